@@ -1,0 +1,219 @@
+"""The seam to storage: what a backend must offer so that partitions can stand on it.
+
+A backend keeps record batches, gives them their native offsets, and keeps the small state that must
+survive beside them. It knows bytes and offsets; it has never heard of a request.
+`kgw.testing.backend_suite` is the contract in executable form: what passes it is a backend.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.types import Buffer, PartitionKey, TopicName
+
+if TYPE_CHECKING:
+    from kgw.records.batch import RecordBatch
+    from kgw.state.base import StateStore
+
+
+class AppendResult(NamedTuple):
+    """Where an append landed. It exists only once the topic's durability is kept."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+
+
+class ReadResult(NamedTuple):
+    """Whole batches in offset order, each exactly the stored bytes."""
+
+    buffers: list[Buffer]
+    size_bytes: int
+    next_offset: int
+    """The offset after the last batch; the offset asked for when there is none."""
+
+
+class EpochEnd(NamedTuple):
+    """The newest leader epoch not above the one asked for, and the offset at which it ended."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Snapshot(NamedTuple):
+    """Derived state of a partition as it stood just before `offset`."""
+
+    offset: int
+    data: bytes
+
+
+class LogSettings(NamedTuple):
+    """The part of a topic's configuration that a log itself acts on."""
+
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+
+
+class PartitionLog(ABC):
+    """One partition's records. All methods are called from the event loop's thread."""
+
+    key: PartitionKey
+
+    on_advance: Callable[[PartitionLog], None] | None = None
+    """Called in the loop whenever the high watermark has moved, before the appends that moved it
+    resolve. One owner: the partition."""
+
+    @property
+    @abstractmethod
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+
+    @property
+    @abstractmethod
+    def high_watermark(self) -> int:
+        """The end of what is committed and may be shown. Never goes back."""
+
+    @property
+    @abstractmethod
+    def end_offset(self) -> int:
+        """The next offset to be assigned; at or above the high watermark."""
+
+    @property
+    @abstractmethod
+    def leader_epoch(self) -> int:
+        """The epoch that appends are stamped with now."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Bytes of record batches held, without indexes."""
+
+    @abstractmethod
+    def append(self, batches: Sequence[RecordBatch]) -> Awaitable[AppendResult]:
+        """Take validated batches in this order and give them consecutive offsets.
+
+        Submitting is synchronous: two calls are stored in the order in which they were made. The
+        batches' buffers must be writable and belong to the log from now on; base offset and leader
+        epoch are written into them. The awaitable is an `asyncio.Future` that resolves once the
+        batches are durable.
+
+        Raises (through the awaitable) DiskFullError when nothing was stored for want of space,
+        StorageError when the log has failed or is read-only.
+        """
+
+    @abstractmethod
+    def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        """As `read`, from memory and at once; None when it would have to wait for a disk."""
+
+    @abstractmethod
+    async def read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
+    ) -> ReadResult:
+        """Return whole batches from the one that holds `offset`, none at or above `upper_bound`.
+
+        `max_bytes` bounds the sum; with `at_least_one` the first batch comes even when it alone is
+        larger (KIP-74). The caller has checked log_start_offset <= offset <= upper_bound.
+
+        Raises CorruptionError when the batch that holds `offset` fails a checksum (batches before a
+        damaged one are returned by themselves), StorageError when the disk fails.
+        """
+
+    @abstractmethod
+    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+        """Return the first batch below `upper_bound` whose max timestamp is at or past the one
+        given, with its payload, or None."""
+
+    @abstractmethod
+    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
+        """Return the first batch that carries the greatest max timestamp, or None when empty."""
+
+    @abstractmethod
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        """Return where an epoch ended (KIP-320), the log's end for the current one.
+
+        None for an epoch above the current one or below every known one.
+        """
+
+    @abstractmethod
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch under which `offset` was, or would next be, written."""
+
+    @abstractmethod
+    async def drop_before(self, offset: int) -> None:
+        """Move the log start up to `offset`, durably. Whole segments below it may be removed."""
+
+    @abstractmethod
+    def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
+        """Yield every batch from the one that holds `from_offset`, in order, for rebuilding
+        derived state. Data batches may come as headers alone (empty payload); control batches come
+        whole."""
+
+    @abstractmethod
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep derived state so that `replay` can start at its offset. Replaces older ones."""
+
+    @abstractmethod
+    async def load_snapshot(self) -> Snapshot | None:
+        """Return the newest intact snapshot at or below the log's end, or None."""
+
+    @abstractmethod
+    def configure(self, settings: LogSettings) -> None:
+        """Take a changed configuration from now on."""
+
+
+class Health(NamedTuple):
+    """What an operator, or a readiness probe, should know."""
+
+    writable: bool
+    problems: tuple[str, ...] = ()
+
+
+class Backend(ABC):
+    """Record logs and a state store, opened and closed together."""
+
+    state: StateStore
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Take the store for this process alone and recover it.
+
+        Raises DataDirectoryError when another process holds it or it cannot be understood.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Resolve what was submitted, write the clean marker and let go."""
+
+    @property
+    @abstractmethod
+    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
+        """Every partition that is open."""
+
+    @abstractmethod
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        """Create an empty log, durably. Raises StorageError; a log that exists is returned."""
+
+    @abstractmethod
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        """Open and recover a log that the catalogue knows. A missing one is created empty and
+        reported as a problem in `health`."""
+
+    @abstractmethod
+    async def delete_partition(self, key: PartitionKey) -> None:
+        """Remove a log and its bytes. Appends in flight fail with StorageError."""
+
+    @abstractmethod
+    async def checkpoint(self) -> None:
+        """Bound the next recovery: make indexes and side files durable and note how far."""
+
+    @property
+    @abstractmethod
+    def health(self) -> Health:
+        """Whether appends are taken now, and what is wrong."""
