@@ -1,0 +1,66 @@
+# Shared by the scripts beside it; sourced, not run. Leaves the caller in the root of the checkout.
+# shellcheck shell=bash
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+
+say() { printf '%s\n' "$*" >&2; }
+
+# Prints the first Python on PATH that is new enough and can make virtual environments.
+find_python() {
+    local candidate
+    for candidate in "${KGW_PYTHON:-}" python3.11 python3.12 python3.13 python3.14 python3 python; do
+        if [[ -n "$candidate" ]] && "$candidate" -c \
+            'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$candidate"
+            return 0
+        fi
+    done
+    say "kgw needs Python 3.11 or newer with the venv module (Debian and Ubuntu: python3-venv)."
+    say "None was found on PATH; set KGW_PYTHON to one and run this again."
+    return 1
+}
+
+# ensure_environment FOLDER LOCK...: a virtual environment holding exactly what the lock files pin.
+# Installs only when a lock file has changed since the last time.
+ensure_environment() {
+    local folder="$1" python lock wanted stamp
+    shift
+    if [[ ! -x "$folder/bin/python" ]]; then
+        python="$(find_python)"
+        say "Creating $folder ($("$python" --version))"
+        "$python" -m venv --clear "$folder"
+    fi
+    for lock in "$@"; do
+        stamp="$folder/.installed-$lock"
+        wanted="$(cksum <"requirements/$lock.txt")"
+        if [[ ! -f "$stamp" || "$(cat "$stamp")" != "$wanted" ]]; then
+            say "Installing requirements/$lock.txt"
+            "$folder/bin/python" -m pip --disable-pip-version-check --quiet install \
+                --require-hashes --requirement "requirements/$lock.txt" >&2
+            printf '%s\n' "$wanted" >"$stamp"
+        fi
+    done
+}
+
+# ensure_kgw LOCK: .venv with that lock file's packages and this checkout as an editable install.
+ensure_kgw() {
+    local stamp=.venv/.installed-kgw wanted
+    ensure_environment .venv "$1"
+    wanted="$(cksum <pyproject.toml)"
+    if [[ ! -f "$stamp" || "$(cat "$stamp")" != "$wanted" ]]; then
+        .venv/bin/python -m pip --disable-pip-version-check --quiet install \
+            --no-deps --no-build-isolation --no-index --editable . >&2
+        printf '%s\n' "$wanted" >"$stamp"
+    fi
+}
+
+# The client libraries of the interoperability matrix, each in an environment of its own.
+clients=(kafka-python-2 kafka-python-3 aiokafka confluent-kafka)
+
+ensure_clients() {
+    local client
+    for client in "${clients[@]}"; do
+        ensure_environment ".venv-clients/$client" "$client"
+    done
+}
