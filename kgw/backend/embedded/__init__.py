@@ -1,0 +1,1 @@
+"""Segments on a local disk in Kafka's own layout, and SQLite beside them."""

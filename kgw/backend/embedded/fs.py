@@ -1,0 +1,316 @@
+"""The few file operations that the embedded backend uses, as a seam.
+
+Everything that can lose data passes through here, so that a test can lose unsynced writes, tear the
+last one, or fail the n-th call (`kgw.testing.faults`). Paths are absolute text. Errors are
+`OSError` with the errno of the call that failed, and nothing else.
+
+What a call makes durable is what the simulator assumes, too: `File.fdatasync` the bytes and the
+length of that file; `FileSystem.sync_directory` the names in that directory. Creating, renaming and
+unlinking are lost by a crash until their directory is synced.
+"""
+
+# ruff: noqa: PTH - this module is where paths meet system calls; Path objects would cost per call
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.types import Buffer
+
+_IOV_MAX: Final = 1024
+_DIRECTORY_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+class File(ABC):
+    """One open file, read and written by position; it has no cursor."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Return `size` bytes from `position`; fewer only where the file ends."""
+        data = self._read_some(size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < size:
+            data = self._read_some(size - done, position + done)
+            if not data:
+                break
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all of the buffers back to back from `position`.
+
+        Raises OSError when that was not possible; any part of the bytes may then be in the file.
+        """
+        if not buffers:
+            return
+        if len(buffers) <= _IOV_MAX:
+            total = sum(map(len, buffers))
+            written = self._write_some(buffers, position)
+            if written == total:
+                return
+        else:
+            written = 0
+        self._write_rest(buffers, position, written)
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
+        """Go on after a short write, or in chunks where one call cannot take all buffers."""
+        pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        pending.reverse()
+        position += written
+        while True:
+            while pending and written >= len(pending[-1]):
+                written -= len(pending.pop())
+            if not pending:
+                return
+            if written:
+                pending[-1] = pending[-1][written:]
+            chunk = pending[: -_IOV_MAX - 1 : -1]
+            written = self._write_some(chunk, position)
+            if written <= 0:
+                # No progress and no reason: a retry could spin for ever.
+                raise OSError(errno.EIO, "write made no progress", self.path)
+            position += written
+
+    def _read_some(self, size: int, position: int) -> bytes:
+        while True:
+            try:
+                return self.read_once(size, position)
+            except InterruptedError:
+                continue
+
+    def _write_some(self, buffers: Sequence[Buffer], position: int) -> int:
+        while True:
+            try:
+                return self.write_once(buffers, position)
+            except InterruptedError:
+                continue
+
+    @abstractmethod
+    def read_once(self, size: int, position: int) -> bytes:
+        """One call: may return less than asked for, nothing only at the end of the file."""
+
+    @abstractmethod
+    def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
+        """One call of at most IOV_MAX buffers: returns how many bytes it took."""
+
+    @abstractmethod
+    def fdatasync(self) -> None:
+        """Return once the bytes and the length written so far would survive a power loss.
+
+        After an error the state of everything since the last good sync is unknown, and a further
+        call proves nothing: the kernel marks the pages clean all the same.
+        """
+
+    @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, or extend it with zeros."""
+
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the descriptor; says nothing about durability. A second call does nothing."""
+
+
+class FileSystem(ABC):
+    """Names and directories. Implementations are safe to use from several threads."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open a regular file for reading and writing, never through a link.
+
+        With `create` a missing file is made, empty. Raises FileNotFoundError otherwise.
+        """
+
+    @abstractmethod
+    def exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def is_directory(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def file_size(self, path: str) -> int:
+        """Return the length of a file without opening it. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    @abstractmethod
+    def mkdir(self, path: str) -> None:
+        """Create one directory, for the owner alone. Raises FileExistsError."""
+
+    @abstractmethod
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name; a file at `target` is replaced at one stroke."""
+
+    @abstractmethod
+    def unlink(self, path: str) -> None: ...
+
+    @abstractmethod
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    @abstractmethod
+    def sync_directory(self, path: str) -> None:
+        """Return once the names in a directory would survive a power loss."""
+
+    @abstractmethod
+    def free_bytes(self, path: str) -> int:
+        """Return the bytes that an ordinary process may still write to the file system there."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the whole of a small file."""
+        file = self.open(path)
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+    def replace_durably(self, path: str, data: Buffer) -> None:
+        """Put a small file in place so that a crash leaves the old content or the new.
+
+        Durable on return. A temporary file beside it may be left behind by a crash; its name ends
+        in ".tmp" and it is overwritten by the next call.
+        """
+        temporary = path + _TEMPORARY_SUFFIX
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite((data,), 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        self.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def make_directory_durably(self, path: str) -> None:
+        """Create a directory where there is none; its name survives a crash on return."""
+        if not self.is_directory(path):
+            self.mkdir(path)
+        self.sync_directory(os.path.dirname(path))
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all that is in it. Not at one stroke, and not synced."""
+        for name in self.listdir(path):
+            child = f"{path}/{name}"
+            if self.is_directory(child):
+                self.remove_tree(child)
+            else:
+                self.unlink(child)
+        self.rmdir(path)
+
+
+class RealFile(File):
+    """A descriptor of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        super().__init__(path)
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """Return the descriptor, for calls that only a real file knows."""
+        return self._descriptor
+
+    def read_once(self, size: int, position: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+    def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._descriptor, buffers, position)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealFs(FileSystem):
+    """The local file system: files 0600, directories 0700, links never followed at the end."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        if create:
+            flags |= os.O_CREAT
+        descriptor = os.open(path, flags, _FILE_MODE)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return RealFile(path, descriptor)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_directory(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def file_size(self, path: str) -> int:
+        return os.lstat(path).st_size
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, _DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize
