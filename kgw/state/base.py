@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kgw.errors import KgwError
+
 
 class Row(NamedTuple):
     """A stored value. `version` starts at 1 and rises by one with every write of its key."""
@@ -26,12 +28,29 @@ class Change(NamedTuple):
     expected_version: int | None = None
 
 
-class ConflictError(Exception):
+class ConflictError(KgwError):
     """A compare-and-set met another version than the one expected. Nothing was written."""
+
+    def __init__(self, change: Change, version: int) -> None:
+        super().__init__(
+            f"{change.kind} {change.key!r} stands at version {version}, "
+            f"not {change.expected_version}"
+        )
+        self.change = change
+        self.version = version
+        """The version that the key stands at; 0 when it does not exist."""
 
 
 class StateStore(ABC):
     """Rows by (kind, key). Values are opaque bytes, JSON by custom."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Make the store usable. Raises DataDirectoryError when it is broken or too new."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Finish what was submitted and let go. Closing twice is harmless."""
 
     @abstractmethod
     async def load(self, kind: str) -> dict[str, Row]:
@@ -44,5 +63,7 @@ class StateStore(ABC):
     async def apply(self, changes: Sequence[Change]) -> None:
         """Write all of the changes or none; durable on return.
 
-        Calls that wait at the same time share one commit. Raises ConflictError, StorageError.
+        Changes count in their order, so that a key may occur twice. Calls that wait at the same
+        time share one commit, and what is wrong with one of them does not fail the others.
+        Raises ConflictError, DiskFullError, StorageError.
         """

@@ -1,0 +1,1 @@
+"""Native offsets: who assigns them, how far they are durable, and where to go on after a stop."""

@@ -1,0 +1,142 @@
+"""One partition's offsets: what is assigned, what is durable, what may be seen. Pure.
+
+Always: log start <= high watermark <= durable end <= next offset. The first three never go back;
+the last one only where nobody has seen what is given up (see docs/native-offsets.md, rules 2-6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kgw.errors import KgwError
+
+MAX_OFFSET: Final = (1 << 63) - 1
+"""The largest int64; it can be a next offset but is itself never assigned."""
+
+
+class OffsetInvariantError(KgwError):
+    """An offset would be handed out twice, move back or be shown too early: a bug, never a client.
+
+    Nothing has changed when it is raised.
+    """
+
+
+class PartitionOffsetManager:
+    """The owner of one partition's next offset, durable end, high watermark and log start."""
+
+    __slots__ = ("_durable_end", "_high_watermark", "_log_start_offset", "_next_offset")
+
+    def __init__(self, log_start_offset: int = 0, next_offset: int | None = None) -> None:
+        """Go on at `next_offset`, everything below it being durable and committed.
+
+        Raises OffsetInvariantError unless 0 <= log_start_offset <= next_offset.
+        """
+        end = log_start_offset if next_offset is None else next_offset
+        if not 0 <= log_start_offset <= end <= MAX_OFFSET:
+            raise OffsetInvariantError(f"no log runs from {log_start_offset} to {end}")
+        self._log_start_offset = log_start_offset
+        self._high_watermark = end
+        self._durable_end = end
+        self._next_offset = end
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionOffsetManager start={self._log_start_offset} "
+            f"high_watermark={self._high_watermark} durable_end={self._durable_end} "
+            f"next={self._next_offset}>"
+        )
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed: what consumers see. Never goes back."""
+        return self._high_watermark
+
+    @property
+    def durable_end(self) -> int:
+        """The end of what no crash takes away. Never goes back."""
+        return self._durable_end
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to be assigned."""
+        return self._next_offset
+
+    @property
+    def undurable_count(self) -> int:
+        """How many assigned offsets are still waiting to become durable."""
+        return self._next_offset - self._durable_end
+
+    def assign(self, count: int) -> int:
+        """Reserve `count` consecutive offsets and return the first.
+
+        Raises OffsetInvariantError for a count below one or past the largest int64.
+        """
+        base_offset = self._next_offset
+        if count < 1 or base_offset + count > MAX_OFFSET:
+            raise OffsetInvariantError(f"cannot assign {count} offsets from {base_offset}")
+        self._next_offset = base_offset + count
+        return base_offset
+
+    def assign_many(self, counts: Iterable[int]) -> list[int]:
+        """Reserve consecutive ranges of these sizes and return the first offset of each.
+
+        All or nothing; raises as `assign` does.
+        """
+        base_offsets: list[int] = []
+        next_offset = self._next_offset
+        for count in counts:
+            if count < 1 or next_offset + count > MAX_OFFSET:
+                raise OffsetInvariantError(f"cannot assign {count} offsets from {next_offset}")
+            base_offsets.append(next_offset)
+            next_offset += count
+        self._next_offset = next_offset
+        return base_offsets
+
+    def advance_durable(self, end: int) -> bool:
+        """Note that everything below `end` is durable, and with it committed; whether that moved.
+
+        Raises OffsetInvariantError when `end` goes back or passes what was assigned.
+        """
+        if not self._durable_end <= end <= self._next_offset:
+            raise OffsetInvariantError(
+                f"durable end cannot go from {self._durable_end} to {end} "
+                f"with {self._next_offset} next"
+            )
+        moved = end > self._high_watermark
+        self._durable_end = end
+        # One copy: durable is committed. With replicas the high watermark gets a step of its own.
+        self._high_watermark = end
+        return moved
+
+    def rewind(self, next_offset: int) -> None:
+        """Give up the assigned offsets from `next_offset` on, after an append that failed.
+
+        Only the owner of the log may say that nobody saw them: they were neither durable nor
+        answered. Raises OffsetInvariantError below the durable end or above the next offset.
+        """
+        if not self._durable_end <= next_offset <= self._next_offset:
+            raise OffsetInvariantError(
+                f"cannot rewind to {next_offset}: durable end {self._durable_end}, "
+                f"next {self._next_offset}"
+            )
+        self._next_offset = next_offset
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Let the log begin at `offset`; whether that moved it. A lower one changes nothing.
+
+        Raises OffsetInvariantError above the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise OffsetInvariantError(
+                f"log start cannot be {offset}, above the high watermark {self._high_watermark}"
+            )
+        if offset <= self._log_start_offset:
+            return False
+        self._log_start_offset = offset
+        return True

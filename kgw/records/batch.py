@@ -1,0 +1,292 @@
+"""The record batch, format 2, as a view over the bytes it came as.
+
+Only the 61-byte header is read, and only three fields are ever rewritten in place: the base offset
+and the leader epoch, which the CRC does not cover, and the max timestamp for log append time, which
+it does. The records behind the header stay as the client compressed and framed them.
+
+Layout (KIP-98): base offset i64, batch length i32 (of what follows it), leader epoch i32, magic i8,
+CRC-32C u32 (over everything after it), attributes i16, last offset delta i32, base timestamp i64,
+max timestamp i64, producer id i64, producer epoch i16, base sequence i32, record count i32.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from kgw.errors import ErrorCode
+from kgw.records.errors import RecordError
+from kgw.types import Buffer
+
+HEADER_BYTES: Final = 61
+PREFIX_BYTES: Final = 12
+"""Base offset and batch length: what `batch_length` does not count."""
+MAGIC: Final = 2
+MAGIC_POSITION: Final = 16
+"""The same in all formats, so that an old batch can be told from a broken one."""
+CRC_START: Final = 21
+"""The CRC covers everything from the attributes on."""
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MODULUS: Final = 1 << 31
+"""Sequences run from 0 to the largest int32 and then begin again at 0."""
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+_BASE_OFFSET: Final = Struct(">q")
+_LEADER_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_MAX_TIMESTAMP: Final = Struct(">q")
+
+_LEADER_EPOCH_POSITION: Final = 12
+_CRC_POSITION: Final = 17
+_ATTRIBUTES_POSITION: Final = 21
+_MAX_TIMESTAMP_POSITION: Final = 35
+
+
+class Compression(IntEnum):
+    """The codec in the lowest three bits of the attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class RecordBatch:
+    """One batch: its header's fields, and the bytes they were read from.
+
+    `buffer` spans exactly this batch, or its header alone where only that was read
+    (`is_header_only`). Nothing is checked beyond what `read_batch` says; see
+    `kgw.partitions.validation` for what a client may send.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp_ms",
+        "batch_length",
+        "buffer",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    buffer: memoryview
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    """Meaningless on its own when the delete horizon flag is set: it is the horizon then."""
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        header: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int],
+    ) -> None:
+        """Take a view over exactly one batch and its unpacked header."""
+        self.buffer = buffer
+        (
+            self.base_offset,
+            self.batch_length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = header
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecordBatch offsets={self.base_offset}..{self.last_offset} "
+            f"epoch={self.leader_epoch} records={self.record_count} bytes={self.size_bytes} "
+            f"producer={self.producer_id}/{self.producer_epoch}@{self.base_sequence}>"
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch with its header, as the header says."""
+        return self.batch_length + PREFIX_BYTES
+
+    @property
+    def is_header_only(self) -> bool:
+        """Whether the records were left out when this was read."""
+        return len(self.buffer) < self.batch_length + PREFIX_BYTES
+
+    @property
+    def records(self) -> memoryview:
+        """Everything behind the header, compressed as it may be."""
+        return self.buffer[HEADER_BYTES:]
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        """The codec. Raises RecordError for the three codes that mean none."""
+        code = self.attributes & COMPRESSION_MASK
+        if code > Compression.ZSTD:
+            raise RecordError(
+                f"compression type {code} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            )
+        return Compression(code)
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; it wraps to 0 past the largest int32."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % SEQUENCE_MODULUS
+
+    def crc_matches(self) -> bool:
+        """Whether the bytes are those that the CRC was taken over. Needs the whole batch."""
+        return bool(crc32c(self.buffer[CRC_START:]) == self.crc)
+
+    def assign(self, base_offset: int, leader_epoch: int) -> None:
+        """Write the offset and the epoch that this batch gets in the log. The CRC stays valid.
+
+        The bytes are changed in place; a read-only buffer is replaced by a copy.
+        """
+        buffer = self.buffer
+        if buffer.readonly:
+            self.buffer = buffer = memoryview(bytearray(buffer))
+        _BASE_OFFSET.pack_into(buffer, 0, base_offset)
+        _LEADER_EPOCH.pack_into(buffer, _LEADER_EPOCH_POSITION, leader_epoch)
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+
+    def set_log_append_time(self, timestamp_ms: int) -> None:
+        """Make `timestamp_ms` the time of every record (message.timestamp.type=LogAppendTime).
+
+        Max timestamp, the attribute's bit and the CRC change; the records do not. Needs the whole
+        batch; a read-only buffer is replaced by a copy.
+        """
+        buffer = self.buffer
+        if buffer.readonly:
+            self.buffer = buffer = memoryview(bytearray(buffer))
+        self.attributes |= LOG_APPEND_TIME_FLAG
+        self.max_timestamp_ms = timestamp_ms
+        _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, self.attributes)
+        _MAX_TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
+        self.crc = crc32c(buffer[CRC_START:])
+        _CRC.pack_into(buffer, _CRC_POSITION, self.crc)
+
+
+def read_batch(buffer: Buffer, position: int = 0) -> RecordBatch:
+    """Read the batch that begins at `position`; its bytes must all be there.
+
+    Only what is needed to find its end is checked. Raises RecordError when the format is not 2 or
+    the length in the header cannot be true.
+    """
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    available = len(view) - position
+    if available < HEADER_BYTES or view[position + MAGIC_POSITION] != MAGIC:
+        _refuse_header(view, position)
+    header = HEADER.unpack_from(view, position)
+    size_bytes = header[1] + PREFIX_BYTES
+    if size_bytes < HEADER_BYTES or size_bytes > available:
+        _refuse_length(header[1], available)
+    return RecordBatch(view[position : position + size_bytes], header)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
+    """Read a header whose records may be missing; the result's buffer is the header alone.
+
+    Raises RecordError when the format is not 2 or the length is impossible.
+    """
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    if len(view) - position < HEADER_BYTES or view[position + MAGIC_POSITION] != MAGIC:
+        _refuse_header(view, position)
+    header = HEADER.unpack_from(view, position)
+    if header[1] < HEADER_BYTES - PREFIX_BYTES:
+        _refuse_length(header[1], len(view) - position)
+    return RecordBatch(view[position : position + HEADER_BYTES], header)
+
+
+def split_batches(buffer: Buffer) -> list[RecordBatch]:
+    """Read whole batches that lie back to back; nothing for no bytes.
+
+    Raises RecordError when anything is left over or broken off.
+    """
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    end = len(view)
+    batches: list[RecordBatch] = []
+    position = 0
+    while position < end:
+        batch = read_batch(view, position)
+        batches.append(batch)
+        position += batch.batch_length + PREFIX_BYTES
+    return batches
+
+
+def _refuse_header(view: memoryview, position: int) -> None:
+    available = len(view) - position
+    if available > MAGIC_POSITION and view[position + MAGIC_POSITION] != MAGIC:
+        magic = view[position + MAGIC_POSITION]
+        if magic in (0, 1):
+            raise RecordError(
+                f"message format {magic} is not supported, only format {MAGIC}",
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            )
+        raise RecordError(f"a record batch cannot have magic {magic}")
+    raise RecordError(f"a record batch of {available} bytes is shorter than its header")
+
+
+def _refuse_length(batch_length: int, available: int) -> None:
+    raise RecordError(
+        f"a record batch claims {batch_length + PREFIX_BYTES} bytes where {available} are left"
+    )

@@ -1,0 +1,1 @@
+"""Small state that must survive: topics, configurations, ids, checkpoints."""
