@@ -1,0 +1,123 @@
+"""aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+
+async def create_topic(operation: Operation) -> Operation:
+    """Creates a topic; the admin client returns refusals instead of raising them."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=operation["bootstrap"])
+    try:
+        await admin.start()
+        topic = NewTopic(operation["topic"], operation["partitions"], 1)
+        response = await admin.create_topics([topic])
+        for _name, code, *message in response.topic_errors:
+            if code != 0:
+                raise RuntimeError(code, message)
+    finally:
+        await admin.close()
+    return {}
+
+
+async def produce(operation: Operation) -> Operation:
+    """Sends all records without waiting in between, then collects their offsets."""
+    codec = operation["codec"]
+    producer = AIOKafkaProducer(
+        bootstrap_servers=operation["bootstrap"],
+        compression_type=None if codec == "none" else codec,
+        enable_idempotence=operation["idempotent"],
+        acks="all",
+        linger_ms=5,
+    )
+    try:
+        await producer.start()
+        futures = [
+            await producer.send(
+                operation["topic"],
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
+                partition=operation["partition"],
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in map(from_json, operation["records"])
+        ]
+        return {"offsets": [written.offset for written in await asyncio.gather(*futures)]}
+    finally:
+        await producer.stop()
+
+
+@asynccontextmanager
+async def assigned(operation: Operation) -> AsyncIterator[tuple[Any, TopicPartition]]:
+    """A consumer without a group, with the operation's partition assigned."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=operation["bootstrap"], auto_offset_reset="none", group_id=None
+    )
+    partition = TopicPartition(operation["topic"], operation["partition"])
+    consumer.assign([partition])
+    try:
+        await consumer.start()
+        yield consumer, partition
+    finally:
+        await consumer.stop()
+
+
+async def consume(operation: Operation) -> Operation:
+    """Reads `count` records from an offset on."""
+    records: list[Record] = []
+    async with assigned(operation) as (consumer, partition):
+        consumer.seek(partition, operation["offset"])
+        deadline = time.monotonic() + 30
+        while len(records) < operation["count"] and time.monotonic() < deadline:
+            for read in (await consumer.getmany(partition, timeout_ms=1000)).get(partition, []):
+                headers = list(read.headers)
+                records.append(Record(read.key, read.value, headers, read.timestamp, read.offset))
+    return {"records": [to_json(record) for record in records]}
+
+
+async def bounds(operation: Operation) -> Operation:
+    """Earliest and latest offset."""
+    async with assigned(operation) as (consumer, partition):
+        return {
+            "earliest": (await consumer.beginning_offsets([partition]))[partition],
+            "latest": (await consumer.end_offsets([partition]))[partition],
+        }
+
+
+async def offset_for_time(operation: Operation) -> Operation:
+    """Offset of the first record that is not older than a time."""
+    async with assigned(operation) as (consumer, partition):
+        times = {partition: operation["timestamp_ms"]}
+        found = (await consumer.offsets_for_times(times))[partition]
+        return {"offset": None if found is None or found.offset < 0 else found.offset}
+
+
+def blocking(
+    operation: Callable[[Operation], Coroutine[Any, Any, Operation]],
+) -> Callable[[Operation], Operation]:
+    """Runs a coroutine in an event loop of its own."""
+    return lambda fields: asyncio.run(operation(fields))
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "create_topic": blocking(create_topic),
+            "produce": blocking(produce),
+            "consume": blocking(consume),
+            "bounds": blocking(bounds),
+            "offset_for_time": blocking(offset_for_time),
+        }
+    )

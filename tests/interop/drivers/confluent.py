@@ -1,0 +1,126 @@
+"""confluent-kafka, which is librdkafka."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
+
+
+def create_topic(operation: Operation) -> Operation:
+    """Creates a topic through the admin client."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    topic = NewTopic(operation["topic"], operation["partitions"], 1)
+    admin.create_topics([topic])[operation["topic"]].result(timeout=30)
+    return {}
+
+
+def produce(operation: Operation) -> Operation:
+    """Sends all records without waiting in between, then collects their offsets."""
+    offsets: dict[int, int] = {}
+    failures: list[Any] = []
+
+    def delivered(index: int, error: Any, message: Any) -> None:
+        if error is None:
+            offsets[index] = message.offset()
+        else:
+            failures.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": operation["bootstrap"],
+            "compression.type": operation["codec"],
+            "enable.idempotence": operation["idempotent"],
+            "acks": "all",
+            # Its default of 1,000,000 counts the whole batch: a record of that size needs more.
+            "message.max.bytes": 1_048_588,
+            "message.timeout.ms": 30_000,
+        }
+    )
+    for index, record in enumerate(map(from_json, operation["records"])):
+        producer.produce(
+            operation["topic"],
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            partition=operation["partition"],
+            timestamp=record.timestamp_ms,
+            on_delivery=lambda error, message, index=index: delivered(index, error, message),
+        )
+    producer.flush(30)
+    if failures:
+        raise KafkaException(failures[0])
+    return {"offsets": [offsets[index] for index in range(len(operation["records"]))]}
+
+
+def consumer_of(operation: Operation) -> Any:
+    """A consumer; librdkafka insists on a group id, which an assignment never uses."""
+    return Consumer(
+        {
+            "bootstrap.servers": operation["bootstrap"],
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+
+
+def consume(operation: Operation) -> Operation:
+    """Reads `count` records from an offset on."""
+    records: list[Record] = []
+    with closing(consumer_of(operation)) as consumer:
+        start = TopicPartition(operation["topic"], operation["partition"], operation["offset"])
+        consumer.assign([start])
+        deadline = time.monotonic() + 30
+        while len(records) < operation["count"] and time.monotonic() < deadline:
+            for read in consumer.consume(operation["count"] - len(records), timeout=0.2):
+                if read.error() is not None:
+                    raise KafkaException(read.error())
+                _kind, timestamp_ms = read.timestamp()
+                headers = read.headers() or []
+                records.append(
+                    Record(read.key(), read.value(), headers, timestamp_ms, read.offset())
+                )
+    return {"records": [to_json(record) for record in records]}
+
+
+def bounds(operation: Operation) -> Operation:
+    """Earliest and latest offset, through the admin client's ListOffsets."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+
+    def offset_at(spec: Any) -> int:
+        partition = TopicPartition(operation["topic"], operation["partition"])
+        [future] = admin.list_offsets({partition: spec}).values()
+        return int(future.result(timeout=30).offset)
+
+    return {
+        "earliest": offset_at(OffsetSpec.earliest()),
+        "latest": offset_at(OffsetSpec.latest()),
+    }
+
+
+def offset_for_time(operation: Operation) -> Operation:
+    """Offset of the first record that is not older than a time; librdkafka says -1 for none."""
+    with closing(consumer_of(operation)) as consumer:
+        time_of = TopicPartition(
+            operation["topic"], operation["partition"], operation["timestamp_ms"]
+        )
+        [found] = consumer.offsets_for_times([time_of], timeout=30)
+        return {"offset": found.offset if found.offset >= 0 else None}
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "create_topic": create_topic,
+            "produce": produce,
+            "consume": consume,
+            "bounds": bounds,
+            "offset_for_time": offset_for_time,
+        }
+    )

@@ -1,0 +1,97 @@
+"""kafka-python, 2.x and 3.x: one driver, run in two environments."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
+
+
+def create_topic(operation: Operation) -> Operation:
+    """Creates a topic through the admin client."""
+    with closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"])) as admin:
+        topic = NewTopic(operation["topic"], operation["partitions"], 1)
+        admin.create_topics([topic])
+    return {}
+
+
+def produce(operation: Operation) -> Operation:
+    """Sends all records without waiting in between, then collects their offsets."""
+    codec = operation["codec"]
+    settings: dict[str, Any] = {
+        "bootstrap_servers": operation["bootstrap"],
+        "compression_type": None if codec == "none" else codec,
+        "enable_idempotence": operation["idempotent"],
+        "acks": "all",
+        "linger_ms": 5,
+    }
+    with closing(KafkaProducer(**settings)) as producer:
+        futures = [
+            producer.send(
+                operation["topic"],
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
+                partition=operation["partition"],
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in map(from_json, operation["records"])
+        ]
+        return {"offsets": [future.get(timeout=30).offset for future in futures]}
+
+
+def assigned(operation: Operation) -> tuple[KafkaConsumer, TopicPartition]:
+    """A consumer without a group, with the operation's partition assigned."""
+    consumer = KafkaConsumer(bootstrap_servers=operation["bootstrap"], auto_offset_reset="none")
+    partition = TopicPartition(operation["topic"], operation["partition"])
+    consumer.assign([partition])
+    return consumer, partition
+
+
+def consume(operation: Operation) -> Operation:
+    """Reads `count` records from an offset on."""
+    consumer, partition = assigned(operation)
+    records: list[Record] = []
+    with closing(consumer):
+        consumer.seek(partition, operation["offset"])
+        deadline = time.monotonic() + 30
+        while len(records) < operation["count"] and time.monotonic() < deadline:
+            for read in consumer.poll(timeout_ms=1000).get(partition, []):
+                headers = [(name, value) for name, value in read.headers]
+                records.append(Record(read.key, read.value, headers, read.timestamp, read.offset))
+    return {"records": [to_json(record) for record in records]}
+
+
+def bounds(operation: Operation) -> Operation:
+    """Earliest and latest offset."""
+    consumer, partition = assigned(operation)
+    with closing(consumer):
+        return {
+            "earliest": consumer.beginning_offsets([partition])[partition],
+            "latest": consumer.end_offsets([partition])[partition],
+        }
+
+
+def offset_for_time(operation: Operation) -> Operation:
+    """Offset of the first record that is not older than a time."""
+    consumer, partition = assigned(operation)
+    with closing(consumer):
+        found = consumer.offsets_for_times({partition: operation["timestamp_ms"]})[partition]
+        return {"offset": None if found is None or found.offset < 0 else found.offset}
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "create_topic": create_topic,
+            "produce": produce,
+            "consume": consume,
+            "bounds": bounds,
+            "offset_for_time": offset_for_time,
+        }
+    )

@@ -1,0 +1,88 @@
+"""The conversation that every driver of a client library has with the tests.
+
+A driver reads one JSON object a line from standard input and answers each with one line on standard
+output. `do` names the operation, `bootstrap` is the server as `host:port`; bytes travel as base64:
+
+    create_topic       topic, partitions                                    -> {}
+    produce            topic, partition, codec, idempotent, records         -> {offsets}
+    consume            topic, partition, offset, count                      -> {records}
+    bounds             topic, partition                                     -> {earliest, latest}
+    offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
+
+A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
+A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
+
+Every operation makes a client of its own and closes it, so that a test may restart the server
+between two of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Operation = dict[str, Any]
+
+
+class Record(NamedTuple):
+    """A record to send, or one that was read (then with its offset)."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+    offset: int = -1
+
+
+def to_text(data: bytes | None) -> str | None:
+    """Bytes as they travel in JSON."""
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def to_bytes(text: str | None) -> bytes | None:
+    """Reverse of `to_text`."""
+    return None if text is None else base64.b64decode(text)
+
+
+def to_json(record: Record) -> Operation:
+    """A record as it travels in JSON."""
+    return {
+        "key": to_text(record.key),
+        "value": to_text(record.value),
+        "headers": [[name, to_text(value)] for name, value in record.headers],
+        "timestamp_ms": record.timestamp_ms,
+        "offset": record.offset,
+    }
+
+
+def from_json(fields: Operation) -> Record:
+    """Reverse of `to_json`."""
+    return Record(
+        key=to_bytes(fields["key"]),
+        value=to_bytes(fields["value"]),
+        headers=[(name, to_bytes(value)) for name, value in fields["headers"]],
+        timestamp_ms=fields["timestamp_ms"],
+        offset=fields.get("offset", -1),
+    )
+
+
+def serve(operations: dict[str, Callable[[Operation], Operation]]) -> None:
+    """Answers operations until standard input ends."""
+    answers = sys.stdout
+    # Whatever a library prints must not be taken for an answer.
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        operation = json.loads(line)
+        try:
+            answer = operations[operation["do"]](operation)
+        except Exception as error:  # noqa: BLE001 - a driver reports what its library raised
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
