@@ -1,0 +1,28 @@
+"""Settings of the server and of topics: the tables, and the loaded configuration.
+
+Names are Kafka's where Kafka has them and `kgw.*` otherwise.
+"""
+
+from kgw.config.config import Config
+from kgw.config.listeners import Listener, format_listener, parse_address, parse_listener
+from kgw.config.load import load_config
+from kgw.config.server_settings import SERVER_SETTINGS
+from kgw.config.setting import ConfigError, Setting, SettingType, Value
+from kgw.config.topic_settings import TOPIC_SETTINGS, parse_topic_config, topic_setting
+
+__all__ = [
+    "SERVER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "Config",
+    "ConfigError",
+    "Listener",
+    "Setting",
+    "SettingType",
+    "Value",
+    "format_listener",
+    "load_config",
+    "parse_address",
+    "parse_listener",
+    "parse_topic_config",
+    "topic_setting",
+]

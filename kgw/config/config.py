@@ -1,0 +1,257 @@
+"""The configuration as one immutable value."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from kgw.config.listeners import Listener, parse_listener
+from kgw.config.refused import why_refused
+from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
+from kgw.config.setting import ConfigError, Setting, Value, suggest
+from kgw.config.topic_settings import TOPIC_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_ORIGIN = "default"
+DYNAMIC_ORIGIN = "changed while running"
+_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
+
+
+class Given(NamedTuple):
+    """A value that somebody set, and where."""
+
+    value: Value
+    origin: str
+
+
+class Config:
+    """Every server setting with its effective value. Changing one makes another Config.
+
+    Each setting is an attribute: its name with underscores, without a leading `kgw.`.
+    """
+
+    node_id: int
+    listeners: tuple[str, ...]
+    advertised_listeners: tuple[str, ...]
+    listener_security_protocol_map: tuple[str, ...]
+    log_dirs: str
+    backend: str
+    auto_create_topics_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    lenient_replication: bool
+    partitions_max: int
+    topic_partitions_max: int
+    delete_topic_enable: bool
+    message_max_bytes: int
+    log_segment_bytes: int
+    log_index_interval_bytes: int
+    log_index_size_max_bytes: int
+    log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
+    compression_type: str
+    log_cleanup_policy: tuple[str, ...]
+    log_retention_ms: int
+    log_retention_minutes: int
+    log_retention_hours: int
+    log_retention_bytes: int
+    log_preallocate: bool
+    log_flush_interval_messages: int
+    log_flush_interval_ms: int
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    offsets_topic_replication_factor: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    socket_request_max_bytes: int
+    pre_auth_frame_bytes: int
+    request_memory_bytes: int
+    inflight_requests_max: int
+    inflight_bytes_max: int
+    unsent_bytes_max: int
+    unsent_timeout_ms: int
+    frame_timeout_ms: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    socket_listen_backlog_size: int
+    fetch_max_bytes: int
+    max_request_partition_size_limit: int
+    decompressed_bytes_max: int
+    decompression_ratio_max: int
+    producer_id_expiration_ms: int
+    checkpoint_interval_ms: int
+    checkpoint_bytes: int
+    cache_bytes: int
+    min_free_bytes: int
+    shutdown_timeout_ms: int
+    log_format: str
+    log_level: str
+
+    def __init__(
+        self,
+        given: Mapping[str, Given] | None = None,
+        *,
+        dynamic: Mapping[str, Value] | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        """Take the settings that were given; the rest have their defaults.
+
+        Raises ConfigError when two settings contradict each other. The values themselves have been
+        checked by `Setting.parse` or `Setting.convert`.
+        """
+        static = dict(given or {})
+        changed = dict(dynamic or {})
+        values: dict[str, Value] = {}
+        attributes = self.__dict__
+        for name, setting in SERVER_SETTINGS.items():
+            if name in changed:
+                value = changed[name]
+            elif name in static:
+                value = static[name].value
+            else:
+                value = setting.default
+            values[name] = value
+            attributes[setting.attribute] = value
+        attributes["_static"] = static
+        attributes["dynamic"] = MappingProxyType(changed)
+        attributes["values"] = MappingProxyType(values)
+        attributes["warnings"] = warnings
+        self._check()
+
+    dynamic: Mapping[str, Value]
+    """The settings that were changed while running. They hide what was given at start."""
+
+    values: Mapping[str, Value]
+    """Effective values by name."""
+
+    warnings: tuple[str, ...]
+    """What should be said once at start: doubtful, but no reason to stop."""
+
+    _static: Mapping[str, Given]
+
+    @classmethod
+    def of(cls, **attributes: Value) -> Config:
+        """Return a configuration with some settings given by attribute name, for tests and tools.
+
+        Raises ConfigError for a value that the setting does not take.
+        """
+        by_attribute = {setting.attribute: setting for setting in SERVER_SETTINGS.values()}
+        given = {}
+        for attribute, value in attributes.items():
+            setting = by_attribute.get(attribute)
+            if setting is None:
+                raise ConfigError(f"no setting is called {attribute}")
+            given[setting.name] = Given(setting.validate(value), "code")
+        return cls(given)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Config does not change ({name}); see with_dynamic")
+
+    def get(self, name: str) -> Value:
+        """Return the effective value of a setting. Raises KeyError for an unknown name."""
+        return self.values[name]
+
+    def origin(self, name: str) -> str:
+        """Return where the effective value of a setting comes from, in words."""
+        if name in self.dynamic:
+            return DYNAMIC_ORIGIN
+        given = self._static.get(name)
+        return DEFAULT_ORIGIN if given is None else given.origin
+
+    def static_value(self, name: str) -> Value:
+        """Return the value that holds when nothing is changed while running."""
+        given = self._static.get(name)
+        return SERVER_SETTINGS[name].default if given is None else given.value
+
+    def is_given(self, name: str) -> bool:
+        """Whether the setting was given at start, by a file, the environment or a flag."""
+        return name in self._static
+
+    def with_dynamic(self, changes: Mapping[str, str | None]) -> Config:
+        """Return this configuration after changes while running; None takes a change back.
+
+        Raises ConfigError for settings that are unknown, or fixed until the next start.
+        """
+        dynamic = dict(self.dynamic)
+        for name, text in changes.items():
+            setting = server_setting(name)
+            if not setting.dynamic:
+                raise ConfigError(f"{setting.name} cannot be changed while the server runs")
+            if text is None:
+                dynamic.pop(setting.name, None)
+            else:
+                dynamic[setting.name] = setting.parse(text)
+        return Config(self._static, dynamic=dynamic, warnings=self.warnings)
+
+    def topic_default(self, name: str) -> Value:
+        """Return what a topic setting is worth for a topic that does not set it."""
+        setting = TOPIC_SETTINGS[name]
+        if setting.server_setting:
+            return self.values[setting.server_setting]
+        return setting.default
+
+    def topic_values(self, own: Mapping[str, Value]) -> dict[str, Value]:
+        """Return every setting of a topic, its own ones before the defaults."""
+        return {
+            name: own[name] if name in own else self.topic_default(name) for name in TOPIC_SETTINGS
+        }
+
+    @property
+    def data_dir(self) -> str:
+        """The data directory as given."""
+        return self.log_dirs
+
+    @property
+    def backend_url(self) -> str:
+        """What to open: a path for the embedded backend, else the name or URL of another."""
+        return self.log_dirs if self.backend == "embedded" else self.backend
+
+    @property
+    def bound_listeners(self) -> list[Listener]:
+        """The listeners to bind."""
+        return [parse_listener(text) for text in self.listeners]
+
+    @property
+    def advertised(self) -> dict[str, Listener]:
+        """The listeners that are advertised otherwise than bound, by name.
+
+        Port 0 stands for the port that was bound.
+        """
+        parsed = [parse_listener(text) for text in self.advertised_listeners]
+        return {listener.name: listener for listener in parsed}
+
+    def _check(self) -> None:
+        if not self.listeners:
+            raise ConfigError("listeners: at least one is needed")
+        bound = {listener.name for listener in self.bound_listeners}
+        for name, listener in self.advertised.items():
+            if name not in bound:
+                raise ConfigError(f"advertised.listeners: no listener is called {name}")
+            if listener.host in _EVERY_ADDRESS:
+                raise ConfigError(
+                    f"advertised.listeners: {listener.host or 'an empty host'!r} is no address "
+                    "that a client could connect to"
+                )
+        if self.default_replication_factor > 1 and not self.lenient_replication:
+            raise ConfigError(
+                "default.replication.factor: there is one node; "
+                "kgw.lenient.replication=true accepts factors above 1"
+            )
+
+
+def server_setting(name: str) -> Setting:
+    """Return the server setting of that name, or of the older name for it.
+
+    Raises ConfigError for names that Kafka knows and kgw refuses, and for unknown ones.
+    """
+    setting = SERVER_SETTINGS.get(SERVER_ALIASES.get(name, name))
+    if setting is not None:
+        return setting
+    reason = why_refused(name)
+    if reason is not None:
+        raise ConfigError(f"{name} is not served: {reason}")
+    raise ConfigError(f"unknown setting {name}{suggest(name, SERVER_SETTINGS)}")

@@ -1,0 +1,94 @@
+"""Listener addresses as text: Kafka's `NAME://host:port`, and plain `host:port`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Names that promise a protected connection. Serving plain text under them would deceive.
+_PROTECTED = frozenset({"SSL", "SASL_SSL", "SASL_PLAINTEXT"})
+
+
+class Listener(NamedTuple):
+    """A place to listen at, or to be reached at. An empty host means every address."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return format_listener(self)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return host:port, with brackets round an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_listener(listener: Listener) -> str:
+    """Return Kafka's text form of a listener."""
+    return f"{listener.name}://{format_address(listener.host, listener.port)}"
+
+
+def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, int]:
+    """Return the host and port of `host:port`, `[ipv6]:port` or `:port`.
+
+    Raises ValueError.
+    """
+    host, bracket, rest = text.rpartition("]")
+    if bracket:
+        if not host.startswith("["):
+            raise ValueError(f"{text!r} has a closing bracket and no opening one")
+        host = host[1:]
+        colon, port_text = rest[:1], rest[1:]
+        if rest and colon != ":":
+            raise ValueError(f"{text!r} is not [IPV6]:PORT")
+    elif text.count(":") > 1:
+        raise ValueError(f"{text!r} needs brackets round its IPv6 address, as in [::1]:9092")
+    else:
+        host, colon, port_text = text.partition(":")
+    if not colon:
+        if default_port is None:
+            raise ValueError(f"{text!r} has no port; expected HOST:PORT")
+        return host, default_port
+    if not (port_text.isascii() and port_text.isdigit() and int(port_text[:6]) <= 65_535):
+        raise ValueError(f"{port_text!r} is not a port (0 to 65535) in {text!r}")
+    if any(character.isspace() or character in "/@?#" for character in host):
+        raise ValueError(f"{host!r} is not a host name in {text!r}")
+    return host, int(port_text)
+
+
+def parse_listener(text: str) -> Listener:
+    """Return the listener that `NAME://host:port` or `host:port` describes.
+
+    Raises ValueError, also for a name that promises encryption or authentication.
+    """
+    name, separator, address = text.partition("://")
+    if not separator:
+        name, address = "PLAINTEXT", text
+    name = name.upper()
+    if not name or not all(letter.isalnum() or letter in "_-." for letter in name):
+        raise ValueError(f"{text!r} is not NAME://HOST:PORT")
+    if name in _PROTECTED:
+        raise ValueError(f"{name} listeners are not served yet, only PLAINTEXT")
+    host, port = parse_address(address)
+    return Listener(name, host, port)
+
+
+def check_listeners(value: object) -> None:
+    """Raise ValueError unless every item is a listener and no name comes twice."""
+    names: set[str] = set()
+    for item in value if isinstance(value, tuple) else ():
+        listener = parse_listener(item)
+        if listener.name in names:
+            raise ValueError(f"two listeners are called {listener.name}")
+        names.add(listener.name)
+
+
+def check_protocol_map(value: object) -> None:
+    """Raise ValueError unless every listener name is mapped to PLAINTEXT."""
+    for item in value if isinstance(value, tuple) else ():
+        _, separator, protocol = item.partition(":")
+        if not separator:
+            raise ValueError(f"{item!r} is not NAME:PROTOCOL")
+        if protocol.strip().upper() != "PLAINTEXT":
+            raise ValueError(f"{protocol} is not served yet, only PLAINTEXT")

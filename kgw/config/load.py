@@ -1,0 +1,105 @@
+"""Reading the configuration: file, then environment, then flags; the last one wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.config.config import Config, Given, server_setting
+from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
+from kgw.config.setting import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+PREFIX = "KGW_"
+# Read elsewhere: the command line's server address, the file's name.
+_OTHER_VARIABLES = frozenset({"KGW_BOOTSTRAP", "KGW_CONFIG"})
+# Kubernetes sets KGW_PORT, KGW_SERVICE_HOST and more in every pod beside a service called kgw.
+_SERVICE_LINKS = ("KGW_PORT", "KGW_SERVICE_")
+
+
+def load_config(
+    file: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[tuple[str, str, str]] = (),
+) -> Config:
+    """Return the configuration made of a TOML file, the environment and flags.
+
+    `overrides` are (name, text, origin); a later one wins over an earlier.
+    Raises ConfigError in one line that names the place.
+    """
+    given: dict[str, Given] = {}
+    if file is not None:
+        _read_file(file, given)
+    warnings = tuple(_read_environment(environ or {}, given))
+    for name, text, origin in overrides:
+        _take(given, name, text, origin)
+    return Config(given, warnings=warnings)
+
+
+def environment_name(name: str) -> str:
+    """Return the environment variable of a setting: KGW_NUM_PARTITIONS, KGW_CACHE_BYTES."""
+    return PREFIX + name.removeprefix("kgw.").replace(".", "_").upper()
+
+
+def split_assignment(text: str) -> tuple[str, str]:
+    """Return the name and value of `KEY=VALUE`. Raises ConfigError."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"{text!r} is not KEY=VALUE")
+    return name.strip(), value
+
+
+def _take(given: dict[str, Given], name: str, text: str, origin: str) -> None:
+    try:
+        setting = server_setting(name)
+        given[setting.name] = Given(setting.parse(text, suffixes=True), origin)
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({origin})") from None
+
+
+def _read_file(file: Path | str, given: dict[str, Given]) -> None:
+    from tomllib import TOMLDecodeError, loads
+
+    try:
+        with open(file, encoding="utf-8") as stream:  # noqa: PTH123 - pathlib costs start-up time
+            document = loads(stream.read())
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    origin = f"file {file}"
+    for name, raw in _flatten(document, ""):
+        try:
+            setting = server_setting(name)
+            given[setting.name] = Given(setting.convert(raw), origin)
+        except ConfigError as error:
+            raise ConfigError(f"{error} ({origin})") from None
+
+
+def _flatten(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Yield settings by full name, whether written quoted, dotted or as tables."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _read_environment(environ: Mapping[str, str], given: dict[str, Given]) -> Iterator[str]:
+    """Take the settings found and yield warnings about variables that mean nothing."""
+    ours = sorted(name for name in environ if name.startswith(PREFIX))
+    if not ours:
+        return
+    known = {environment_name(name): name for name in SERVER_SETTINGS}
+    known |= {environment_name(alias): name for alias, name in SERVER_ALIASES.items()}
+    for variable in ours:
+        if variable in known:
+            _take(given, known[variable], environ[variable], f"environment variable {variable}")
+        elif variable not in _OTHER_VARIABLES and not variable.startswith(_SERVICE_LINKS):
+            near = suggest(variable, known, cutoff=0.9)
+            if near:
+                raise ConfigError(f"environment variable {variable} is no setting{near}")
+            # The prefix may serve other programs, and other versions of this one.
+            yield f"environment variable {variable} is no setting"

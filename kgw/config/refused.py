@@ -1,0 +1,129 @@
+"""Settings that Kafka knows and kgw does not serve, each with its reason.
+
+They are refused rather than ignored: a setting that is taken silently is a promise.
+"""
+
+from __future__ import annotations
+
+_GROUPS = "consumer groups are not served yet"
+_TRANSACTIONS = "transactions are not served yet"
+_SECURITY = "encryption and authentication are not served yet"
+_QUOTAS = "quotas are not served yet"
+_ONE_NODE = "there is one node, and no replication"
+_NO_QUORUM = "there is no controller quorum"
+_RETENTION = "retention is not served yet: everything is kept"
+_COMPACTION = "compaction is not served yet"
+_TIERS = "there is no remote storage"
+_CLASSES = "kgw loads no classes"
+_THREADS = "kgw has one event loop, and no such threads"
+_JAVA_METRICS = "metrics are kgw's own"
+_SHARE = "share groups are not served yet"
+_NOT_NEEDED = "kgw has nothing that it could mean"
+
+REFUSED_TOPIC_SETTINGS = {
+    "follower.replication.throttled.replicas": _ONE_NODE,
+    "leader.replication.throttled.replicas": _ONE_NODE,
+    "local.retention.bytes": _TIERS,
+    "local.retention.ms": _TIERS,
+    "message.downconversion.enable": "removed in Kafka 4",
+    "message.format.version": "removed in Kafka 4",
+    "message.timestamp.difference.max.ms": "removed in Kafka 4; see message.timestamp.before.max.ms"
+    " and message.timestamp.after.max.ms",
+    "remote.log.copy.disable": _TIERS,
+    "remote.log.delete.on.disable": _TIERS,
+}
+
+REFUSED_SERVER_SETTINGS = {
+    "alter.config.policy.class.name": _CLASSES,
+    "auto.leader.rebalance.enable": _ONE_NODE,
+    "authorizer.class.name": _CLASSES,
+    "background.threads": _THREADS,
+    "broker.rack": "racks come with several nodes",
+    "client.quota.callback.class": _CLASSES,
+    "compression.gzip.level": "batches are never recompressed",
+    "compression.lz4.level": "batches are never recompressed",
+    "compression.zstd.level": "batches are never recompressed",
+    "config.providers": _CLASSES,
+    "connection.failed.authentication.delay.ms": _SECURITY,
+    "connections.max.reauth.ms": _SECURITY,
+    "create.topic.policy.class.name": _CLASSES,
+    "early.start.listeners": _NO_QUORUM,
+    "inter.broker.listener.name": _ONE_NODE,
+    "inter.broker.protocol.version": _ONE_NODE,
+    "max.connection.creation.rate": "a rate of connections is not enforced yet",
+    "max.connections.per.ip.overrides": "one limit holds for every address",
+    "max.incremental.fetch.session.cache.slots": "fetch sessions are not kept",
+    "num.io.threads": _THREADS,
+    "num.network.threads": _THREADS,
+    "num.recovery.threads.per.data.dir": _THREADS,
+    "offset.metadata.max.bytes": _GROUPS,
+    "principal.builder.class": _CLASSES,
+    "process.roles": _NO_QUORUM,
+    "queued.max.request.bytes": "see kgw.request.memory.bytes",
+    "queued.max.requests": "see kgw.inflight.requests.max",
+    "request.timeout.ms": _ONE_NODE,
+    "server.max.startup.time.ms": _NO_QUORUM,
+    "socket.receive.buffer.bytes": "the system sizes its socket buffers",
+    "socket.send.buffer.bytes": "the system sizes its socket buffers",
+    "super.users": _SECURITY,
+    "transactional.id.expiration.ms": _TRANSACTIONS,
+}
+
+# Longest prefix first where one contains another.
+_REFUSED_PREFIXES = (
+    ("alter.log.dirs.", _ONE_NODE),
+    ("broker.heartbeat.", _NO_QUORUM),
+    ("broker.session.", _NO_QUORUM),
+    ("control.plane.", _ONE_NODE),
+    ("controlled.shutdown.", _ONE_NODE),
+    ("controller.", _NO_QUORUM),
+    ("delegation.token.", _SECURITY),
+    ("delete.records.purgatory.", _NOT_NEEDED),
+    ("fetch.purgatory.", _NOT_NEEDED),
+    ("group.share.", _SHARE),
+    ("group.", _GROUPS),
+    ("initial.broker.", _NO_QUORUM),
+    ("kafka.metrics.", _JAVA_METRICS),
+    ("leader.imbalance.", _ONE_NODE),
+    ("listener.name.", _SECURITY),
+    ("log.cleaner.", _COMPACTION),
+    ("log.flush.", "a record is flushed before it is acknowledged; see kgw.checkpoint.interval.ms"),
+    ("log.initial.", _NOT_NEEDED),
+    ("log.local.", _TIERS),
+    ("log.message.", "removed in Kafka 4"),
+    ("log.retention.", _RETENTION),
+    ("log.roll.", "segments are closed by size alone; see log.segment.bytes"),
+    ("log.segment.delete.", _RETENTION),
+    ("metadata.", _NO_QUORUM),
+    ("metric.", _JAVA_METRICS),
+    ("metrics.", _JAVA_METRICS),
+    ("num.replica.", _ONE_NODE),
+    ("offsets.", _GROUPS),
+    ("password.encoder.", _SECURITY),
+    ("producer.id.expiration.check.", _NOT_NEEDED),
+    ("producer.purgatory.", _NOT_NEEDED),
+    ("quota.", _QUOTAS),
+    ("remote.", _TIERS),
+    ("replica.", _ONE_NODE),
+    ("replication.", _ONE_NODE),
+    ("reserved.broker.", _ONE_NODE),
+    ("sasl.", _SECURITY),
+    ("security.", _SECURITY),
+    ("share.", _SHARE),
+    ("socket.connection.setup.", _ONE_NODE),
+    ("ssl.", _SECURITY),
+    ("telemetry.", "client telemetry is not served yet"),
+    ("transaction.", _TRANSACTIONS),
+    ("zookeeper.", "there is no ZooKeeper"),
+)
+
+
+def why_refused(name: str) -> str | None:
+    """Return why a broker setting of Kafka is refused, or None for a name Kafka does not know."""
+    reason = REFUSED_SERVER_SETTINGS.get(name)
+    if reason is not None:
+        return reason
+    for prefix, prefix_reason in _REFUSED_PREFIXES:
+        if name.startswith(prefix):
+            return prefix_reason
+    return None

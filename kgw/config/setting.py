@@ -1,0 +1,243 @@
+"""One setting: its type, default, limits and meaning, and how text becomes its value."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from kgw.errors import KgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+"""What a setting holds. Lists are tuples: a configuration cannot change under its reader."""
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+# Powers of 1024 for every spelling: "100 MB" is how people say Kafka's 104857600.
+_SIZE_FACTORS = {
+    "b": 1,
+    "kb": 1 << 10,
+    "kib": 1 << 10,
+    "mb": 1 << 20,
+    "mib": 1 << 20,
+    "gb": 1 << 30,
+    "gib": 1 << 30,
+    "tb": 1 << 40,
+    "tib": 1 << 40,
+}
+_TIME_FACTORS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FACTORS = {"bytes": _SIZE_FACTORS, "ms": _TIME_FACTORS}
+
+
+class ConfigError(KgwError):
+    """A setting that cannot be taken, said in one line: which, where it was set, and why."""
+
+
+class SettingType(IntEnum):
+    """Kinds of value, numbered as DescribeConfigs numbers them (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Setting:
+    """One row of a settings table.
+
+    `allowed` closes the set of values: what else Kafka knows there is refused with `reason`.
+    `server_setting` names the broker setting from which a topic setting takes its default.
+    `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
+    `attribute` is the name under which `Config` offers it.
+    """
+
+    __slots__ = (
+        "allowed",
+        "attribute",
+        "check",
+        "default",
+        "doc",
+        "dynamic",
+        "maximum",
+        "minimum",
+        "name",
+        "reason",
+        "section",
+        "server_setting",
+        "type",
+        "unit",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type_: SettingType,
+        default: Value,
+        doc: str,
+        *,
+        section: str = "",
+        unit: str = "",
+        minimum: float | None = None,
+        maximum: float | None = None,
+        allowed: tuple[Value, ...] = (),
+        reason: str = "",
+        check: Callable[[Value], None] | None = None,
+        dynamic: bool = False,
+        server_setting: str = "",
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.default = default
+        self.doc = doc
+        self.section = section
+        self.unit = unit
+        if maximum is None and type_ is SettingType.INT:
+            maximum = INT_MAX
+        elif maximum is None and type_ is SettingType.LONG:
+            maximum = LONG_MAX
+        self.minimum = minimum
+        self.maximum = maximum
+        self.allowed = allowed
+        self.reason = reason
+        self.check = check
+        self.dynamic = dynamic
+        self.server_setting = server_setting
+        self.attribute = attribute_name(name)
+
+    def __repr__(self) -> str:
+        return f"Setting({self.name})"
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether Kafka has a setting of this name."""
+        return not self.name.startswith("kgw.")
+
+    def parse(self, text: str, *, suffixes: bool = False) -> Value:
+        """Return the value that a text means.
+
+        `suffixes` lets sizes and times carry a unit ("64MB", "10s"); Kafka clients send plain
+        numbers. Raises ConfigError, without the place: the caller knows it.
+        """
+        text = text.strip()
+        value: Value
+        match self.type:
+            case SettingType.BOOLEAN:
+                value = self._parse_boolean(text)
+            case SettingType.INT | SettingType.LONG:
+                value = self._parse_integer(text, suffixes=suffixes)
+            case SettingType.DOUBLE:
+                try:
+                    value = float(text)
+                except ValueError:
+                    raise ConfigError(f"{self.name}: {text!r} is not a number") from None
+            case SettingType.LIST:
+                value = tuple(item.strip() for item in text.split(",") if item.strip())
+            case _:
+                value = text
+        return self.validate(value)
+
+    def convert(self, raw: object) -> Value:
+        """Return the value that a TOML value means: its own type, or text with a unit."""
+        if isinstance(raw, str):
+            return self.parse(raw, suffixes=True)
+        if isinstance(raw, list) and self.type is SettingType.LIST:
+            return self.validate(tuple(str(item) for item in raw))
+        if isinstance(raw, bool):
+            if self.type is SettingType.BOOLEAN:
+                return self.validate(raw)
+        elif isinstance(raw, int) and self.type in {SettingType.INT, SettingType.LONG}:
+            return self.validate(raw)
+        elif isinstance(raw, (int, float)) and self.type is SettingType.DOUBLE:
+            return self.validate(float(raw))
+        raise ConfigError(f"{self.name}: {raw!r} is not {_TYPE_WORDS[self.type]}")
+
+    def validate(self, value: Value) -> Value:
+        """Return the value when it lies within the setting's limits, else raise ConfigError."""
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if self.minimum is not None and value < self.minimum:
+                raise ConfigError(f"{self.name}: {value} is below the minimum of {self.minimum}")
+            if self.maximum is not None and value > self.maximum:
+                raise ConfigError(f"{self.name}: {value} is above the maximum of {self.maximum}")
+        if self.allowed and value not in self.allowed:
+            raise ConfigError(self._not_allowed(value))
+        if self.check is not None:
+            try:
+                self.check(value)
+            except ValueError as error:
+                raise ConfigError(f"{self.name}: {error}") from None
+        return value
+
+    def format(self, value: Value) -> str:
+        """Return Kafka's text form of a value, as DescribeConfigs sends it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+    def _parse_boolean(self, text: str) -> bool:
+        lowered = text.lower()
+        if lowered not in {"true", "false"}:
+            raise ConfigError(f"{self.name}: {text!r} is neither true nor false")
+        return lowered == "true"
+
+    def _parse_integer(self, text: str, *, suffixes: bool) -> int:
+        digits = text.removeprefix("-")
+        # str.isdigit alone would let other scripts' digits and superscripts through.
+        if digits.isascii() and digits.isdigit():
+            return int(text) if len(digits) <= 20 else self._too_long(text)
+        factors = _FACTORS.get(self.unit)
+        if suffixes and factors:
+            number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").strip()
+            factor = factors.get(text[len(number) :].strip().lower())
+            if factor and number.isascii() and number.isdigit() and len(number) <= 20:
+                return int(number) * factor
+            example = "64MB" if self.unit == "bytes" else "10s"
+            raise ConfigError(
+                f"{self.name}: {text!r} is not a whole number of {self.unit}, nor like {example}"
+            )
+        raise ConfigError(f"{self.name}: {text!r} is not a whole number")
+
+    def _too_long(self, text: str) -> int:
+        raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
+
+    def _not_allowed(self, value: Value) -> str:
+        allowed = " or ".join(self.format(one) or '""' for one in self.allowed)
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.name}: {self.format(value)!r} is refused, only {allowed} is served{why}"
+
+
+_TYPE_WORDS = {
+    SettingType.BOOLEAN: "true or false",
+    SettingType.STRING: "a string",
+    SettingType.INT: "a whole number",
+    SettingType.LONG: "a whole number",
+    SettingType.DOUBLE: "a number",
+    SettingType.LIST: "a list of strings",
+}
+
+
+def attribute_name(name: str) -> str:
+    """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
+    return name.removeprefix("kgw.").replace(".", "_")
+
+
+def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
+    """Return "; did you mean X?" for a name near a known one, or nothing."""
+    from difflib import get_close_matches
+
+    near: Sequence[str] = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def table(*settings: Setting) -> dict[str, Setting]:
+    """Return settings by name, in the order given. A name twice is a bug."""
+    by_name = {setting.name: setting for setting in settings}
+    if len(by_name) != len(settings):
+        raise ValueError("a setting is declared twice")
+    return by_name
