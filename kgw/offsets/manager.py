@@ -6,10 +6,12 @@ the last one only where nobody has seen what is given up (see docs/native-offset
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import KgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_OFFSET: Final = (1 << 63) - 1
 """The largest int64; it can be a next offset but is itself never assigned."""

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
 from kgw.errors import ErrorCode
 from kgw.records.errors import RecordError
-from kgw.types import Buffer
+
+if TYPE_CHECKING:
+    from kgw.types import Buffer
 
 HEADER_BYTES: Final = 61
 PREFIX_BYTES: Final = 12

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import KgwError
+from kgw.errors import CorruptionError, KgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Row(NamedTuple):
@@ -41,6 +43,16 @@ class ConflictError(KgwError):
         """The version that the key stands at; 0 when it does not exist."""
 
 
+class DamagedRowsError(CorruptionError):
+    """Rows of a kind fail their checksum; the others are at hand for who can go on with them."""
+
+    def __init__(self, kind: str, intact: dict[str, Row], damaged: Sequence[str]) -> None:
+        super().__init__(f"{len(damaged)} damaged {kind} rows: {', '.join(map(repr, damaged))}")
+        self.kind = kind
+        self.intact = intact
+        self.damaged = tuple(damaged)
+
+
 class StateStore(ABC):
     """Rows by (kind, key). Values are opaque bytes, JSON by custom."""
 
@@ -56,7 +68,7 @@ class StateStore(ABC):
     async def load(self, kind: str) -> dict[str, Row]:
         """Return every row of a kind.
 
-        Raises CorruptionError naming the rows whose checksum fails.
+        Raises DamagedRowsError, which carries the intact ones, when a row's checksum fails.
         """
 
     @abstractmethod

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, ConflictError, Row, StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class MemoryStateStore(StateStore):

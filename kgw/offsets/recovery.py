@@ -1,0 +1,317 @@
+"""Where a partition goes on after a stop: its checkpoint against what its log shows. Pure.
+
+The log is the truth and the checkpoint saves time (docs/native-offsets.md, rule 5). Recovery has
+two steps with the log's own scan between them: `plan_recovery` says from where to scan, if at all,
+and `conclude_recovery` says at which offset and epoch to go on. A checkpoint that is ahead of the
+log, behind it, damaged, missing or another topic's never makes an offset come back.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.types import NO_LEADER_EPOCH, TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Checkpoint(NamedTuple):
+    """What was durable in one partition when it was noted."""
+
+    topic_id: TopicId
+    partition: int
+    log_start_offset: int
+    next_offset: int
+    """The durable end: every offset below it was assigned and stored."""
+    leader_epoch: int
+    segment_base_offset: int
+    """The segment that held the end."""
+    segment_position: int
+    """Bytes of that segment that belong to whole batches below `next_offset`."""
+    clean: bool = False
+    """Written by an orderly stop, with nothing appended after it."""
+
+
+class SegmentFacts(NamedTuple):
+    """One segment file, without reading it."""
+
+    base_offset: int
+    size_bytes: int
+
+
+class LogFacts(NamedTuple):
+    """What can be told about a log without reading batches."""
+
+    topic_id: TopicId
+    partition: int
+    segments: Sequence[SegmentFacts]
+    """In offset order; empty when the log has no file yet, or none any more."""
+    clean_stop: bool
+    """Whether the store as a whole was stopped in order (its marker stood there)."""
+    log_start_offset: int = 0
+    """As far as anything but the checkpoint says; 0 when nothing does."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The newest epoch that the log's own history knows."""
+
+
+class AnomalyKind(Enum):
+    """What recovery found that a normal stop does not leave behind."""
+
+    CHECKPOINT_MISSING = "checkpoint-missing"
+    CHECKPOINT_DAMAGED = "checkpoint-damaged"
+    CHECKPOINT_FOREIGN = "checkpoint-foreign"
+    CHECKPOINT_AHEAD = "checkpoint-ahead"
+    CHECKPOINT_BEHIND = "checkpoint-behind"
+    LOG_MISSING = "log-missing"
+    RECORDS_MISSING = "records-missing"
+
+
+class Anomaly(NamedTuple):
+    """One finding, with a sentence for people."""
+
+    kind: AnomalyKind
+    detail: str
+
+
+class ScanStart(NamedTuple):
+    """The place from which a log must be read, batch by batch, to its end."""
+
+    segment_base_offset: int
+    position: int
+    next_offset: int
+    """The offset that the first batch there is expected to have, or a later one."""
+
+
+class RecoveryPlan(NamedTuple):
+    """What to do before the partition is opened."""
+
+    log_start_offset: int
+    next_offset: int
+    """The final one when nothing is to be scanned; otherwise a floor under it."""
+    leader_epoch: int
+    """The newest epoch known so far, NO_LEADER_EPOCH when there is none."""
+    scan: ScanStart | None
+    raise_epoch: bool
+    """Whether the new run must be told from the old one by its epoch."""
+    anomalies: tuple[Anomaly, ...] = ()
+
+
+class ScanResult(NamedTuple):
+    """What a scan found, torn tails being cut already."""
+
+    end_offset: int
+    """The offset after the last whole batch, the plan's `scan.next_offset` when there is none."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The highest epoch that a scanned batch carries."""
+
+
+class Recovered(NamedTuple):
+    """How a partition goes on."""
+
+    log_start_offset: int
+    next_offset: int
+    log_end_offset: int
+    """The end of what the log holds; below `next_offset` when offsets that were handed out are
+    gone. The log then goes on in a new segment at `next_offset`, and the hole stays."""
+    leader_epoch: int
+    anomalies: tuple[Anomaly, ...]
+
+
+def plan_recovery(
+    checkpoint: Checkpoint | None, facts: LogFacts, *, checkpoint_damaged: bool = False
+) -> RecoveryPlan:
+    """Decide whether the checkpoint can be trusted and from where the log must be scanned.
+
+    `checkpoint_damaged` says that there was one which failed its checksum (`checkpoint` is None).
+    """
+    anomalies: list[Anomaly] = []
+    checkpoint = _usable(checkpoint, facts, checkpoint_damaged, anomalies)
+    if checkpoint is None:
+        return _plan_without_checkpoint(facts, anomalies)
+
+    log_start_offset = max(checkpoint.log_start_offset, facts.log_start_offset)
+    if facts.segments:
+        log_start_offset = max(log_start_offset, facts.segments[0].base_offset)
+    else:
+        # Nothing is left to be read below the next offset.
+        log_start_offset = max(log_start_offset, checkpoint.next_offset)
+    leader_epoch = max(checkpoint.leader_epoch, facts.leader_epoch)
+    scan = _scan_start(checkpoint, facts, anomalies)
+    raise_epoch = scan is not None or not (facts.clean_stop and checkpoint.clean)
+    return RecoveryPlan(
+        log_start_offset=log_start_offset,
+        next_offset=max(checkpoint.next_offset, log_start_offset),
+        leader_epoch=leader_epoch,
+        scan=scan,
+        raise_epoch=raise_epoch,
+        anomalies=tuple(anomalies),
+    )
+
+
+def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> Recovered:
+    """Decide where to go on. `scanned` is needed exactly when the plan asks for a scan.
+
+    The next offset is never below one that the checkpoint knew as assigned: what is gone leaves a
+    hole, it does not come back with another value.
+    """
+    if (plan.scan is None) != (scanned is None):
+        raise ValueError("a scan's result belongs to a plan that asks for a scan")
+    anomalies = plan.anomalies
+    leader_epoch = plan.leader_epoch
+    log_end_offset = plan.next_offset
+    if scanned is not None:
+        leader_epoch = max(leader_epoch, scanned.leader_epoch)
+        log_end_offset = scanned.end_offset
+        known_ahead = any(anomaly.kind in _END_IS_GONE for anomaly in anomalies)
+        if log_end_offset < plan.next_offset and not known_ahead:
+            anomalies = (*anomalies, _records_missing(plan.next_offset, log_end_offset))
+    next_offset = max(plan.next_offset, log_end_offset)
+    if leader_epoch == NO_LEADER_EPOCH:
+        leader_epoch = 0
+    elif plan.raise_epoch:
+        leader_epoch += 1
+    return Recovered(
+        log_start_offset=plan.log_start_offset,
+        next_offset=next_offset,
+        log_end_offset=min(log_end_offset, next_offset),
+        leader_epoch=leader_epoch,
+        anomalies=anomalies,
+    )
+
+
+_END_IS_GONE = frozenset({AnomalyKind.CHECKPOINT_AHEAD, AnomalyKind.LOG_MISSING})
+
+
+def _usable(
+    checkpoint: Checkpoint | None,
+    facts: LogFacts,
+    damaged: bool,
+    anomalies: list[Anomaly],
+) -> Checkpoint | None:
+    """Return the checkpoint when it can be this log's, and note why not otherwise."""
+    if checkpoint is None:
+        if damaged:
+            anomalies.append(
+                Anomaly(AnomalyKind.CHECKPOINT_DAMAGED, "the checkpoint fails its checksum")
+            )
+        elif any(segment.size_bytes for segment in facts.segments):
+            anomalies.append(
+                Anomaly(AnomalyKind.CHECKPOINT_MISSING, "the log holds data and has no checkpoint")
+            )
+        return None
+    if (checkpoint.topic_id, checkpoint.partition) != (facts.topic_id, facts.partition):
+        anomalies.append(
+            Anomaly(
+                AnomalyKind.CHECKPOINT_FOREIGN,
+                f"the checkpoint is that of another log, partition {checkpoint.partition}",
+            )
+        )
+        return None
+    consistent = (
+        0 <= checkpoint.log_start_offset <= checkpoint.next_offset
+        and 0 <= checkpoint.segment_base_offset <= checkpoint.next_offset
+        and checkpoint.segment_position >= 0
+        and checkpoint.leader_epoch >= NO_LEADER_EPOCH
+    )
+    if not consistent:
+        anomalies.append(
+            Anomaly(
+                AnomalyKind.CHECKPOINT_DAMAGED, f"the checkpoint contradicts itself: {checkpoint!r}"
+            )
+        )
+        return None
+    return checkpoint
+
+
+def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> RecoveryPlan:
+    """Read the whole log: nothing else says where it ends."""
+    segments = facts.segments
+    first_offset = segments[0].base_offset if segments else facts.log_start_offset
+    log_start_offset = max(facts.log_start_offset, first_offset)
+    scan = None
+    if segments:
+        scan = ScanStart(first_offset, 0, first_offset)
+    return RecoveryPlan(
+        log_start_offset=log_start_offset,
+        # An empty last segment is named by an offset that was next once.
+        next_offset=max(log_start_offset, segments[-1].base_offset)
+        if segments
+        else log_start_offset,
+        leader_epoch=facts.leader_epoch,
+        scan=scan,
+        raise_epoch=bool(segments) or facts.leader_epoch != NO_LEADER_EPOCH,
+        anomalies=tuple(anomalies),
+    )
+
+
+def _scan_start(
+    checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
+) -> ScanStart | None:
+    """Return where to scan from, None when the checkpoint says everything."""
+    segments = facts.segments
+    if not segments:
+        if checkpoint.next_offset > 0:
+            anomalies.append(
+                Anomaly(
+                    AnomalyKind.LOG_MISSING,
+                    f"no segment is left of a log that reached offset {checkpoint.next_offset}",
+                )
+            )
+        return None
+    at = None
+    for index, segment in enumerate(segments):
+        if segment.base_offset == checkpoint.segment_base_offset:
+            at = index
+            break
+    if at is None or segments[at].size_bytes < checkpoint.segment_position:
+        return _scan_when_records_missing(checkpoint, segments, anomalies)
+    is_at_end = at == len(segments) - 1 and segments[at].size_bytes == checkpoint.segment_position
+    if facts.clean_stop and checkpoint.clean:
+        if is_at_end:
+            return None
+        anomalies.append(
+            Anomaly(
+                AnomalyKind.CHECKPOINT_BEHIND,
+                "the log goes on after the checkpoint of an orderly stop, "
+                f"which ended at {checkpoint.next_offset}",
+            )
+        )
+    return ScanStart(
+        checkpoint.segment_base_offset, checkpoint.segment_position, checkpoint.next_offset
+    )
+
+
+def _scan_when_records_missing(
+    checkpoint: Checkpoint, segments: Sequence[SegmentFacts], anomalies: list[Anomaly]
+) -> ScanStart:
+    """The checkpoint names a place that the log does not have: read the last segment below it."""
+    below = [
+        segment for segment in segments if segment.base_offset <= checkpoint.segment_base_offset
+    ]
+    start = below[-1] if below else segments[0]
+    if below:
+        anomalies.append(
+            Anomaly(
+                AnomalyKind.CHECKPOINT_AHEAD,
+                f"the checkpoint knows {checkpoint.segment_position} bytes of segment "
+                f"{checkpoint.segment_base_offset}, which the log does not have",
+            )
+        )
+    else:
+        anomalies.append(
+            Anomaly(
+                AnomalyKind.CHECKPOINT_BEHIND,
+                f"the log begins at {start.base_offset}, after the checkpoint's segment "
+                f"{checkpoint.segment_base_offset}",
+            )
+        )
+    return ScanStart(start.base_offset, 0, start.base_offset)
+
+
+def _records_missing(next_offset: int, log_end_offset: int) -> Anomaly:
+    return Anomaly(
+        AnomalyKind.RECORDS_MISSING,
+        f"offsets from {log_end_offset} to {next_offset - 1} were assigned and are gone",
+    )

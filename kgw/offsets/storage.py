@@ -1,0 +1,161 @@
+"""Where offset checkpoints are kept."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.offsets.recovery import Checkpoint
+from kgw.state.base import Change, DamagedRowsError
+from kgw.types import PartitionKey, TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.state.base import Row, StateStore
+
+CHECKPOINT_KIND: Final = "checkpoint"
+
+
+class LoadedCheckpoints(NamedTuple):
+    """Every checkpoint that can be read, and the partitions whose checkpoint cannot."""
+
+    checkpoints: dict[PartitionKey, Checkpoint]
+    damaged: frozenset[PartitionKey]
+    unreadable_keys: tuple[str, ...] = ()
+    """Rows whose very key is no partition."""
+
+
+class OffsetStorage(ABC):
+    """Checkpoints by partition. Losing one costs time, never a record or an offset."""
+
+    @abstractmethod
+    async def load(self) -> LoadedCheckpoints:
+        """Return all checkpoints. A damaged one is named, not raised. Raises StorageError."""
+
+    @abstractmethod
+    async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Replace these partitions' checkpoints, all or none, durably. Raises StorageError."""
+
+    @abstractmethod
+    async def delete(self, keys: Iterable[PartitionKey]) -> None:
+        """Remove checkpoints; those that do not exist are no error. Raises StorageError."""
+
+
+class MemoryOffsetStorage(OffsetStorage):
+    """Checkpoints in a dictionary."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._checkpoints: dict[PartitionKey, Checkpoint] = {}
+
+    async def load(self) -> LoadedCheckpoints:
+        return LoadedCheckpoints(dict(self._checkpoints), frozenset())
+
+    async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
+        for checkpoint in checkpoints:
+            key = PartitionKey(checkpoint.topic_id, checkpoint.partition)
+            self._checkpoints[key] = checkpoint
+
+    async def delete(self, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            self._checkpoints.pop(key, None)
+
+
+class StateOffsetStorage(OffsetStorage):
+    """Checkpoints as rows of a state store, whose row checksum protects them."""
+
+    def __init__(self, state: StateStore) -> None:
+        """Use an open store."""
+        self._state = state
+
+    async def load(self) -> LoadedCheckpoints:
+        damaged_keys: list[str] = []
+        try:
+            rows = await self._state.load(CHECKPOINT_KIND)
+        except DamagedRowsError as error:
+            rows = error.intact
+            damaged_keys.extend(error.damaged)
+        return _parse_rows(rows, damaged_keys)
+
+    async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
+        await self._state.apply(
+            [
+                Change(
+                    CHECKPOINT_KIND,
+                    str(PartitionKey(checkpoint.topic_id, checkpoint.partition)),
+                    encode_checkpoint(checkpoint),
+                )
+                for checkpoint in checkpoints
+            ]
+        )
+
+    async def delete(self, keys: Iterable[PartitionKey]) -> None:
+        await self._state.apply([Change(CHECKPOINT_KIND, str(key), None) for key in keys])
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as JSON, one object with Kafka's names."""
+    fields = checkpoint._asdict()
+    fields["topic_id"] = format_uuid(checkpoint.topic_id)
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_checkpoint(value: bytes) -> Checkpoint:
+    """Return what `encode_checkpoint` wrote; unknown fields of a later version are skipped.
+
+    Raises ValueError for anything else.
+    """
+    fields = json.loads(value)
+    if not isinstance(fields, dict):
+        raise ValueError("a checkpoint is a JSON object")  # noqa: TRY004 - one error for all
+    try:
+        checkpoint = Checkpoint(
+            topic_id=TopicId(parse_uuid(fields["topic_id"])),
+            partition=fields["partition"],
+            log_start_offset=fields["log_start_offset"],
+            next_offset=fields["next_offset"],
+            leader_epoch=fields["leader_epoch"],
+            segment_base_offset=fields["segment_base_offset"],
+            segment_position=fields["segment_position"],
+            clean=fields["clean"],
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a checkpoint lacks or mistypes {error}") from error
+    if any(type(number) is not int for number in checkpoint[1:7]):
+        raise ValueError("a checkpoint's offsets and positions are whole numbers")
+    if type(checkpoint.clean) is not bool:
+        raise ValueError("a checkpoint is clean or it is not")
+    return checkpoint
+
+
+def parse_partition_key(text: str) -> PartitionKey:
+    """Return the key that `str(PartitionKey)` wrote. Raises ValueError for other text."""
+    topic_id, _, partition = text.rpartition("-")
+    key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
+    if str(key) != text:
+        raise ValueError(f"not a partition's key: {text!r}")
+    return key
+
+
+def _parse_rows(rows: dict[str, Row], damaged_keys: list[str]) -> LoadedCheckpoints:
+    checkpoints: dict[PartitionKey, Checkpoint] = {}
+    damaged: set[PartitionKey] = set()
+    unreadable_keys: list[str] = []
+    for text in damaged_keys:
+        try:
+            damaged.add(parse_partition_key(text))
+        except ValueError:
+            unreadable_keys.append(text)
+    for text, row in rows.items():
+        try:
+            key = parse_partition_key(text)
+        except ValueError:
+            unreadable_keys.append(text)
+            continue
+        try:
+            checkpoints[key] = decode_checkpoint(row.value)
+        except ValueError:
+            damaged.add(key)
+    return LoadedCheckpoints(checkpoints, frozenset(damaged), tuple(unreadable_keys))
