@@ -1,0 +1,383 @@
+"""The reference backend: everything in memory, nothing survives the process.
+
+It is the contract of `kgw.backend.base` in its simplest form, and the fast default in tests. What
+was submitted in one turn of the event loop is committed in the next, all of it together, so that
+callers meet the same order of events as with a disk: submitted, assigned, committed, announced,
+resolved.
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from bisect import bisect_right
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.base import (
+    AppendResult,
+    Backend,
+    EpochEnd,
+    Health,
+    LogSettings,
+    PartitionLog,
+    ReadResult,
+    Snapshot,
+)
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.offsets.manager import PartitionOffsetManager
+from kgw.records.batch import read_batch
+from kgw.state.memory import MemoryStateStore
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from kgw.records.batch import RecordBatch
+    from kgw.state.base import StateStore
+    from kgw.types import Buffer, PartitionKey, TopicName
+
+
+class _EpochStart(NamedTuple):
+    leader_epoch: int
+    start_offset: int
+
+
+class _Contents:
+    """What a partition holds; it outlives the log objects that are opened on it."""
+
+    __slots__ = ("base_offsets", "batches", "epochs", "log_start_offset", "snapshot")
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self.base_offsets: list[int] = []
+        self.epochs = [_EpochStart(0, 0)]
+        self.log_start_offset = 0
+        self.snapshot: Snapshot | None = None
+
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.log_start_offset
+
+    def raise_epoch(self) -> None:
+        """Begin another leader epoch at the end of the log."""
+        self.epochs.append(_EpochStart(self.epochs[-1].leader_epoch + 1, self.next_offset))
+
+    def add(self, batch: RecordBatch) -> None:
+        self.batches.append(batch)
+        self.base_offsets.append(batch.base_offset)
+
+    def drop_before(self, offset: int) -> None:
+        """Forget the batches that lie wholly below `offset`."""
+        kept = self.position_of(offset)
+        del self.batches[:kept]
+        del self.base_offsets[:kept]
+        self.log_start_offset = offset
+
+    def position_of(self, offset: int) -> int:
+        """Return the place in the list of the first batch that ends after `offset`."""
+        position = bisect_right(self.base_offsets, offset)
+        if position and self.batches[position - 1].next_offset > offset:
+            position -= 1
+        return position
+
+    def below(self, upper_bound: int) -> Iterable[RecordBatch]:
+        """Yield the batches that lie wholly below `upper_bound`."""
+        for batch in self.batches:
+            if batch.next_offset > upper_bound:
+                return
+            yield batch
+
+
+class _Submitted(NamedTuple):
+    """An append between its submission and its commit."""
+
+    log: MemoryPartitionLog
+    batches: list[RecordBatch]
+    result: AppendResult
+    future: Future[AppendResult]
+
+    def succeed(self) -> None:
+        if not self.future.done():  # a caller may have cancelled; the records stay
+            self.future.set_result(self.result)
+
+    def fail(self, reason: str) -> None:
+        if not self.future.done():
+            self.future.set_exception(StorageError(reason))
+
+
+class MemoryPartitionLog(PartitionLog):
+    """One partition in memory."""
+
+    def __init__(
+        self, key: PartitionKey, contents: _Contents, submit: Callable[[_Submitted], None]
+    ) -> None:
+        self.key = key
+        self._contents = contents
+        self._submit = submit
+        self._offsets = PartitionOffsetManager(contents.log_start_offset, contents.next_offset)
+        self._size_bytes = sum(batch.size_bytes for batch in contents.batches)
+        self._failure: StorageError | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemoryPartitionLog {self.key} [{self.log_start_offset}, {self.end_offset})>"
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._offsets.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._offsets.high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        return self._offsets.next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._contents.epochs[-1].leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def append(self, batches: Sequence[RecordBatch]) -> Future[AppendResult]:
+        if not batches:
+            raise ValueError("an append needs at least one batch")
+        future: Future[AppendResult] = get_running_loop().create_future()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+            return future
+        leader_epoch = self.leader_epoch
+        base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
+        for batch, base_offset in zip(batches, base_offsets, strict=True):
+            batch.assign(base_offset, leader_epoch)
+        result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
+        self._submit(_Submitted(self, list(batches), result, future))
+        return future
+
+    def store(self, batches: list[RecordBatch]) -> None:
+        """Take the batches into the contents. A copy: the frame they came in is let go."""
+        for batch in batches:
+            self._contents.add(read_batch(bytes(batch.buffer)))
+            self._size_bytes += batch.size_bytes
+
+    def commit(self) -> None:
+        """Move the high watermark to the end of what is stored and announce it."""
+        self._offsets.advance_durable(self._contents.next_offset)
+        if self.on_advance is not None:
+            self.on_advance(self)
+
+    def retire(self, reason: str) -> None:
+        """Refuse appends from now on."""
+        self._failure = StorageError(reason)
+
+    def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        return self._read(offset, max_bytes, upper_bound, at_least_one=True)
+
+    async def read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
+    ) -> ReadResult:
+        return self._read(offset, max_bytes, upper_bound, at_least_one=at_least_one)
+
+    def _read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
+    ) -> ReadResult:
+        batches = self._contents.batches
+        buffers: list[Buffer] = []
+        size_bytes = 0
+        next_offset = offset
+        for position in range(self._contents.position_of(offset), len(batches)):
+            batch = batches[position]
+            if batch.next_offset > upper_bound:
+                break
+            if size_bytes + batch.size_bytes > max_bytes and (buffers or not at_least_one):
+                break
+            buffers.append(batch.buffer)
+            size_bytes += batch.size_bytes
+            next_offset = batch.next_offset
+        return ReadResult(buffers, size_bytes, next_offset)
+
+    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+        for batch in self._contents.below(upper_bound):
+            if batch.max_timestamp_ms >= timestamp_ms:
+                return batch
+        return None
+
+    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
+        batches = self._contents.below(upper_bound)
+        return max(batches, key=lambda batch: batch.max_timestamp_ms, default=None)
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        epochs = self._contents.epochs
+        if leader_epoch > epochs[-1].leader_epoch:
+            return None
+        if leader_epoch == epochs[-1].leader_epoch:
+            return EpochEnd(leader_epoch, self.end_offset)
+        for earlier, later in pairwise(epochs):
+            if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
+                return EpochEnd(earlier.leader_epoch, later.start_offset)
+        return None
+
+    def epoch_at(self, offset: int) -> int:
+        epochs = self._contents.epochs
+        for epoch in reversed(epochs):
+            if epoch.start_offset <= offset:
+                return epoch.leader_epoch
+        return epochs[0].leader_epoch
+
+    async def drop_before(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
+        self._offsets.raise_log_start(offset)
+        self._contents.drop_before(offset)
+        self._size_bytes = sum(batch.size_bytes for batch in self._contents.batches)
+
+    async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
+        position = self._contents.position_of(from_offset)
+        for batch in self._contents.batches[position:]:
+            yield batch
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        self._contents.snapshot = snapshot
+
+    async def load_snapshot(self) -> Snapshot | None:
+        snapshot = self._contents.snapshot
+        if snapshot is None or snapshot.offset > self.end_offset:
+            return None
+        return snapshot
+
+    def configure(self, settings: LogSettings) -> None:
+        """Nothing here has segments: any settings will do."""
+
+
+class MemoryBackend(Backend):
+    """Logs and state in memory. It may be closed and opened again, and has kept everything."""
+
+    def __init__(self) -> None:
+        self.state: StateStore = MemoryStateStore()
+        self._contents: dict[PartitionKey, _Contents] = {}
+        self._partitions: dict[PartitionKey, MemoryPartitionLog] = {}
+        self._submitted: list[_Submitted] = []
+        self._problems: list[str] = []
+        self._is_open = False
+        self._is_held = False
+        self._is_commit_due = False
+
+    async def open(self) -> None:
+        if self._is_open:
+            raise DataDirectoryError("this memory backend is open already")
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        self.release()
+        self._commit()
+        self._close("the backend is closed")
+
+    async def crash(self) -> None:
+        """Stop as a killed process does: what was not committed is gone, its appends fail.
+
+        The next leader epoch begins, as at every unclean start.
+        """
+        for submitted in self._take_submitted():
+            submitted.fail("the backend has crashed")
+        self._close("the backend has crashed")
+        for contents in self._contents.values():
+            contents.raise_epoch()
+
+    def _close(self, reason: str) -> None:
+        for log in self._partitions.values():
+            log.retire(reason)
+        self._partitions.clear()
+        self._problems.clear()
+        self._is_open = False
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Commit nothing until `release`, as a disk that takes its time."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Let commits go on, beginning with what waited."""
+        self._is_held = False
+        if self._submitted:
+            self._commit_soon()
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
+        return MappingProxyType(self._partitions)
+
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        self._contents.setdefault(key, _Contents())
+        return self._open_log(key)
+
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        if key not in self._contents:
+            self._contents[key] = _Contents()
+            self._problems.append(f"partition {key} of topic {topic} was missing; created empty")
+        return self._open_log(key)
+
+    def _open_log(self, key: PartitionKey) -> MemoryPartitionLog:
+        if not self._is_open:
+            raise StorageError("the backend is not open")
+        log = self._partitions.get(key)
+        if log is None:
+            log = MemoryPartitionLog(key, self._contents[key], self._submit)
+            self._partitions[key] = log
+        return log
+
+    async def delete_partition(self, key: PartitionKey) -> None:
+        self._contents.pop(key, None)
+        log = self._partitions.pop(key, None)
+        if log is None:
+            return
+        reason = f"partition {key} has been deleted"
+        log.retire(reason)
+        for submitted in self._take_submitted():
+            if submitted.log is log:
+                submitted.fail(reason)
+            else:
+                self._submitted.append(submitted)
+
+    async def checkpoint(self) -> None:
+        """Nothing has to be bounded: there is no recovery."""
+
+    @property
+    def health(self) -> Health:
+        return Health(self._is_open, tuple(self._problems))
+
+    def _submit(self, submitted: _Submitted) -> None:
+        self._submitted.append(submitted)
+        if not self._is_held:
+            self._commit_soon()
+
+    def _commit_soon(self) -> None:
+        if not self._is_commit_due:
+            self._is_commit_due = True
+            get_running_loop().call_soon(self._commit_due)
+
+    def _commit_due(self) -> None:
+        self._is_commit_due = False
+        if not self._is_held:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Store everything submitted, announce it once a partition, resolve it in order."""
+        group = self._take_submitted()
+        advanced: dict[MemoryPartitionLog, None] = {}
+        for submitted in group:
+            submitted.log.store(submitted.batches)
+            advanced[submitted.log] = None
+        for log in advanced:
+            log.commit()
+        for submitted in group:
+            submitted.succeed()
+
+    def _take_submitted(self) -> list[_Submitted]:
+        taken, self._submitted = self._submitted, []
+        return taken
