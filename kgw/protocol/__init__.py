@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: messages, codecs, headers and frames, without I/O."""

@@ -1,0 +1,337 @@
+"""Writes the decoder of one (message, version) as Python source, and compiles it.
+
+All nested structures are inlined into one function; runs of fixed-width fields, including the
+length that follows them, are one `struct` call. docs/decisions/0001-generated-codecs.md has the
+measurements that led here.
+
+The function is `decode(buffer, position, budget) -> (message, position)`. `budget` is the memory in
+bytes that its array elements may take; see `codec`. It raises DecodeError, struct.error, IndexError
+or UnicodeDecodeError, all of which mean malformed bytes to the caller.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any
+
+from kgw.errors import DecodeError
+from kgw.protocol.layout import (
+    FIXED_FORMATS,
+    FIXED_SIZES,
+    item_memory_cost,
+    minimum_item_size,
+)
+from kgw.protocol.primitives import (
+    MAX_STRING_BYTES,
+    MAX_TAGGED_FIELDS,
+    read_unsigned_varint,
+    skip_tagged_fields,
+)
+from kgw.protocol.schema import EMPTY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.protocol.primitives import Buffer
+    from kgw.protocol.schema import Field, Message, Struct
+
+
+def compile_decoder(
+    message: type[Message], version: int, *, flexible: bool
+) -> Callable[[Buffer, int, int], tuple[Any, int]]:
+    """Return the decoding function of this version of the message."""
+    writer = _DecoderWriter(version, flexible=flexible)
+    source = writer.write(message)
+    exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
+    decode: Callable[[Buffer, int, int], tuple[Any, int]] = writer.namespace["decode"]
+    return decode
+
+
+class _DecoderWriter:
+    """Collects the lines of one decoder.
+
+    Fixed-width values are not read at once but noted in `pending`; `flush` reads all of them with
+    one call. Anything that needs a value, or moves the position, flushes first.
+    """
+
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.lines: list[str] = []
+        self.depth = 1
+        self.pending: list[tuple[str, int, str]] = []
+        self.names = 0
+        self.namespace: dict[str, Any] = {
+            "DecodeError": DecodeError,
+            "new": object.__new__,
+            "read_unsigned_varint": read_unsigned_varint,
+            "skip_tagged_fields": skip_tagged_fields,
+            "unpack_from": unpack_from,
+        }
+
+    def write(self, message: type[Message]) -> str:
+        self._struct(message, "message")
+        self._flush()
+        body = "\n".join(self.lines)
+        view = "    view = memoryview(buffer)\n" if "view[" in body else ""
+        return (
+            "def decode(buffer, position, budget):\n"
+            "    end = len(buffer)\n"
+            f"{view}{body}\n"
+            "    return message, position\n"
+        )
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def _fail(self, name: str, problem: str) -> None:
+        self._line(f'raise DecodeError("{name}: {problem}")')
+
+    def _name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}_{self.names}"
+
+    def _constant(self, prefix: str, value: object) -> str:
+        name = self._name(prefix)
+        self.namespace[name] = value
+        return name
+
+    def _fixed(self, code: str, size: int, target: str) -> None:
+        self.pending.append((code, size, target))
+
+    def _flush(self) -> None:
+        if not self.pending:
+            return
+        size = sum(size for _, size, _ in self.pending)
+        if [code for code, _, _ in self.pending] == ["B"]:
+            self._line(f"{self.pending[0][2]} = buffer[position]")
+        else:
+            layout = Layout(">" + "".join(code for code, _, _ in self.pending))
+            targets = ", ".join(target for _, _, target in self.pending)
+            comma = "," if len(self.pending) == 1 else ""
+            unpack = self._constant("unpack", layout.unpack_from)
+            self._line(f"{targets}{comma} = {unpack}(buffer, position)")
+        self._line(f"position += {size}")
+        self.pending.clear()
+
+    # Structures
+
+    def _struct(self, cls: type[Struct], target: str) -> None:
+        """Write the code that makes a new `cls` and reads all its fields."""
+        self._flush()
+        constant = self._constant("cls", cls)
+        self._line(f"{target} = new({constant})")
+        tagged = {}
+        for name, field in cls.field_table.items():
+            if not field.present(self.version):
+                self._default(field, f"{target}.{name}")
+            elif field.tag is not None:
+                tagged[field.tag] = (name, field)
+                self._default(field, f"{target}.{name}")
+            else:
+                self._field(name, field, f"{target}.{name}")
+        if self.flexible:
+            self._tagged_fields(cls, target, tagged)
+
+    def _default(self, field: Field, target: str) -> None:
+        if field.default is not EMPTY:
+            self._line(f"{target} = {self._literal(field.default)}")
+        elif field.kind == "struct":
+            self._line(f"{target} = {self._constant('cls', field.item)}()")
+        else:
+            self._line(f"{target} = []")
+
+    def _literal(self, value: object) -> str:
+        if value is None or isinstance(value, (bool, int, str)):
+            return repr(value)
+        return self._constant("default", value)
+
+    def _tagged_fields(
+        self, cls: type[Struct], target: str, tagged: dict[int, tuple[str, Field]]
+    ) -> None:
+        count = self._name("count")
+        self._fixed("B", 1, count)
+        self._flush()
+        self._line(f"if {count}:")
+        self.depth += 1
+        if not tagged:
+            self._line("position = skip_tagged_fields(buffer, position - 1, end)")
+        else:
+            self._known_tags(cls, target, tagged, count)
+        self.depth -= 1
+
+    def _known_tags(
+        self,
+        cls: type[Struct],
+        target: str,
+        tagged: dict[int, tuple[str, Field]],
+        count: str,
+    ) -> None:
+        tag, previous = self._name("tag"), self._name("previous")
+        size, stop = self._name("size"), self._name("stop")
+        self._line(f"if {count} > 127:")
+        self._line(f"    {count}, position = read_unsigned_varint(buffer, position - 1)")
+        self._line(f"if {count} > {MAX_TAGGED_FIELDS}:")
+        self._line(
+            f'    raise DecodeError("{cls.__name__}: more than {MAX_TAGGED_FIELDS} tagged fields")'
+        )
+        self._line(f"{previous} = -1")
+        self._line(f"for _ in range({count}):")
+        self.depth += 1
+        self._line(f"{tag}, position = read_unsigned_varint(buffer, position)")
+        self._line(f"{size}, position = read_unsigned_varint(buffer, position)")
+        self._line(f"{stop} = position + {size}")
+        self._line(f"if {tag} <= {previous} or {stop} > end:")
+        self._line(
+            f'    raise DecodeError("{cls.__name__}: tagged fields truncated or out of order")'
+        )
+        self._line(f"{previous} = {tag}")
+        branch = "if"
+        for number, (name, field) in sorted(tagged.items()):
+            self._line(f"{branch} {tag} == {number}:")
+            self.depth += 1
+            self._field(name, field, f"{target}.{name}")
+            self._flush()
+            self._line(f"if position != {stop}:")
+            self._line(f'    raise DecodeError("{name}: a size that is not its own")')
+            self.depth -= 1
+            branch = "elif"
+        self._line("else:")
+        self._line(f"    position = {stop}")
+        self.depth -= 1
+
+    # Fields
+
+    def _field(self, name: str, field: Field, target: str) -> None:
+        """Write the code that reads one field into `target`."""
+        nullable = field.nullable(self.version)
+        if field.kind in FIXED_FORMATS:
+            self._fixed(FIXED_FORMATS[field.kind], FIXED_SIZES[field.kind], target)
+        elif field.kind == "struct":
+            self._struct_field(field, target, nullable=nullable)
+        elif field.kind == "array":
+            self._array(name, field, target, nullable=nullable)
+        else:
+            self._sized(
+                name,
+                field.kind,
+                target,
+                nullable=nullable,
+                flexible=self.flexible and field.compact,
+            )
+
+    def _struct_field(self, field: Field, target: str, *, nullable: bool) -> None:
+        item = self._name("item")
+        if not nullable:
+            self._struct(field.item, item)  # type: ignore[arg-type]
+            self._flush()
+            self._line(f"{target} = {item}")
+            return
+        mark = self._name("mark")
+        self._fixed("b", 1, mark)
+        self._flush()
+        self._line(f"if {mark} < 0:")
+        self._line(f"    {target} = None")
+        self._line("else:")
+        self.depth += 1
+        self._struct(field.item, item)  # type: ignore[arg-type]
+        self._flush()
+        self._line(f"{target} = {item}")
+        self.depth -= 1
+
+    def _length(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> str:
+        """Write the code that reads a length; leave `depth` inside the branch for non-null values.
+
+        Return the name of the variable that holds the length. Where null is allowed, the caller's
+        code goes into an `else` and it must leave it.
+        """
+        length = self._name("length")
+        if flexible:
+            self._fixed("B", 1, length)
+            self._flush()
+            self._line(f"if {length} > 127:")
+            self._line(f"    {length}, position = read_unsigned_varint(buffer, position - 1)")
+            null, offset = f"if not {length}:", 1
+        else:
+            code, size = ("h", 2) if kind == "string" else ("i", 4)
+            self._fixed(code, size, length)
+            self._flush()
+            null, offset = f"if {length} == -1:", 0
+        if nullable:
+            self._line(null)
+            self._line(f"    {target} = None")
+            self._line("else:")
+            self.depth += 1
+        if flexible:
+            if not nullable:
+                self._line(null)
+                self.depth += 1
+                self._fail(name, "null is not allowed")
+                self.depth -= 1
+        else:
+            self._line(f"if {length} < 0:")
+            self.depth += 1
+            self._fail(name, "negative length")
+            self.depth -= 1
+        return f"{length} - {offset}" if offset else length
+
+    def _sized(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
+        """Write the code that reads a string, bytes or records."""
+        length = self._length(name, kind, target, nullable=nullable, flexible=flexible)
+        self._line(f"stop = position + {length}")
+        if kind == "string" and flexible:
+            self._line(f"if stop > end or {length} > {MAX_STRING_BYTES}:")
+        else:
+            self._line("if stop > end:")
+        self.depth += 1
+        self._fail(name, "truncated or too long")
+        self.depth -= 1
+        if kind == "string":
+            self._line(f'{target} = str(buffer[position:stop], "utf-8")')
+        elif kind == "bytes":
+            self._line(f"{target} = bytes(buffer[position:stop])")
+        else:
+            self._line(f"{target} = view[position:stop]")
+        self._line("position = stop")
+        if nullable:
+            self.depth -= 1
+
+    def _array(self, name: str, field: Field, target: str, *, nullable: bool) -> None:
+        item: Any = field.item
+        length = self._length(name, "array", target, nullable=nullable, flexible=self.flexible)
+        count = self._name("count")
+        size = minimum_item_size(item, self.version, flexible=self.flexible)
+        cost = item_memory_cost(item, self.version)
+        self._line(f"{count} = {length}")
+        self._line(f"if {count} * {size} > end - position:")
+        self.depth += 1
+        self._fail(name, "more elements than bytes")
+        self.depth -= 1
+        self._line(f"budget -= {count} * {cost}")
+        self._line("if budget < 0:")
+        self.depth += 1
+        self._fail(name, "too many elements for a message of this size")
+        self.depth -= 1
+        if isinstance(item, str) and item in FIXED_FORMATS and item != "uuid":
+            code = FIXED_FORMATS[item]
+            self._line(f'{target} = list(unpack_from(f">{{{count}}}{code}", buffer, position))')
+            self._line(f"position += {count} * {size}")
+        else:
+            items, element = self._name("items"), self._name("element")
+            append = self._name("append")
+            self._line(f"{target} = {items} = []")
+            self._line(f"{append} = {items}.append")
+            self._line(f"for _ in range({count}):")
+            self.depth += 1
+            if not isinstance(item, str):
+                self._struct(item, element)
+            elif item == "uuid":
+                self._fixed("16s", 16, element)
+            else:
+                self._sized(name, item, element, nullable=False, flexible=self.flexible)
+            self._flush()
+            self._line(f"{append}({element})")
+            self.depth -= 1
+        if nullable:
+            self.depth -= 1

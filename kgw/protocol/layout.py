@@ -1,0 +1,108 @@
+"""What encoder and decoder generators share: formats of fixed-width kinds, sizes, memory costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kgw.protocol.schema import Field, Struct
+
+FIXED_FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""`struct` formats of the kinds whose size does not depend on the value."""
+
+FIXED_SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+
+# Bytes that CPython 3.11 allocates for one value of a kind, rounded up to its allocator's steps.
+# Small integers and empty strings are shared and cost nothing; this is the worst case.
+_VALUE_COSTS = {
+    "bool": 0,
+    "int8": 0,
+    "int16": 32,
+    "uint16": 32,
+    "int32": 32,
+    "uint32": 32,
+    "int64": 48,
+    "float64": 32,
+    "uuid": 64,
+    "string": 80,
+    "bytes": 48,
+    "records": 192,
+}
+_LIST_COST = 64
+# A pointer in the list, which over-allocates by an eighth as it grows.
+_LIST_SLOT_COST = 9
+
+
+def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
+    """Return the fewest bytes that can encode this structure."""
+    size = 1 if flexible else 0
+    for field in cls.field_table.values():
+        if field.present(version) and field.tag is None:
+            size += _minimum_field_size(field, version, flexible=flexible)
+    return size
+
+
+def minimum_item_size(item: str | type[Struct], version: int, *, flexible: bool) -> int:
+    """Return the fewest bytes that can encode one element of an array; at least one."""
+    if isinstance(item, str):
+        return FIXED_SIZES.get(item) or _length_size(item, flexible=flexible)
+    return max(1, minimum_size(item, version, flexible=flexible))
+
+
+def _minimum_field_size(field: Field, version: int, *, flexible: bool) -> int:
+    if field.kind in FIXED_SIZES:
+        return FIXED_SIZES[field.kind]
+    if field.kind == "struct":
+        if field.nullable(version):
+            return 1
+        return minimum_size(field.item, version, flexible=flexible)  # type: ignore[arg-type]
+    return _length_size(field.kind, flexible=flexible and field.compact)
+
+
+def _length_size(kind: str, *, flexible: bool) -> int:
+    if flexible:
+        return 1
+    return 2 if kind == "string" else 4
+
+
+def item_memory_cost(item: str | type[Struct], version: int) -> int:
+    """Return the bytes of memory that one decoded array element takes at most.
+
+    Contents of strings and arrays within it are not counted: they are charged where they are read.
+    """
+    if isinstance(item, str):
+        return _LIST_SLOT_COST + _VALUE_COSTS[item]
+    return _LIST_SLOT_COST + _struct_memory_cost(item, version)
+
+
+def _struct_memory_cost(cls: type[Struct], version: int) -> int:
+    # Object and collector headers, then a pointer for each slot.
+    cost = 32 + (8 * len(cls.field_table) + 15) // 16 * 16
+    for field in cls.field_table.values():
+        if field.kind == "array":
+            cost += _LIST_COST
+        elif field.kind == "struct":
+            cost += _struct_memory_cost(field.item, version)  # type: ignore[arg-type]
+        elif field.present(version):
+            cost += _VALUE_COSTS[field.kind]
+    return cost

@@ -1,0 +1,1 @@
+"""One module an API, named as the API: its request, its response, their structures."""

@@ -1,0 +1,218 @@
+"""Fetch (API key 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    record_data,
+    string,
+    struct,
+    uuid,
+)
+
+if TYPE_CHECKING:
+    from kgw.protocol.primitives import RecordData
+
+
+class ReplicaState(Struct):
+    """Who is asking; a consumer leaves the defaults."""
+
+    replica_id: int = int32(default=-1)
+    replica_epoch: int = int64(default=-1)
+
+
+class FetchPartition(Struct):
+    """Where and how much to read of one partition."""
+
+    partition: int = int32()
+    current_leader_epoch: int = int32(since=9, default=-1, ignorable=True)
+    """The epoch that the client knows; -1 skips the check."""
+    fetch_offset: int = int64()
+    last_fetched_epoch: int = int32(since=12, default=-1)
+    """Epoch of the record before `fetch_offset`; -1 skips the check."""
+    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
+    """A follower's own; -1 from a consumer."""
+    partition_max_bytes: int = int32()
+    replica_directory_id: bytes = uuid(since=17, tag=0, ignorable=True)
+    """Of a KRaft voter."""
+    high_watermark: int = int64(since=18, tag=1, default=0x7FFF_FFFF_FFFF_FFFF, ignorable=True)
+    """Known to a KRaft replica; the default says that it is not."""
+
+
+class FetchTopic(Struct):
+    """The partitions to read of one topic."""
+
+    topic: str = string(until=12, ignorable=True)
+    topic_id: bytes = uuid(since=13, ignorable=True)
+    partitions: list[FetchPartition] = array(FetchPartition)
+
+
+class ForgottenTopic(Struct):
+    """Partitions that leave the session."""
+
+    topic: str = string(until=12, ignorable=True)
+    topic_id: bytes = uuid(since=13, ignorable=True)
+    partitions: list[int] = array("int32")
+
+
+class FetchRequest(Request):
+    """Read record batches from partitions, and wait until there are enough.
+
+    Versions:
+        1: same layout; the client reads a throttle time
+        2: record format v1 may come back
+        3: a limit for the whole response; the order of partitions counts
+        4: isolation level, and record format v2 (KIP-98)
+        5: log start offset, told by followers (KIP-107)
+        6: same layout; KAFKA_STORAGE_ERROR may come back
+        7: incremental sessions (KIP-227)
+        9: leader epoch, for fencing (KIP-320)
+        10: zstd may come back (KIP-110)
+        11: rack, for reading from a near follower (KIP-392)
+        12: epoch of the last record fetched, to find where logs diverge (KIP-595)
+        13: topic ids take the place of names (KIP-516)
+        14: same layout; OFFSET_MOVED_TO_TIERED_STORAGE may come back (KIP-405)
+        15: replica id and epoch move into a tagged field (KIP-903)
+        16: same layout; the answer may name a new leader (KIP-951)
+        17: directory of a KRaft replica (KIP-853)
+        18: high watermark of a KRaft replica (KIP-1166)
+    """
+
+    api_key = ApiKey.FETCH
+    valid_versions = (0, 18)
+    flexible_since = 12
+
+    cluster_id: str | None = string(
+        since=12, nullable_since=12, tag=0, default=None, ignorable=True
+    )
+    """Checked by KRaft replicas alone."""
+    replica_id: int = int32(until=14, default=-1)
+    """-1 for a consumer; anything else claims to be a follower."""
+    replica_state: ReplicaState = struct(ReplicaState, since=15, tag=1)
+    max_wait_ms: int = int32()
+    """How long the broker may wait for `min_bytes`."""
+    min_bytes: int = int32()
+    max_bytes: int = int32(since=3, default=0x7FFF_FFFF, ignorable=True)
+    """Limit of the whole response; the first batch is returned even if larger."""
+    isolation_level: int = int8(since=4, ignorable=True)
+    """0: everything below the high watermark; 1: no records of open or aborted transactions."""
+    session_id: int = int32(since=7, ignorable=True)
+    """0 without a session."""
+    session_epoch: int = int32(since=7, default=-1, ignorable=True)
+    """-1: one full request without a session; 0: make a session; above: go on with it."""
+    topics: list[FetchTopic] = array(FetchTopic)
+    """In a session only what has been added or changed."""
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
+    rack_id: str = string(since=11, ignorable=True)
+    """The consumer's rack; empty if it has none."""
+
+
+class EpochEndOffset(Struct):
+    """The last epoch that both logs share, and where it ends."""
+
+    epoch: int = int32(default=-1)
+    end_offset: int = int64(default=-1)
+
+
+class LeaderIdAndEpoch(Struct):
+    """Who leads the partition, as far as this broker knows."""
+
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+
+
+class SnapshotId(Struct):
+    """The KRaft snapshot that a replica has to fetch instead."""
+
+    end_offset: int = int64(default=-1)
+    epoch: int = int32(default=-1)
+
+
+class AbortedTransaction(Struct):
+    """A transaction whose records a read-committed consumer must skip."""
+
+    producer_id: int = int64()
+    first_offset: int = int64()
+    """Of its first record."""
+
+
+class PartitionData(Struct):
+    """What was read of one partition."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    high_watermark: int = int64()
+    last_stable_offset: int = int64(since=4, default=-1, ignorable=True)
+    """Records from here on may belong to open transactions; -1 when unknown."""
+    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = struct(EpochEndOffset, since=12, tag=0)
+    """Set when `last_fetched_epoch` is not what this log has."""
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, since=12, tag=1)
+    """Set when this broker does not lead the partition."""
+    snapshot_id: SnapshotId = struct(SnapshotId, since=12, tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = array(
+        AbortedTransaction, since=4, nullable_since=4, ignorable=True
+    )
+    """Null for a read-uncommitted request."""
+    preferred_read_replica: int = int32(since=11, default=-1)
+    """-1: go on reading here."""
+    records: RecordData | None = record_data(nullable_since=0)
+    """Whole batches; the first may begin before the fetch offset, the last may be cut."""
+
+
+class FetchableTopicResponse(Struct):
+    """What was read of one topic."""
+
+    topic: str = string(until=12, ignorable=True)
+    topic_id: bytes = uuid(since=13, ignorable=True)
+    partitions: list[PartitionData] = array(PartitionData)
+
+
+class NodeEndpoint(Struct):
+    """Where a broker named as leader can be reached."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable_since=16, default=None)
+
+
+class FetchResponse(Response):
+    """Record batches as they are stored, partition by partition.
+
+    Versions:
+        1: throttle time
+        4: last stable offset and aborted transactions (KIP-98)
+        5: log start offset (KIP-107)
+        6: same layout; KAFKA_STORAGE_ERROR may come back
+        7: incremental sessions (KIP-227)
+        8: same layout; sent before throttling, not after
+        10: zstd may come back (KIP-110)
+        11: the replica to read from (KIP-392)
+        12: diverging epoch, current leader and snapshot, all tagged (KIP-595)
+        13: topic ids take the place of names (KIP-516)
+        14: same layout; OFFSET_MOVED_TO_TIERED_STORAGE may come back (KIP-405)
+        16: where the leaders named in it can be reached (KIP-951)
+    """
+
+    api_key = ApiKey.FETCH
+    valid_versions = (0, 18)
+    flexible_since = 12
+
+    throttle_time_ms: int = int32(since=1, ignorable=True)
+    error_code: int = int16(since=7, ignorable=True)
+    """Of the session; errors of partitions are with the partitions."""
+    session_id: int = int32(since=7)
+    """0 if the broker keeps no session."""
+    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0)

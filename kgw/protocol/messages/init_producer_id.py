@@ -1,0 +1,57 @@
+"""InitProducerId (API key 22)."""
+
+from __future__ import annotations
+
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.schema import Request, Response, boolean, int16, int32, int64, string
+
+
+class InitProducerIdRequest(Request):
+    """Ask for a producer id; for a transactional producer also end what its predecessor left.
+
+    Versions:
+        1: same layout; the answer is sent before throttling
+        3: the producer's present id and epoch, to raise the epoch (KIP-360)
+        4: same layout; PRODUCER_FENCED may come back (KIP-588)
+        5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
+        6: two-phase commit; not yet stable in Kafka (KIP-939)
+    """
+
+    api_key = ApiKey.INIT_PRODUCER_ID
+    valid_versions = (0, 6)
+    flexible_since = 2
+
+    transactional_id: str | None = string(nullable_since=0)
+    """Null for a producer that is idempotent alone."""
+    transaction_timeout_ms: int = int32()
+    """After which the coordinator aborts an open transaction."""
+    producer_id: int = int64(since=3, default=-1)
+    """-1: none yet."""
+    producer_epoch: int = int16(since=3, default=-1)
+    """-1: none yet."""
+    enable2_pc: bool = boolean(since=6)
+    """Transactions wait for an outside decision and never time out."""
+    keep_prepared_txn: bool = boolean(since=6)
+    """Do not abort a transaction that is prepared."""
+
+
+class InitProducerIdResponse(Response):
+    """A producer id and epoch.
+
+    Versions:
+        1: same layout; sent before throttling, not after
+        6: the transaction that was kept (KIP-939)
+    """
+
+    api_key = ApiKey.INIT_PRODUCER_ID
+    valid_versions = (0, 6)
+    flexible_since = 2
+
+    throttle_time_ms: int = int32(ignorable=True)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
+    ongoing_txn_producer_id: int = int64(since=6, default=-1)
+    """-1: none."""
+    ongoing_txn_producer_epoch: int = int16(since=6, default=-1)
+    """-1: none."""

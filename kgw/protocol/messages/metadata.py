@@ -1,0 +1,116 @@
+"""Metadata (API key 3)."""
+
+from __future__ import annotations
+
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    string,
+    uuid,
+)
+
+
+class MetadataRequestTopic(Struct):
+    """A topic asked about, by name or by id."""
+
+    topic_id: bytes = uuid(since=10, ignorable=True)
+    name: str | None = string(nullable_since=10)
+    """Null when the id is given."""
+
+
+class MetadataRequest(Request):
+    """Ask for brokers, topics and their leaders.
+
+    Versions:
+        1: null asks for all topics, an empty array for none
+        4: whether missing topics may be created
+        8: authorised operations on request (KIP-430)
+        10: topic id and null name exist but no broker heeds them (KIP-516)
+        11: cluster operations move to DescribeCluster (KIP-700)
+        12: topics may be named by id (KIP-516)
+        13: same layout; the answer has an error of its own (KIP-1102)
+    """
+
+    api_key = ApiKey.METADATA
+    valid_versions = (0, 13)
+    flexible_since = 9
+
+    topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
+    """Null: all topics. In version 0 an empty array says that."""
+    allow_auto_topic_creation: bool = boolean(since=4, default=True)
+    include_cluster_authorized_operations: bool = boolean(since=8, until=10)
+    include_topic_authorized_operations: bool = boolean(since=8)
+
+
+class MetadataResponseBroker(Struct):
+    """A broker and where it is reached."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(since=1, nullable_since=1, default=None, ignorable=True)
+
+
+class MetadataResponsePartition(Struct):
+    """A partition and its replicas."""
+
+    error_code: int = int16()
+    partition_index: int = int32()
+    leader_id: int = int32()
+    """-1 while there is no leader."""
+    leader_epoch: int = int32(since=7, default=-1, ignorable=True)
+    replica_nodes: list[int] = array("int32")
+    isr_nodes: list[int] = array("int32")
+    """Replicas that are in sync with the leader."""
+    offline_replicas: list[int] = array("int32", since=5, ignorable=True)
+
+
+class MetadataResponseTopic(Struct):
+    """A topic, or why it cannot be described."""
+
+    error_code: int = int16()
+    name: str | None = string(nullable_since=12)
+    topic_id: bytes = uuid(since=10, ignorable=True)
+    is_internal: bool = boolean(since=1, ignorable=True)
+    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
+    topic_authorized_operations: int = int32(since=8, default=-0x8000_0000)
+    """Bits of operations; the default says that they were not asked for."""
+
+
+class MetadataResponse(Response):
+    """Brokers, topics, partitions and leaders.
+
+    Versions:
+        1: racks, controller, internal topics
+        2: cluster id (KIP-78)
+        3: throttle time
+        5: offline replicas (KIP-112)
+        6: same layout; sent before throttling, not after
+        7: leader epoch (KIP-320)
+        8: authorised operations (KIP-430)
+        10: topic ids (KIP-516)
+        11: cluster operations move to DescribeCluster (KIP-700)
+        12: name may be null, for an unknown id
+        13: an error for the whole answer (KIP-1102)
+    """
+
+    api_key = ApiKey.METADATA
+    valid_versions = (0, 13)
+    flexible_since = 9
+
+    throttle_time_ms: int = int32(since=3, ignorable=True)
+    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
+    cluster_id: str | None = string(since=2, nullable_since=2, default=None, ignorable=True)
+    controller_id: int = int32(since=1, default=-1, ignorable=True)
+    """-1 when unknown."""
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    cluster_authorized_operations: int = int32(since=8, until=10, default=-0x8000_0000)
+    """Bits of operations; the default says that they were not asked for."""
+    error_code: int = int16(since=13, ignorable=True)
+    """REBOOTSTRAP_REQUIRED sends the client back to its first addresses."""

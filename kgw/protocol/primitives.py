@@ -1,0 +1,203 @@
+"""The wire's primitive types: variable-length integers, strings, byte strings, tagged fields.
+
+Every `read_x(buffer, position)` returns the value and the position after it, and raises
+`DecodeError` where the bytes end too early or mean nothing. Every `write_x(out, value)` appends to
+a bytearray. Message codecs are generated code and use few of these (`decoding`, `encoding`);
+records, blobs and headers use them directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct as Layout
+
+from kgw.errors import DecodeError, EncodeError
+
+Buffer = bytes | bytearray | memoryview
+
+RecordData = Buffer | Sequence[Buffer]
+"""Record batches in a message: decoded, a memoryview of the frame; to encode, any buffers."""
+
+# Kafka refuses longer strings in both directions, also where a compact length could say more.
+MAX_STRING_BYTES = 0x7FFF
+# Kafka defines at most four tagged fields in one structure. An attacker once sent tens of millions
+# of two bytes each (CVE-2026-111115).
+MAX_TAGGED_FIELDS = 64
+
+_INT16 = Layout(">h")
+_INT32 = Layout(">i")
+_INT64 = Layout(">q")
+
+
+def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read at most five bytes of seven bits each, lowest first, as 32 unsigned bits.
+
+    As in Kafka, zero groups at the end are accepted and bits beyond the 32nd are dropped.
+    """
+    try:
+        byte = buffer[position]
+        position += 1
+        if byte < 0x80:
+            return byte, position
+        value = byte & 0x7F
+        for shift in (7, 14, 21, 28):
+            byte = buffer[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF, position
+    except IndexError:
+        raise DecodeError("truncated variable-length integer") from None
+    raise DecodeError("variable-length integer of more than 5 bytes")
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read a zigzag-encoded signed 32-bit integer."""
+    value, position = read_unsigned_varint(buffer, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read a zigzag-encoded signed 64-bit integer of at most ten bytes."""
+    value = 0
+    try:
+        for shift in range(0, 70, 7):
+            byte = buffer[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                value &= 0xFFFF_FFFF_FFFF_FFFF
+                return (value >> 1) ^ -(value & 1), position
+    except IndexError:
+        raise DecodeError("truncated variable-length integer") from None
+    raise DecodeError("variable-length integer of more than 10 bytes")
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Return the encoding of 0 <= value < 2**32."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    write_unsigned_varint(out, value)
+    return bytes(out)
+
+
+def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """Append 0 <= value < 2**32."""
+    if not 0 <= value <= 0xFFFF_FFFF:
+        raise EncodeError(f"{value} is not an unsigned 32-bit integer")
+    _write_groups(out, value)
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a signed 32-bit integer, zigzag-encoded."""
+    if not -0x8000_0000 <= value <= 0x7FFF_FFFF:
+        raise EncodeError(f"{value} is not a 32-bit integer")
+    _write_groups(out, (value << 1) ^ (value >> 31))
+
+
+def write_varlong(out: bytearray, value: int) -> None:
+    """Append a signed 64-bit integer, zigzag-encoded."""
+    if not -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF:
+        raise EncodeError(f"{value} is not a 64-bit integer")
+    _write_groups(out, (value << 1) ^ (value >> 63))
+
+
+def varint_size(value: int) -> int:
+    """Return how many bytes `write_varint` or `write_varlong` appends for this value."""
+    zigzag = value << 1 if value >= 0 else ~(value << 1)
+    return max(1, (zigzag.bit_length() + 6) // 7)
+
+
+def read_int16(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read a signed big-endian 16-bit integer."""
+    return _read_fixed(_INT16, buffer, position)
+
+
+def read_int32(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read a signed big-endian 32-bit integer."""
+    return _read_fixed(_INT32, buffer, position)
+
+
+def read_int64(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read a signed big-endian 64-bit integer."""
+    return _read_fixed(_INT64, buffer, position)
+
+
+def read_bytes(buffer: Buffer, position: int, size: int) -> tuple[Buffer, int]:
+    """Return a slice of exactly `size` bytes: slicing alone would silently return fewer."""
+    stop = position + size
+    if size < 0 or stop > len(buffer):
+        raise DecodeError(f"{size} bytes announced, {max(0, len(buffer) - position)} left")
+    return buffer[position:stop], stop
+
+
+def read_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int]:
+    """Read a string with the old two-byte length, of which -1 means null."""
+    size, position = read_int16(buffer, position)
+    if size == -1:
+        return None, position
+    text, position = read_bytes(buffer, position, size)
+    try:
+        return str(text, "utf-8"), position
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"string is not UTF-8: {error.reason}") from None
+
+
+def read_string(buffer: Buffer, position: int) -> tuple[str, int]:
+    """Read a string with the old two-byte length; null is an error."""
+    text, position = read_nullable_string(buffer, position)
+    if text is None:
+        raise DecodeError("null where a string must be")
+    return text, position
+
+
+def write_nullable_string(out: bytearray, text: str | None) -> None:
+    """Append a string with the old two-byte length, or null."""
+    if text is None:
+        out += b"\xff\xff"
+        return
+    encoded = text.encode()
+    if len(encoded) > MAX_STRING_BYTES:
+        raise EncodeError(f"a string of {len(encoded)} bytes: {MAX_STRING_BYTES} are allowed")
+    out += _INT16.pack(len(encoded))
+    out += encoded
+
+
+def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
+    """Pass over a section of tagged fields none of which is known; return the position after it.
+
+    Nothing of it is kept: kgw never relays a message that it has decoded.
+    """
+    count, position = read_unsigned_varint(buffer, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise DecodeError(f"{count} tagged fields: at most {MAX_TAGGED_FIELDS} are read")
+    previous = -1
+    for _ in range(count):
+        tag, position = read_unsigned_varint(buffer, position)
+        if tag <= previous:
+            raise DecodeError(f"tag {tag} after tag {previous}: tags must ascend")
+        previous = tag
+        size, position = read_unsigned_varint(buffer, position)
+        position += size
+        if position > end:
+            raise DecodeError("truncated tagged field")
+    return position
+
+
+def _read_fixed(layout: Layout, buffer: Buffer, position: int) -> tuple[int, int]:
+    stop = position + layout.size
+    if stop > len(buffer):
+        raise DecodeError("truncated integer")
+    value: int = layout.unpack_from(buffer, position)[0]
+    return value, stop
+
+
+def _write_groups(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
