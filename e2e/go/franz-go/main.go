@@ -1,0 +1,177 @@
+// Driver of franz-go.
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kgw/e2e/internal/loop"
+)
+
+const limit = 30 * time.Second
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+func createTopic(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Bootstrap))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	_, err = kadm.NewClient(client).CreateTopic(ctx, operation.Partitions, 1, nil, operation.Topic)
+	return loop.Answer{}, err
+}
+
+func produce(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	options := []kgo.Opt{
+		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(codecs[operation.Codec]),
+		kgo.ProducerBatchMaxBytes(1_048_588),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+	}
+	if !operation.Idempotent {
+		options = append(options, kgo.DisableIdempotentWrite())
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	records := make([]*kgo.Record, len(operation.Records))
+	for index, record := range operation.Records {
+		headers := make([]kgo.RecordHeader, len(record.Headers))
+		for place, header := range record.Headers {
+			headers[place] = kgo.RecordHeader{Key: header.Name, Value: loop.OrNil(header.Value)}
+		}
+		records[index] = &kgo.Record{
+			Topic:     operation.Topic,
+			Partition: operation.Partition,
+			Key:       loop.OrNil(record.Key),
+			Value:     loop.OrNil(record.Value),
+			Headers:   headers,
+			Timestamp: time.UnixMilli(record.TimestampMs),
+		}
+	}
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(records))
+	for index, record := range records {
+		offsets[index] = record.Offset
+	}
+	return loop.Answer{"offsets": offsets}, nil
+}
+
+func consume(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	start := kgo.NewOffset().At(operation.Offset)
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(operation.Bootstrap),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
+			operation.Topic: {operation.Partition: start},
+		}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	records := []loop.Record{}
+	for len(records) < operation.Count {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		fetches.EachRecord(func(read *kgo.Record) {
+			headers := []loop.Header{}
+			for _, header := range read.Headers {
+				headers = append(headers, loop.Header{Name: header.Key, Value: loop.OrNull(header.Value)})
+			}
+			records = append(records, loop.Record{
+				Key:         loop.OrNull(read.Key),
+				Value:       loop.OrNull(read.Value),
+				Headers:     headers,
+				TimestampMs: read.Timestamp.UnixMilli(),
+				Offset:      read.Offset,
+			})
+		})
+	}
+	return loop.Answer{"records": records}, nil
+}
+
+// listed asks an admin client for the offset of the operation's partition.
+func listed(
+	operation loop.Operation,
+	list func(context.Context, *kadm.Client) (kadm.ListedOffsets, error),
+) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Bootstrap))
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	answers, err := list(ctx, kadm.NewClient(client))
+	if err != nil {
+		return 0, err
+	}
+	offset, _ := answers.Lookup(operation.Topic, operation.Partition)
+	return offset.Offset, offset.Err
+}
+
+func bounds(operation loop.Operation) (loop.Answer, error) {
+	earliest, err := listed(operation,
+		func(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
+			return admin.ListStartOffsets(ctx, operation.Topic)
+		})
+	if err != nil {
+		return nil, err
+	}
+	latest, err := listed(operation,
+		func(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
+			return admin.ListEndOffsets(ctx, operation.Topic)
+		})
+	return loop.Answer{"earliest": earliest, "latest": latest}, err
+}
+
+// offsetForTime undoes what kadm adds: where no record is new enough, it asks for the end offset
+// instead and returns that without a timestamp.
+func offsetForTime(operation loop.Operation) (loop.Answer, error) {
+	none := false
+	offset, err := listed(operation,
+		func(ctx context.Context, admin *kadm.Client) (kadm.ListedOffsets, error) {
+			answers, err := admin.ListOffsetsAfterMilli(ctx, operation.TimestampMs, operation.Topic)
+			found, _ := answers.Lookup(operation.Topic, operation.Partition)
+			none = found.Timestamp < 0
+			return answers, err
+		})
+	if none {
+		offset = -1
+	}
+	return loop.Found(offset), err
+}
+
+func main() {
+	loop.Serve(loop.Operations{
+		"create_topic":    createTopic,
+		"produce":         produce,
+		"consume":         consume,
+		"bounds":          bounds,
+		"offset_for_time": offsetForTime,
+	})
+}

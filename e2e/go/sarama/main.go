@@ -1,0 +1,181 @@
+// Driver of sarama.
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"kgw/e2e/internal/loop"
+)
+
+const limit = 30 * time.Second
+
+var codecs = map[string]sarama.CompressionCodec{
+	"none":   sarama.CompressionNone,
+	"gzip":   sarama.CompressionGZIP,
+	"snappy": sarama.CompressionSnappy,
+	"lz4":    sarama.CompressionLZ4,
+	"zstd":   sarama.CompressionZSTD,
+}
+
+// settings leaves sarama's idea of the server's version alone: 2.1 at the time of writing, with which
+// all but a few users run it.
+func settings() *sarama.Config {
+	config := sarama.NewConfig()
+	config.Producer.Return.Successes = true
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.MaxMessageBytes = 1_048_588
+	config.Consumer.Return.Errors = true
+	return config
+}
+
+func createTopic(operation loop.Operation) (loop.Answer, error) {
+	admin, err := sarama.NewClusterAdmin([]string{operation.Bootstrap}, settings())
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	detail := sarama.TopicDetail{NumPartitions: operation.Partitions, ReplicationFactor: 1}
+	return loop.Answer{}, admin.CreateTopic(operation.Topic, &detail, false)
+}
+
+// nullable encodes bytes, and null as sarama has it: no encoder at all.
+func nullable(data *[]byte) sarama.Encoder {
+	if data == nil {
+		return nil
+	}
+	return sarama.ByteEncoder(loop.OrNil(data))
+}
+
+func produce(operation loop.Operation) (loop.Answer, error) {
+	config := settings()
+	config.Producer.Compression = codecs[operation.Codec]
+	config.Producer.Idempotent = operation.Idempotent
+	// One request in flight: what sarama asks for when idempotent, and what keeps the order otherwise.
+	config.Net.MaxOpenRequests = 1
+	producer, err := sarama.NewAsyncProducer([]string{operation.Bootstrap}, config)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, len(operation.Records))
+	var failure error
+	var collected sync.WaitGroup
+	collected.Add(1)
+	go func() {
+		defer collected.Done()
+		for range operation.Records {
+			select {
+			case sent := <-producer.Successes():
+				offsets[sent.Metadata.(int)] = sent.Offset
+			case failed := <-producer.Errors():
+				failure = failed
+			}
+		}
+	}()
+	for index, record := range operation.Records {
+		headers := make([]sarama.RecordHeader, len(record.Headers))
+		for place, header := range record.Headers {
+			headers[place] = sarama.RecordHeader{
+				Key: []byte(header.Name), Value: loop.OrNil(header.Value),
+			}
+		}
+		producer.Input() <- &sarama.ProducerMessage{
+			Topic:     operation.Topic,
+			Partition: operation.Partition,
+			Key:       nullable(record.Key),
+			Value:     nullable(record.Value),
+			Headers:   headers,
+			Timestamp: time.UnixMilli(record.TimestampMs),
+			Metadata:  index,
+		}
+	}
+	collected.Wait()
+	if err := producer.Close(); err != nil {
+		return nil, err
+	}
+	return loop.Answer{"offsets": offsets}, failure
+}
+
+func consume(operation loop.Operation) (loop.Answer, error) {
+	consumer, err := sarama.NewConsumer([]string{operation.Bootstrap}, settings())
+	if err != nil {
+		return nil, err
+	}
+	defer consumer.Close()
+	partition, err := consumer.ConsumePartition(operation.Topic, operation.Partition, operation.Offset)
+	if err != nil {
+		return nil, err
+	}
+	defer partition.AsyncClose()
+	records := []loop.Record{}
+	timeout := time.After(limit)
+	for len(records) < operation.Count {
+		select {
+		case read := <-partition.Messages():
+			headers := []loop.Header{}
+			for _, header := range read.Headers {
+				headers = append(headers, loop.Header{
+					Name: string(header.Key), Value: loop.OrNull(header.Value),
+				})
+			}
+			records = append(records, loop.Record{
+				Key:         loop.OrNull(read.Key),
+				Value:       loop.OrNull(read.Value),
+				Headers:     headers,
+				TimestampMs: read.Timestamp.UnixMilli(),
+				Offset:      read.Offset,
+			})
+		case failed := <-partition.Errors():
+			return nil, failed
+		case <-timeout:
+			return nil, fmt.Errorf("%d of %d records after %v", len(records), operation.Count, limit)
+		}
+	}
+	return loop.Answer{"records": records}, nil
+}
+
+func offsetAt(operation loop.Operation, times ...int64) ([]int64, error) {
+	client, err := sarama.NewClient([]string{operation.Bootstrap}, settings())
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	offsets := make([]int64, len(times))
+	for index, time := range times {
+		offsets[index], err = client.GetOffset(operation.Topic, operation.Partition, time)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return offsets, nil
+}
+
+func bounds(operation loop.Operation) (loop.Answer, error) {
+	offsets, err := offsetAt(operation, sarama.OffsetOldest, sarama.OffsetNewest)
+	if err != nil {
+		return nil, err
+	}
+	return loop.Answer{"earliest": offsets[0], "latest": offsets[1]}, nil
+}
+
+func offsetForTime(operation loop.Operation) (loop.Answer, error) {
+	offsets, err := offsetAt(operation, operation.TimestampMs)
+	if err != nil {
+		return nil, err
+	}
+	return loop.Found(offsets[0]), nil
+}
+
+func main() {
+	loop.Serve(loop.Operations{
+		"create_topic":    createTopic,
+		"produce":         produce,
+		"consume":         consume,
+		"bounds":          bounds,
+		"offset_for_time": offsetForTime,
+	})
+}

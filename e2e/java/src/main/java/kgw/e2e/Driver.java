@@ -1,0 +1,233 @@
+package kgw.e2e;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonNull;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonPrimitive;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Driver of Java's client library: tests/interop/drivers/loop.py describes the conversation, one JSON
+ * object a line in, one out.
+ */
+public final class Driver {
+    private static final long LIMIT_S = 30;
+    private static final Gson GSON = new GsonBuilder().serializeNulls().create();
+
+    private final JsonObject operation;
+    private final TopicPartition partition;
+
+    private Driver(JsonObject operation) {
+        this.operation = operation;
+        this.partition =
+            operation.has("partition")
+                ? new TopicPartition(text("topic"), operation.get("partition").getAsInt())
+                : null;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        BufferedReader input =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            JsonObject answer;
+            try {
+                answer = new Driver(GSON.fromJson(line, JsonObject.class)).run();
+            } catch (Exception error) {
+                error.printStackTrace();
+                answer = new JsonObject();
+                answer.addProperty("error", error.toString());
+            }
+            answers.println(GSON.toJson(answer));
+        }
+    }
+
+    private JsonObject run() throws Exception {
+        switch (text("do")) {
+            case "create_topic":
+                return createTopic();
+            case "produce":
+                return produce();
+            case "consume":
+                return consume();
+            case "bounds":
+                return bounds();
+            case "offset_for_time":
+                return offsetForTime();
+            default:
+                throw new IllegalArgumentException("unknown operation " + text("do"));
+        }
+    }
+
+    private JsonObject createTopic() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            NewTopic topic =
+                new NewTopic(text("topic"), operation.get("partitions").getAsInt(), (short) 1);
+            admin.createTopics(List.of(topic)).all().get(LIMIT_S, TimeUnit.SECONDS);
+        }
+        return new JsonObject();
+    }
+
+    private JsonObject produce() throws Exception {
+        Map<String, Object> settings = settings();
+        settings.put("compression.type", text("codec"));
+        settings.put("enable.idempotence", operation.get("idempotent").getAsBoolean());
+        settings.put("acks", "all");
+        settings.put("linger.ms", 5);
+        JsonArray offsets = new JsonArray();
+        try (Producer<byte[], byte[]> producer =
+            new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (JsonElement element : operation.getAsJsonArray("records")) {
+                sent.add(producer.send(recordToSend(element.getAsJsonObject())));
+            }
+            for (Future<RecordMetadata> future : sent) {
+                offsets.add(future.get(LIMIT_S, TimeUnit.SECONDS).offset());
+            }
+        }
+        return answer("offsets", offsets);
+    }
+
+    private JsonObject consume() {
+        int count = operation.get("count").getAsInt();
+        JsonArray records = new JsonArray();
+        try (Consumer<byte[], byte[]> consumer = assignedConsumer()) {
+            consumer.seek(partition, operation.get("offset").getAsLong());
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+            while (records.size() < count && System.nanoTime() < deadline) {
+                for (ConsumerRecord<byte[], byte[]> read : consumer.poll(Duration.ofSeconds(1))) {
+                    records.add(recordRead(read));
+                }
+            }
+        }
+        return answer("records", records);
+    }
+
+    private JsonObject bounds() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            JsonObject answer = new JsonObject();
+            answer.addProperty("earliest", offsetAt(admin, OffsetSpec.earliest()));
+            answer.addProperty("latest", offsetAt(admin, OffsetSpec.latest()));
+            return answer;
+        }
+    }
+
+    private JsonObject offsetForTime() {
+        long timestampMs = operation.get("timestamp_ms").getAsLong();
+        try (Consumer<byte[], byte[]> consumer = assignedConsumer()) {
+            OffsetAndTimestamp found =
+                consumer.offsetsForTimes(Map.of(partition, timestampMs)).get(partition);
+            return answer(
+                "offset", found == null ? JsonNull.INSTANCE : new JsonPrimitive(found.offset()));
+        }
+    }
+
+    private long offsetAt(Admin admin, OffsetSpec spec) throws Exception {
+        ListOffsetsResultInfo found =
+            admin
+                .listOffsets(Map.of(partition, spec))
+                .partitionResult(partition)
+                .get(LIMIT_S, TimeUnit.SECONDS);
+        return found.offset();
+    }
+
+    private Consumer<byte[], byte[]> assignedConsumer() {
+        Map<String, Object> settings = settings();
+        settings.put("auto.offset.reset", "none");
+        Consumer<byte[], byte[]> consumer =
+            new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.assign(List.of(partition));
+        return consumer;
+    }
+
+    private ProducerRecord<byte[], byte[]> recordToSend(JsonObject fields) {
+        ProducerRecord<byte[], byte[]> record =
+            new ProducerRecord<>(
+                partition.topic(),
+                partition.partition(),
+                fields.get("timestamp_ms").getAsLong(),
+                bytes(fields.get("key")),
+                bytes(fields.get("value")));
+        Headers headers = record.headers();
+        for (JsonElement element : fields.getAsJsonArray("headers")) {
+            JsonArray header = element.getAsJsonArray();
+            headers.add(header.get(0).getAsString(), bytes(header.get(1)));
+        }
+        return record;
+    }
+
+    private static JsonObject recordRead(ConsumerRecord<byte[], byte[]> read) {
+        JsonObject fields = new JsonObject();
+        fields.add("key", base64(read.key()));
+        fields.add("value", base64(read.value()));
+        JsonArray headers = new JsonArray();
+        for (Header header : read.headers()) {
+            JsonArray pair = new JsonArray();
+            pair.add(header.key());
+            pair.add(base64(header.value()));
+            headers.add(pair);
+        }
+        fields.add("headers", headers);
+        fields.addProperty("timestamp_ms", read.timestamp());
+        fields.addProperty("offset", read.offset());
+        return fields;
+    }
+
+    private Map<String, Object> settings() {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", text("bootstrap"));
+        return settings;
+    }
+
+    private String text(String field) {
+        return operation.get(field).getAsString();
+    }
+
+    private static JsonObject answer(String name, JsonElement value) {
+        JsonObject answer = new JsonObject();
+        answer.add(name, value);
+        return answer;
+    }
+
+    private static byte[] bytes(JsonElement text) {
+        return text.isJsonNull() ? null : Base64.getDecoder().decode(text.getAsString());
+    }
+
+    private static JsonElement base64(byte[] data) {
+        return data == null
+            ? JsonNull.INSTANCE
+            : new JsonPrimitive(Base64.getEncoder().encodeToString(data));
+    }
+}

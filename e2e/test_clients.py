@@ -1,0 +1,63 @@
+"""Every client library of another language with every codec, with each other, across restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.conftest import COMMANDS
+from tests.interop import scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.client import Client
+    from tests.interop.gateway import GatewayProcess
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
+
+# kafka-go has no idempotent producer.
+IDEMPOTENT = [name for name in COMMANDS if name != "kafka-go"]
+
+
+@pytest.mark.parametrize("codec", scenario.CODECS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_reads_back_what_it_wrote(
+    clients: Callable[[str], Client], gateway: GatewayProcess, name: str, codec: str
+) -> None:
+    """A client finds its records unchanged, from any offset and by time."""
+    client = clients(name)
+    topic = f"alone-{name}-{codec}"
+    expected = scenario.write(client, gateway, topic, codec=codec, idempotent=False)
+    scenario.check_all(client, gateway, topic, expected)
+
+
+@pytest.mark.parametrize("name", IDEMPOTENT)
+def test_idempotent_producer(
+    clients: Callable[[str], Client], gateway: GatewayProcess, name: str
+) -> None:
+    """An idempotent producer writes each record once."""
+    client = clients(name)
+    topic = f"idempotent-{name}"
+    expected = scenario.write(client, gateway, topic, codec="lz4", idempotent=True)
+    scenario.check_reading(client, gateway, topic, expected)
+
+
+@pytest.mark.parametrize("writer", COMMANDS)
+def test_others_read_what_it_wrote(
+    clients: Callable[[str], Client], gateway: GatewayProcess, writer: str
+) -> None:
+    """Every other client reads the same records, offsets and timestamps."""
+    topic = f"shared-{writer}"
+    expected = scenario.write(clients(writer), gateway, topic, codec="snappy", idempotent=False)
+    for reader in COMMANDS:
+        scenario.check_reading(clients(reader), gateway, topic, expected)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_restarts_and_kills_change_nothing(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """Acknowledged records survive a kill and a stop, and the next offset follows."""
+    scenario.check_restarts(clients(name), own_gateway, "restarts")
