@@ -1,0 +1,165 @@
+"""Log lines: for people on a terminal, as JSON elsewhere. An event and its fields, never a sentence
+built from what a client sent.
+
+The standard library's logging with two formatters of our own; docs/decisions/logging.md says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A client id may have 32,767 bytes; a log line is for reading.
+MAX_VALUE_CHARACTERS = 500
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_RESET = "\x1b[0m"
+
+
+class EventLogger:
+    """A named logger that takes an event and fields: `log.info("listening", port=9092)`."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, error: BaseException | None = None, **fields: object) -> None:
+        """With `error`, its traceback follows."""
+        self._write(logging.ERROR, event, fields, error)
+
+    def _write(
+        self,
+        level: int,
+        event: str,
+        fields: Mapping[str, object],
+        error: BaseException | None = None,
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", event, exc_info=error, extra={"kgw_fields": fields})
+
+
+class TextFormatter(logging.Formatter):
+    """`12:00:01.234 info    kgw.server  listening  port=9092`, coloured on a terminal."""
+
+    def __init__(self, *, coloured: bool = False) -> None:
+        super().__init__()
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        parts = [
+            f"{clock}.{int(record.msecs):03d} {level:<7} {record.name}",
+            escape(record.getMessage()),
+        ]
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in _fields(record).items())
+        if fields:
+            parts.append(fields)
+        line = "  ".join(parts)
+        if self._coloured and level in _COLOURS:
+            line = f"{_COLOURS[level]}{line}{_RESET}"
+        if record.exc_info:
+            # A traceback keeps its line ends; its last line may carry what a client sent.
+            trace = self.formatException(record.exc_info)
+            line += "\n" + "\n".join(f"    {escape(one)}" for one in trace.splitlines())
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, event, then the fields."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from json import dumps
+
+        self._dumps = dumps
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{clock}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _cut(record.getMessage()),
+        }
+        for name, value in _fields(record).items():
+            plain = value is None or isinstance(value, (bool, int, float))
+            line.setdefault(name, value if plain else _cut(str(value)))
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return self._dumps(line)
+
+
+def configure(style: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Send every log line of the process to `stream` (standard error).
+
+    `style` is `text`, `json`, or `auto`: text on a terminal and JSON elsewhere.
+    """
+    stream = stream or sys.stderr
+    on_terminal = stream.isatty()
+    formatter: logging.Formatter
+    if style == "text" or (style == "auto" and on_terminal):
+        formatter = TextFormatter(coloured=on_terminal)
+    else:
+        formatter = JsonFormatter()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(_LEVELS[level])
+    # asyncio's debug lines are about the loop, not about us.
+    logging.getLogger("asyncio").setLevel(max(logging.INFO, _LEVELS[level]))
+    # A log that cannot be written (a closed pipe) must not write tracebacks about that.
+    logging.raiseExceptions = False
+
+
+def escape(text: str) -> str:
+    """Return a text cut to a readable length in which nothing can move a cursor or end a line."""
+    text = _cut(text)
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
+        for one in text
+    )
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_VALUE_CHARACTERS:
+        return text
+    return f"{text[:MAX_VALUE_CHARACTERS]}... ({len(text)} characters)"
+
+
+def _quoted(value: object) -> str:
+    text = escape(str(value))
+    if isinstance(value, (bool, int, float)) or (text and " " not in text and '"' not in text):
+        return text
+    return '"' + text.replace('"', "'") + '"'
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    fields: Mapping[str, object] = getattr(record, "kgw_fields", {})
+    return fields

@@ -1,0 +1,1 @@
+"""Sockets: listeners, connections, their limits and their end."""

@@ -1,0 +1,97 @@
+"""What one connection, one address and all of them together may take."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kgw.config import Config
+
+# Descriptors that connections leave to segments, the state store, logs and look-ups.
+RESERVED_DESCRIPTORS = 1024
+# Where nothing says how much memory there is, a budget that a laptop does not notice.
+DEFAULT_MEMORY_BYTES = 4 << 30
+_UNLIMITED = 1 << 60
+
+
+class Limits(NamedTuple):
+    """Limits of the server in the units that it counts in. A timeout of None never fires."""
+
+    frame_bytes: int = 100 << 20
+    frame_before_authentication_bytes: int = 64 << 10
+    request_memory_bytes: int = DEFAULT_MEMORY_BYTES // 4
+    inflight_requests: int = 32
+    inflight_bytes: int = 16 << 20
+    unsent_bytes: int = 8 << 20
+    unsent_timeout_s: float = 60.0
+    frame_timeout_s: float = 30.0
+    idle_timeout_s: float | None = 600.0
+    connections: int = 10_000
+    connections_per_ip: int = 1 << 31
+    backlog: int = 1024
+
+
+def limits_from(config: Config) -> Limits:
+    """Return the configured limits, those of this machine worked in.
+
+    Raises this process's descriptor limit to the hard one.
+    """
+    idle_ms = config.connections_max_idle_ms
+    request_memory_bytes = config.request_memory_bytes
+    if request_memory_bytes < 0:
+        request_memory_bytes = available_memory_bytes() // 4
+    return Limits(
+        frame_bytes=config.socket_request_max_bytes,
+        frame_before_authentication_bytes=config.pre_auth_frame_bytes,
+        request_memory_bytes=request_memory_bytes,
+        inflight_requests=config.inflight_requests_max,
+        inflight_bytes=config.inflight_bytes_max,
+        unsent_bytes=config.unsent_bytes_max,
+        unsent_timeout_s=config.unsent_timeout_ms / 1000,
+        frame_timeout_s=config.frame_timeout_ms / 1000,
+        idle_timeout_s=None if idle_ms < 0 else idle_ms / 1000,
+        connections=min(config.max_connections, connections_below(raise_descriptor_limit())),
+        connections_per_ip=config.max_connections_per_ip,
+        backlog=config.socket_listen_backlog_size,
+    )
+
+
+def connections_below(descriptors: int) -> int:
+    """Return how many connections a number of descriptors leaves room for."""
+    return max(descriptors - RESERVED_DESCRIPTORS, descriptors // 2)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one and return what holds now."""
+    if sys.platform == "win32":
+        return _UNLIMITED
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems name a hard limit that they then refuse; what was allowed stays allowed.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def available_memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory this process may use: the control group's limit or the machine's."""
+    limits = [_machine_memory_bytes()]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(int((cgroup / name).read_text(encoding="ascii")))
+    return min(limits)
+
+
+def _machine_memory_bytes() -> int:
+    import os
+
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return DEFAULT_MEMORY_BYTES

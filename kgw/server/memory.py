@@ -1,0 +1,75 @@
+"""One budget for the requests of all connections, charged as their bytes arrive.
+
+Kafka's `queued.max.request.bytes` charges what a frame claims; here a claim costs nothing, so a
+hundred connections that announce 100 MB each take what they have sent.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class MemoryUser(Protocol):
+    """A connection, as far as the budget is concerned."""
+
+    def memory_available(self) -> None:
+        """Go on reading."""
+
+
+class RequestMemory:
+    """Counts bytes of requests: `partial_bytes` of frames that have not arrived in full, and
+    `held_bytes` of complete ones that wait for their turn or their answer.
+
+    When the budget is spent, connections wait. If most of it lies in frames that are incomplete,
+    nothing would ever be given back: then the one that has waited longest may finish its frame.
+    """
+
+    __slots__ = ("_exempt", "_waiting", "held_bytes", "limit_bytes", "partial_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.partial_bytes = 0
+        self.held_bytes = 0
+        self._waiting: dict[MemoryUser, None] = {}
+        self._exempt: MemoryUser | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        return self.partial_bytes + self.held_bytes
+
+    @property
+    def spent(self) -> bool:
+        return self.partial_bytes + self.held_bytes >= self.limit_bytes
+
+    def must_wait(self, user: MemoryUser) -> bool:
+        """Return whether this user has to stop reading; it is called back when it may go on."""
+        if not self.spent or user is self._exempt:
+            return False
+        self._waiting[user] = None
+        self._choose_exempt()
+        return user is not self._exempt
+
+    def give_back(
+        self, user: MemoryUser, *, partial_bytes: int = 0, held_bytes: int = 0, gone: bool = False
+    ) -> None:
+        """Take bytes off the count; `gone` for a connection that ended or finished its frame."""
+        self.partial_bytes -= partial_bytes
+        self.held_bytes -= held_bytes
+        if gone:
+            self._waiting.pop(user, None)
+            if user is self._exempt:
+                self._exempt = None
+        if not self._waiting:
+            return
+        if not self.spent:
+            waiting, self._waiting = self._waiting, {}
+            for one in waiting:
+                one.memory_available()
+        else:
+            self._choose_exempt()
+
+    def _choose_exempt(self) -> None:
+        if self._exempt is None and self.held_bytes < self.limit_bytes // 2:
+            self._exempt = next(iter(self._waiting))
+            del self._waiting[self._exempt]
+            self._exempt.memory_available()
