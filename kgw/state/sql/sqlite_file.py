@@ -1,0 +1,201 @@
+"""A SQLite file as the state store wants it: ours, whole, of this schema, never replaced."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.state.sql.migrations import (
+    CREATE_MIGRATIONS_TABLE,
+    INSERT_MIGRATION,
+    SELECT_MIGRATIONS,
+    NewerSchemaError,
+    UnknownSchemaError,
+    pending_migrations,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kgw.state.sql.migrations import Migration
+
+APPLICATION_ID: Final = 0x6B677731
+"""Marks the file as ours ("kgw1"), for `file` and against being given another program's."""
+
+WRITE_AHEAD_LOG_BYTES: Final = 16 << 20
+"""What one large transaction made of the write-ahead log is given back beyond this."""
+
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+def open_database(
+    path: Path, migrations: tuple[Migration, ...], *, quick_check: bool
+) -> sqlite3.Connection:
+    """Return a connection to a database that is ours, whole and of this program's schema.
+
+    Blocks: it runs in the connection's own thread. `quick_check` looks through the whole file.
+    Raises DataDirectoryError, also for a file that is damaged: an empty database in its place would
+    lose what can still be saved.
+    """
+    try:
+        if not _exists(path):
+            _create_database(path, migrations)
+        elif path.lstat().st_size == 0:
+            raise DataDirectoryError(
+                f"state database {path} is empty, though never left so: restore it or, "
+                "to begin without it, move it away"
+            )
+        connection = _connect(path)
+        try:
+            _check_identity(connection, path)
+            _use_write_ahead_log(connection, path)
+            if quick_check:
+                _check_structure(connection, path)
+            _migrate(connection, path, migrations)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise _opening_error(error, path) from error
+    except OSError as error:
+        raise DataDirectoryError(f"state database {path} cannot be opened: {error}") from error
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=0, isolation_level="IMMEDIATE")
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA mmap_size = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
+    """Make the database beside its place and move it there whole.
+
+    A crash in between leaves nothing under the final name, so that an empty or broken file there is
+    always damage.
+    """
+    if _exists(_beside(path, "-wal")):
+        raise DataDirectoryError(
+            f"state database {path} is gone but its write-ahead log is there: restore the database "
+            f"or, to begin without it, move {path}-wal away"
+        )
+    new_path = _beside(path, ".new")
+    for leftover in (new_path, _beside(new_path, "-journal")):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(new_path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    connection = _connect(new_path)
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _migrate(connection, new_path, migrations)
+    finally:
+        connection.close()
+    _sync(new_path, os.O_RDWR)
+    new_path.rename(path)
+    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _exists(path: Path) -> bool:
+    """Whether anything has this name, a link to nothing included."""
+    return path.is_symlink() or path.exists()
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        raise DataDirectoryError(f"{path} is not a state database of kgw")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, path: Path) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise DataDirectoryError(f"state database {path} cannot use a write-ahead log, only {mode}")
+    connection.execute(f"PRAGMA journal_size_limit = {WRITE_AHEAD_LOG_BYTES}").fetchone()
+
+
+def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
+    problems = [problem for (problem,) in connection.execute("PRAGMA quick_check(20)")]
+    if problems != ["ok"]:
+        raise DataDirectoryError(
+            f"state database {path} is damaged ({'; '.join(map(str, problems))}); "
+            "it was left as it is"
+        )
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+    """Take the steps that are missing, each in a transaction that also notes it."""
+    with _transaction(connection):
+        connection.execute(CREATE_MIGRATIONS_TABLE)
+    applied = list(connection.execute(SELECT_MIGRATIONS))
+    try:
+        pending = pending_migrations(applied, migrations)
+    except NewerSchemaError as error:
+        raise DataDirectoryError(
+            f"state database {path} is of a newer kgw: {error}; use that version or a backup"
+        ) from error
+    except UnknownSchemaError as error:
+        raise DataDirectoryError(f"state database {path} is of another kgw: {error}") from error
+    for migration in pending:
+        with _transaction(connection):
+            for statement in migration.statements:
+                connection.execute(statement)
+            connection.execute(INSERT_MIGRATION, (migration.number, migration.name))
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the database alone, DDL included, which sqlite3 would not begin a transaction for."""
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code without its extended part; 0 where Python raised by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _opening_error(error: sqlite3.Error, path: Path) -> DataDirectoryError:
+    code = _primary_code(error)
+    if code in _IN_USE:
+        return DataDirectoryError(f"state database {path} is in use by another process")
+    if code in _CORRUPT:
+        return DataDirectoryError(
+            f"state database {path} is damaged ({error}); it was left as it is"
+        )
+    return DataDirectoryError(f"state database {path} cannot be opened: {error}")
+
+
+def storage_error(error: sqlite3.Error, path: Path) -> StorageError:
+    """Return our error for one of SQLite's on an open database."""
+    code = _primary_code(error)
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFullError(f"no space left for the state store {path}")
+    if code in _CORRUPT:
+        return CorruptionError(f"state store {path} is damaged: {error}")
+    return StorageError(f"state store {path}: {error}")
