@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.testing.process import GatewayProcess
 from tests.interop.client import Client
-from tests.interop.gateway import GatewayProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from tests.interop import scenario
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client
-    from tests.interop.gateway import GatewayProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tests.interop.drivers.loop import Record
 
 if TYPE_CHECKING:
+    from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client
-    from tests.interop.gateway import GatewayProcess
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITION = 1
@@ -124,7 +124,7 @@ def check_restarts(client: Client, gateway: GatewayProcess, topic: str) -> None:
     gateway.kill()
     gateway.start()
     check_all(client, gateway, topic, expected)
-    gateway.stop()
+    assert gateway.stop() == 0
     gateway.start()
     check_all(client, gateway, topic, expected)
     # What is written next follows without a gap.
