@@ -1,0 +1,1 @@
+"""Shipped to users: clocks, fakes, faults and the contract suite of backends."""

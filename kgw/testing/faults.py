@@ -1,0 +1,469 @@
+"""A file system in memory that crashes, fails and fills up on demand, the same way for each seed.
+
+`SimulatedFs` promises what a disk promises and nothing more: bytes survive a power loss from the
+`fdatasync` that covers them, names from the `sync_directory` of their directory. Of everything
+else, each 512-byte sector, each change of a file's length and each change of a name survives or
+does not, as chance has it. After a failed `fdatasync` the pages read back fine, count as clean, and
+are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do).
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum
+from threading import RLock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded.fs import File, FileSystem
+from kgw.testing.simulated_disk import (
+    CrashMode,
+    Directory,
+    Inode,
+    Length,
+    NameChange,
+    Node,
+    PowerLoss,
+    clone_change,
+    clone_directory,
+    current_entries,
+    durable_entries,
+    resize,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from random import Random
+
+    from kgw.types import Buffer
+
+
+class FaultKind(Enum):
+    """What a call does instead of its work."""
+
+    EIO = "EIO"
+    ENOSPC = "ENOSPC"
+    SHORT = "short"
+    EINTR = "EINTR"
+
+
+_APPLICABLE: Final = {
+    FaultKind.EIO: frozenset(
+        (
+            "open",
+            "read",
+            "write",
+            "fdatasync",
+            "truncate",
+            "rename",
+            "unlink",
+            "mkdir",
+            "rmdir",
+            "listdir",
+            "sync_directory",
+            "free_bytes",
+        )
+    ),
+    # Delayed allocation lets a full disk show as late as in the sync.
+    FaultKind.ENOSPC: frozenset(("write", "fdatasync", "truncate", "rename", "mkdir", "create")),
+    FaultKind.SHORT: frozenset({"write", "read"}),
+    FaultKind.EINTR: frozenset({"write", "read"}),
+}
+
+_CRASH_MODES: Final = (
+    CrashMode.NOTHING,
+    CrashMode.EVERYTHING,
+    CrashMode.PREFIX,
+    CrashMode.RANDOM,
+    CrashMode.RANDOM,
+)
+
+
+class Fault(NamedTuple):
+    """The n-th call (from 1) that can fail this way does, and with `persistent` every later one.
+
+    A persistent EINTR hits every other call, a persistent short write every call.
+    """
+
+    kind: FaultKind
+    nth: int
+    persistent: bool = False
+
+
+class SimulatedFile(File):
+    """A handle on a simulated file."""
+
+    __slots__ = ("_fs", "_inode", "_is_open")
+
+    def __init__(self, fs: SimulatedFs, path: str, inode: Inode) -> None:
+        super().__init__(path)
+        self._fs = fs
+        self._inode = inode
+        self._is_open = True
+
+    def read_once(self, size: int, position: int) -> bytes:
+        with self._fs.lock:
+            self._check_open()
+            if self._fs.strike("read", self.path) is FaultKind.SHORT:
+                size = max(1, size // 2)
+            return bytes(self._inode.content[position : position + size])
+
+    def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
+        with self._fs.lock:
+            self._check_open()
+            data = b"".join(buffers)
+            try:
+                if self._fs.strike("write", self.path) is FaultKind.SHORT:
+                    data = data[: max(1, len(data) // 2)]
+            except InterruptedError:
+                raise
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    # Some of it may have arrived before the call failed.
+                    self._fs.write(self, self._inode, data[: len(data) // 2], position)
+                raise
+            return self._fs.write(self, self._inode, data, position)
+
+    def fdatasync(self) -> None:
+        with self._fs.lock:
+            self._check_open()
+            try:
+                self._fs.strike("fdatasync", self.path)
+            except OSError:
+                self._inode.fail_sync()
+                raise
+            self._inode.sync()
+            self._fs.finish("fdatasync", self.path)
+
+    def truncate(self, size: int) -> None:
+        with self._fs.lock:
+            self._check_open()
+            self._fs.strike("truncate", self.path)
+            self._fs.truncate(self, self._inode, size)
+
+    def size(self) -> int:
+        self._check_open()
+        return len(self._inode.content)
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+
+
+class SimulatedFs(FileSystem):
+    """A whole file system in memory; see the module. Nothing in it is real but its errors."""
+
+    __slots__ = (
+        "_pending",
+        "_root",
+        "_sequence",
+        "_used_bytes",
+        "capacity_bytes",
+        "fault",
+        "injected",
+        "lock",
+        "on_operation",
+        "strikes",
+    )
+
+    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.on_operation: Callable[[str, str], None] | None = None
+        """Called after each operation that changed something or made it durable, with the call's
+        name and path. What it raises ends the caller there, as a crash would."""
+        self.fault: Fault | None = None
+        self.strikes = 0
+        """Calls so far that the fault could have hit; settable, to count from now on."""
+        self.injected = 0
+        """How many calls have been made to fail."""
+        self.lock = RLock()
+        self._root = Directory()
+        self._pending: list[NameChange] = []
+        self._sequence = 0
+        self._used_bytes = 0
+
+    # --- what a test does to it ------------------------------------------------------------------
+
+    def inject(self, fault: Fault | None) -> None:
+        """Arm a fault (or none), counting its calls from now on."""
+        self.fault = fault
+        self.strikes = 0
+
+    def power_loss(self, random: Random, mode: CrashMode | None = None) -> SimulatedFs:
+        """Return what a power loss at this moment leaves. This file system is not changed."""
+        with self.lock:
+            chosen = random.choice(_CRASH_MODES) if mode is None else mode
+            loss = PowerLoss(random, chosen, self._sequence)
+            views: dict[int, dict[str, Node]] = {}
+
+            def entries_of(directory: Directory) -> dict[str, Node]:
+                entries = views.get(id(directory))
+                if entries is None:
+                    entries = views[id(directory)] = dict(directory.durable)
+                return entries
+
+            for change in self._pending:
+                if loss.keeps(change.sequence):
+                    change.apply(entries_of)
+            return self._copy(entries_of, lambda inode: inode.after_power_loss(loss))
+
+    def clone(self) -> SimulatedFs:
+        """Return another one in the very same state, unsynced changes included.
+
+        What a process killed with SIGKILL leaves behind: the kernel goes on.
+        """
+        with self.lock:
+            copies: dict[int, Node] = {}
+            other = SimulatedFs(self.capacity_bytes)
+            other._root = clone_directory(self._root, copies)
+            other._sequence = self._sequence
+            other._used_bytes = self._used_bytes
+            for change in self._pending:
+                other._pending.append(clone_change(change, copies))
+            return other
+
+    def files(self, path: str = "/") -> list[str]:
+        """Return the paths of all regular files below a directory, sorted."""
+        found: list[str] = []
+        directory = self._directory(path)
+        for name, node in directory.entries.items():
+            child = f"{path.rstrip('/')}/{name}"
+            if isinstance(node, Directory):
+                found.extend(self.files(child))
+            else:
+                found.append(child)
+        return sorted(found)
+
+    def content(self, path: str) -> bytearray:
+        """Return the very bytes of a file, to be changed behind everybody's back."""
+        inode = self._node(path)
+        if not isinstance(inode, Inode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return inode.content
+
+    # --- what the code under test calls ----------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        with self.lock:
+            directory, name = self._parent(path)
+            node = directory.entries.get(name)
+            if node is None and create:
+                self.strike("create", path)
+            self.strike("open", path)
+            if isinstance(node, Directory):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            if node is not None:
+                return SimulatedFile(self, path, node)
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = Inode()
+            self._change_name(None, (directory, name), inode)
+            self.finish("open", path)
+            return SimulatedFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        with self.lock:
+            try:
+                self._node(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def is_directory(self, path: str) -> bool:
+        with self.lock:
+            return self.exists(path) and isinstance(self._node(path), Directory)
+
+    def file_size(self, path: str) -> int:
+        with self.lock:
+            return len(self.content(path))
+
+    def listdir(self, path: str) -> list[str]:
+        with self.lock:
+            self.strike("listdir", path)
+            return sorted(self._directory(path).entries)
+
+    def mkdir(self, path: str) -> None:
+        with self.lock:
+            directory, name = self._parent(path)
+            self.strike("mkdir", path)
+            if name in directory.entries:
+                raise FileExistsError(errno.EEXIST, "exists already", path)
+            self._change_name(None, (directory, name), Directory())
+            self.finish("mkdir", path)
+
+    def rename(self, source: str, target: str) -> None:
+        with self.lock:
+            self.strike("rename", source)
+            node = self._node(source)
+            place = self._parent(target)
+            replaced = place[0].entries.get(place[1])
+            if isinstance(replaced, Directory) and (replaced.entries or isinstance(node, Inode)):
+                raise OSError(errno.ENOTEMPTY, "a directory is in the way", target)
+            if isinstance(replaced, Inode):
+                self._used_bytes -= len(replaced.content)
+            self._change_name(self._parent(source), place, node)
+            self.finish("rename", source)
+
+    def unlink(self, path: str) -> None:
+        with self.lock:
+            self.strike("unlink", path)
+            node = self._node(path)
+            if isinstance(node, Directory):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            self._used_bytes -= len(node.content)
+            self._change_name(self._parent(path), None, node)
+            self.finish("unlink", path)
+
+    def rmdir(self, path: str) -> None:
+        with self.lock:
+            self.strike("rmdir", path)
+            directory = self._directory(path)
+            if directory.entries:
+                raise OSError(errno.ENOTEMPTY, "not empty", path)
+            self._change_name(self._parent(path), None, directory)
+            self.finish("rmdir", path)
+
+    def sync_directory(self, path: str) -> None:
+        with self.lock:
+            directory = self._directory(path)
+            self.strike("sync_directory", path)
+            remaining: list[NameChange] = []
+            for change in self._pending:
+                if change.touches(directory):
+                    change.apply(durable_entries)
+                else:
+                    remaining.append(change)
+            self._pending = remaining
+            self.finish("sync_directory", path)
+
+    def free_bytes(self, path: str) -> int:
+        with self.lock:
+            self.strike("free_bytes", path)
+            return max(0, self.capacity_bytes - self._used_bytes)
+
+    # --- for its files ---------------------------------------------------------------------------
+
+    def strike(self, call: str, path: str) -> FaultKind | None:
+        """Fail this call if its turn has come. Returns SHORT where it should do half its work."""
+        fault = self.fault
+        if fault is None or call not in _APPLICABLE[fault.kind]:
+            return None
+        self.strikes += 1
+        if self.strikes < fault.nth or (self.strikes > fault.nth and not fault.persistent):
+            return None
+        if fault.kind is FaultKind.EINTR and (self.strikes - fault.nth) % 2:
+            return None
+        self.injected += 1
+        match fault.kind:
+            case FaultKind.SHORT:
+                return FaultKind.SHORT
+            case FaultKind.EINTR:
+                raise InterruptedError(errno.EINTR, "interrupted", path)
+            case FaultKind.ENOSPC:
+                raise OSError(errno.ENOSPC, "no space left", path)
+            case FaultKind.EIO:
+                raise OSError(errno.EIO, f"{call} failed", path)
+
+    def finish(self, call: str, path: str) -> None:
+        """Tell the observer that an operation is done."""
+        if self.on_operation is not None:
+            self.on_operation(call, path)
+
+    def write(self, file: SimulatedFile, inode: Inode, data: bytes, position: int) -> int:
+        """Take as much of `data` as there is space for; ENOSPC when that is nothing."""
+        content = inode.content
+        growth = max(0, position + len(data) - len(content))
+        free = self.capacity_bytes - self._used_bytes
+        if growth > free:
+            data = data[: max(0, len(data) - (growth - free))]
+            if not data:
+                raise OSError(errno.ENOSPC, "no space left", file.path)
+        self._sequence += 1
+        before = len(content)
+        end = position + len(data)
+        if end > before:
+            resize(content, end)
+            self._used_bytes += end - before
+            inode.lengths.append(Length(self._sequence, end))
+        content[position:end] = data
+        inode.touch(min(position, before), end, self._sequence)
+        self.finish("write", file.path)
+        return len(data)
+
+    def truncate(self, file: SimulatedFile, inode: Inode, size: int) -> None:
+        """Cut or extend a file; in doubt until the next sync."""
+        before = len(inode.content)
+        if size - before > self.capacity_bytes - self._used_bytes:
+            raise OSError(errno.ENOSPC, "no space left", file.path)
+        self._sequence += 1
+        resize(inode.content, size)
+        self._used_bytes += size - before
+        inode.lengths.append(Length(self._sequence, size))
+        inode.touch(min(size, before), max(size, before), self._sequence)
+        self.finish("truncate", file.path)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _node(self, path: str) -> Node:
+        node: Node = self._root
+        for name in _parts(path):
+            if not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+            child = node.entries.get(name)
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+            node = child
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._node(path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        above, _, name = path.rpartition("/")
+        return self._directory(above), name
+
+    def _change_name(
+        self,
+        removed: tuple[Directory, str] | None,
+        added: tuple[Directory, str] | None,
+        node: Node,
+    ) -> None:
+        self._sequence += 1
+        change = NameChange(self._sequence, removed, added, node)
+        change.apply(current_entries)
+        self._pending.append(change)
+
+    def _copy(
+        self,
+        entries_of: Callable[[Directory], dict[str, Node]],
+        copy_inode: Callable[[Inode], Inode],
+    ) -> SimulatedFs:
+        """Return a file system in which everything that is left is durable."""
+        other = SimulatedFs(self.capacity_bytes)
+        copies: dict[int, Inode] = {}
+
+        def copy(directory: Directory) -> Directory:
+            result = Directory()
+            for name, node in entries_of(directory).items():
+                if isinstance(node, Directory):
+                    result.entries[name] = copy(node)
+                    continue
+                inode = copies.get(id(node))
+                if inode is None:
+                    inode = copies[id(node)] = copy_inode(node)
+                    other._used_bytes += len(inode.content)
+                result.entries[name] = inode
+            result.durable = dict(result.entries)
+            return result
+
+        other._root = copy(self._root)
+        return other
+
+
+def _parts(path: str) -> Iterable[str]:
+    return (part for part in path.split("/") if part)

@@ -1,0 +1,271 @@
+"""What a simulated disk holds, and what a power loss leaves of it.
+
+The rules are in `kgw.testing.faults`, which is the file system built from these.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+SECTOR_BYTES: Final = 512
+
+
+class CrashMode(Enum):
+    """How much of what was not synced a power loss leaves."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    PREFIX = "prefix"
+    RANDOM = "random"
+
+
+class Version(NamedTuple):
+    """A sector's content after an unsynced write."""
+
+    sequence: int
+    data: bytes
+
+
+class Length(NamedTuple):
+    """A file's length after an unsynced change of it."""
+
+    sequence: int
+    size: int
+
+
+class Inode:
+    """A regular file: what reads see, what is on disk, and what lies between."""
+
+    __slots__ = ("content", "dirty", "durable", "lengths", "limbo")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.dirty: dict[int, list[Version]] = {}
+        self.limbo: dict[int, list[Version]] = {}
+        """Sectors whose sync has failed: on disk or not, and no later sync changes that."""
+        self.lengths: list[Length] = []
+
+    def touch(self, start: int, end: int, sequence: int) -> None:
+        """Note the sectors of [start, end) as changed but not synced."""
+        content, dirty = self.content, self.dirty
+        for sector in range(start // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES):
+            position = sector * SECTOR_BYTES
+            version = Version(sequence, bytes(content[position : position + SECTOR_BYTES]))
+            dirty.setdefault(sector, []).append(version)
+
+    def sync(self) -> None:
+        """Let what is dirty reach the disk; sectors in limbo stay as they are."""
+        durable, content = self.durable, self.content
+        resize(durable, len(content))
+        for sector in self.dirty:
+            position = sector * SECTOR_BYTES
+            durable[position : position + SECTOR_BYTES] = content[
+                position : position + SECTOR_BYTES
+            ]
+            self.limbo.pop(sector, None)
+        self.dirty.clear()
+        self.lengths.clear()
+
+    def fail_sync(self) -> None:
+        """Count everything dirty as clean without its having reached the disk."""
+        for sector, versions in self.dirty.items():
+            self.limbo.setdefault(sector, []).extend(versions)
+        self.dirty.clear()
+
+    def clone(self) -> Inode:
+        other = Inode()
+        other.content[:] = self.content
+        other.durable[:] = self.durable
+        other.dirty = {sector: list(versions) for sector, versions in self.dirty.items()}
+        other.limbo = {sector: list(versions) for sector, versions in self.limbo.items()}
+        other.lengths = list(self.lengths)
+        return other
+
+    def after_power_loss(self, loss: PowerLoss) -> Inode:
+        """Return the file as it is found afterwards, everything in it durable."""
+        survivor = Inode()
+        content = survivor.content
+        content[:] = self.durable
+        resize(content, loss.choose_size(len(self.durable), self.lengths))
+        end = len(content)
+        for pending in (self.limbo, self.dirty):
+            for sector, versions in pending.items():
+                position = sector * SECTOR_BYTES
+                if position >= end:
+                    continue
+                data = loss.choose_version(versions, is_new=position >= len(self.durable))
+                if data is not None:
+                    stop = min(position + len(data), end)
+                    content[position:stop] = data[: stop - position]
+        survivor.durable[:] = content
+        return survivor
+
+
+class Directory:
+    """Names; `durable` is what a power loss leaves of them at least."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+
+
+Node: TypeAlias = Inode | Directory
+
+
+class NameChange(NamedTuple):
+    """A name removed, a name added, or both at one stroke, not yet synced."""
+
+    sequence: int
+    removed: tuple[Directory, str] | None
+    added: tuple[Directory, str] | None
+    node: Node
+
+    def touches(self, directory: Directory) -> bool:
+        return any(
+            place is not None and place[0] is directory for place in (self.removed, self.added)
+        )
+
+    def apply(self, entries_of: Callable[[Directory], dict[str, Node]]) -> None:
+        """Make the change in whichever view of the directories is given."""
+        if self.removed is not None:
+            directory, name = self.removed
+            entries = entries_of(directory)
+            if entries.get(name) is self.node:
+                del entries[name]
+        if self.added is not None:
+            directory, name = self.added
+            entries = entries_of(directory)
+            # A creation cannot replace a name whose own removal did not survive; a rename does.
+            if self.removed is not None or name not in entries:
+                entries[name] = self.node
+
+
+class PowerLoss:
+    """The choices of one power loss."""
+
+    def __init__(self, random: Random, mode: CrashMode, last_sequence: int) -> None:
+        self._random = random
+        self._mode = mode
+        # Most of the run is synced already: a cut that lies near the end tells states apart.
+        self._cut = max(0, last_sequence - int(random.expovariate(0.25)))
+        self._survival = random.choice((0.1, 0.5, 0.9))
+        self._garbage = mode is CrashMode.RANDOM and random.random() < 0.1
+
+    def keeps(self, sequence: int) -> bool:
+        """Whether a change of a name survives."""
+        match self._mode:
+            case CrashMode.NOTHING:
+                return False
+            case CrashMode.EVERYTHING:
+                return True
+            case CrashMode.PREFIX:
+                return sequence <= self._cut
+            case CrashMode.RANDOM:
+                return self._random.random() < self._survival
+
+    def choose_size(self, durable_size: int, lengths: Sequence[Length]) -> int:
+        if not lengths:
+            return durable_size
+        sizes = [durable_size, *(length.size for length in lengths)]
+        match self._mode:
+            case CrashMode.NOTHING:
+                return durable_size
+            case CrashMode.EVERYTHING:
+                return sizes[-1]
+            case CrashMode.PREFIX:
+                kept = [length.size for length in lengths if length.sequence <= self._cut]
+                return kept[-1] if kept else durable_size
+            case CrashMode.RANDOM:
+                at = self._random.randrange(1, len(sizes))
+                if self._random.random() < 0.4:
+                    between = sorted(sizes[at - 1 : at + 1])
+                    return self._random.randint(*between)
+                return self._random.choice((sizes[at - 1], sizes[at], sizes[-1]))
+
+    def choose_version(self, versions: Sequence[Version], *, is_new: bool) -> bytes | None:
+        """Return what is found in a sector, None for what was durable before.
+
+        A sector is written whole or not at all; only in one that held nothing before (`is_new`) may
+        something else be found.
+        """
+        match self._mode:
+            case CrashMode.NOTHING:
+                return None
+            case CrashMode.EVERYTHING:
+                return versions[-1].data
+            case CrashMode.PREFIX:
+                kept = [version.data for version in versions if version.sequence <= self._cut]
+                if kept and versions[-1].sequence != self._cut:
+                    return kept[-1]
+                # The write during which the power went: any of its sectors.
+                return self._random.choice([None, *kept]) if kept else None
+            case CrashMode.RANDOM:
+                if is_new and self._garbage and self._random.random() < 0.2:
+                    return self._random.randbytes(len(versions[-1].data))
+                if self._random.random() < self._survival:
+                    return versions[-1].data
+                return self._random.choice([None, *(version.data for version in versions)])
+
+
+def current_entries(directory: Directory) -> dict[str, Node]:
+    """What processes see in a directory."""
+    return directory.entries
+
+
+def durable_entries(directory: Directory) -> dict[str, Node]:
+    """What a power loss leaves of a directory at least."""
+    return directory.durable
+
+
+def resize(data: bytearray, size: int) -> None:
+    """Cut, or extend with zeros."""
+    if size < len(data):
+        del data[size:]
+    elif size > len(data):
+        data.extend(bytes(size - len(data)))
+
+
+def clone_node(node: Node, copies: dict[int, Node]) -> Node:
+    """Copy a file or a directory once, however often it is named."""
+    if isinstance(node, Directory):
+        return clone_directory(node, copies)
+    copy = copies.get(id(node))
+    if copy is None:
+        copy = copies[id(node)] = node.clone()
+    return copy
+
+
+def clone_directory(directory: Directory, copies: dict[int, Node]) -> Directory:
+    """Copy a directory with everything below it, durable names included."""
+    known = copies.get(id(directory))
+    if isinstance(known, Directory):
+        return known
+    copy = Directory()
+    copies[id(directory)] = copy
+    for name, node in directory.entries.items():
+        copy.entries[name] = clone_node(node, copies)
+    for name, node in directory.durable.items():
+        copy.durable[name] = clone_node(node, copies)
+    return copy
+
+
+def clone_change(change: NameChange, copies: dict[int, Node]) -> NameChange:
+    """Copy a pending change so that it speaks of the copied nodes."""
+
+    def clone_place(place: tuple[Directory, str] | None) -> tuple[Directory, str] | None:
+        return None if place is None else (clone_directory(place[0], copies), place[1])
+
+    return NameChange(
+        change.sequence,
+        clone_place(change.removed),
+        clone_place(change.added),
+        clone_node(change.node, copies),
+    )
