@@ -1,0 +1,96 @@
+"""JoinGroup (API key 11)."""
+
+from __future__ import annotations
+
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int16,
+    int32,
+    string,
+)
+
+
+class JoinGroupRequestProtocol(Struct):
+    """An assignor that the member supports, best first."""
+
+    name: str = string()
+    metadata: bytes = byte_string()
+    """For consumers a `ConsumerProtocolSubscription`; the broker need not understand it."""
+
+
+class JoinGroupRequest(Request):
+    """Enter a classic group, or take part in its next rebalance.
+
+    Versions:
+        1: a rebalance timeout apart from the session's (KIP-62)
+        2: same layout; the client reads a throttle time
+        4: same layout; new members are given an id first and join again (KIP-394)
+        5: static membership (KIP-345)
+        7: same layout; the answer names the protocol type (KIP-559)
+        8: reason (KIP-800)
+        9: same layout; the leader may be told to keep the assignment (KIP-814)
+    """
+
+    api_key = ApiKey.JOIN_GROUP
+    valid_versions = (0, 9)
+    flexible_since = 6
+
+    group_id: str = string()
+    session_timeout_ms: int = int32()
+    """The member is dead after so long without a heartbeat."""
+    rebalance_timeout_ms: int = int32(since=1, default=-1, ignorable=True)
+    """How long a rebalance waits for this member; -1 before version 1: as the session."""
+    member_id: str = string()
+    """Empty for a new member."""
+    group_instance_id: str | None = string(since=5, nullable_since=5, default=None)
+    """Null unless the member is static."""
+    protocol_type: str = string()
+    """"consumer", "connect" or what else the members agree on."""
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
+    reason: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
+    """For the log."""
+
+
+class JoinGroupResponseMember(Struct):
+    """A member, told to the leader alone."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    metadata: bytes = byte_string()
+
+
+class JoinGroupResponse(Response):
+    """The generation that has formed; to its leader also all members.
+
+    Versions:
+        2: throttle time
+        3: same layout; sent before throttling, not after
+        4: same layout; MEMBER_ID_REQUIRED may come back (KIP-394)
+        5: static membership (KIP-345)
+        7: protocol type; no protocol is null (KIP-559)
+        9: the leader may be told to keep the assignment (KIP-814)
+    """
+
+    api_key = ApiKey.JOIN_GROUP
+    valid_versions = (0, 9)
+    flexible_since = 6
+
+    throttle_time_ms: int = int32(since=2, ignorable=True)
+    error_code: int = int16()
+    generation_id: int = int32(default=-1)
+    protocol_type: str | None = string(since=7, nullable_since=7, default=None, ignorable=True)
+    protocol_name: str | None = string(nullable_since=7)
+    """The assignor that all members support."""
+    leader: str = string()
+    """Member id of who assigns."""
+    skip_assignment: bool = boolean(since=9)
+    """A static leader came back: the assignment stands."""
+    member_id: str = string()
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+    """Empty unless this member is the leader."""
