@@ -1,0 +1,47 @@
+"""A small asyncio client on the server's own codec: for command line, pipeline and tests."""
+
+from kgw.client.admin import AdminClient
+from kgw.client.client import AsyncClient
+from kgw.client.connection import Connection
+from kgw.client.errors import (
+    CannotConnectError,
+    ClientError,
+    ConnectionLostError,
+    NotKafkaError,
+    RequestTimedOutError,
+    ServerRefusedError,
+    UnsupportedApiError,
+)
+from kgw.client.values import (
+    ApiSupport,
+    Broker,
+    ClusterDescription,
+    FetchedPartition,
+    FoundOffset,
+    PartitionDescription,
+    Produced,
+    TopicDescription,
+    TopicSettingValue,
+)
+
+__all__ = [
+    "AdminClient",
+    "ApiSupport",
+    "AsyncClient",
+    "Broker",
+    "CannotConnectError",
+    "ClientError",
+    "ClusterDescription",
+    "Connection",
+    "ConnectionLostError",
+    "FetchedPartition",
+    "FoundOffset",
+    "NotKafkaError",
+    "PartitionDescription",
+    "Produced",
+    "RequestTimedOutError",
+    "ServerRefusedError",
+    "TopicDescription",
+    "TopicSettingValue",
+    "UnsupportedApiError",
+]

@@ -1,0 +1,217 @@
+"""Changes to topics and their settings, and looking at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.client.errors import ServerRefusedError, refuse
+from kgw.client.values import TopicSettingValue
+from kgw.config import SettingType
+from kgw.errors import ErrorCode
+from kgw.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kgw.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kgw.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kgw.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kgw.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.client.client import AsyncClient
+
+TOPIC = 2
+BROKER = 4
+"""Resource types of the configuration APIs."""
+
+# What DescribeConfigs calls the place of a value (KIP-226), in words.
+_SOURCES = {
+    1: "topic",
+    2: "changed on this node",
+    3: "changed for every node",
+    4: "start of the server",
+    5: "default",
+    6: "changed on this node (logger)",
+}
+_SET, _DELETE = 0, 1
+
+
+class AdminClient:
+    """Administration through an AsyncClient. Every method raises ClientError."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic; -1 leaves a number to the server. Durable when this returns.
+
+        Not retried: a lost answer and a second attempt would say that the topic exists.
+        """
+        connection = await self._client.controller_connection()
+        # Only version 4 and later leave the numbers to the server (KIP-464).
+        minimum = 4 if -1 in {partitions, replication_factor} else 1 if validate_only else 0
+        version = connection.spoken_version(CreateTopicsRequest, minimum)
+        answer = await connection.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name=name,
+                        num_partitions=partitions,
+                        replication_factor=replication_factor,
+                        configs=[
+                            CreatableTopicConfig(name=key, value=value)
+                            for key, value in (config or {}).items()
+                        ],
+                    )
+                ],
+                timeout_ms=self._timeout_ms,
+                validate_only=validate_only,
+            ),
+            CreateTopicsResponse,
+            version=version,
+            timeout_s=self._client.request_timeout_s,
+        )
+        for result in answer.topics:
+            refuse(result.error_code, f"cannot create topic {name}", result.error_message)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
+        connection = await self._client.controller_connection()
+        answer = await connection.ask(
+            DeleteTopicsRequest(
+                topics=[DeleteTopicState(name=name)]
+                if connection.spoken_version(DeleteTopicsRequest) >= 6
+                else [],
+                topic_names=[name],
+                timeout_ms=self._timeout_ms,
+            ),
+            DeleteTopicsResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        for result in answer.responses:
+            refuse(result.error_code, f"cannot delete topic {name}", result.error_message)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Raise a topic's number of partitions to `count`."""
+        connection = await self._client.controller_connection()
+        answer = await connection.ask(
+            CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+                timeout_ms=self._timeout_ms,
+            ),
+            CreatePartitionsResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        for result in answer.results:
+            refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
+
+    async def describe_settings(
+        self, resource_type: int, name: str, *, documentation: bool = False
+    ) -> list[TopicSettingValue]:
+        """Return the settings of a TOPIC, or of a BROKER by its id as text, by name."""
+        connection = await self._client.any_connection()
+        version = connection.spoken_version(DescribeConfigsRequest)
+        answer = await connection.ask(
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=resource_type, resource_name=name, configuration_keys=None
+                    )
+                ],
+                include_documentation=documentation and version >= 3,
+            ),
+            DescribeConfigsResponse,
+            version=version,
+            timeout_s=self._client.request_timeout_s,
+        )
+        result = answer.results[0]
+        refuse(result.error_code, f"cannot describe {name}", result.error_message)
+        return [
+            TopicSettingValue(
+                row.name,
+                row.value,
+                _SOURCES.get(row.config_source, "default" if row.is_default else "unknown"),
+                row.read_only,
+                _setting_type(row.config_type),
+                row.documentation,
+            )
+            for row in sorted(result.configs, key=lambda row: row.name)
+        ]
+
+    async def alter_settings(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> None:
+        """Set settings; None goes back to the default."""
+        connection = await self._client.controller_connection()
+        answer = await connection.ask(
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=resource_type,
+                        resource_name=name,
+                        configs=[
+                            AlterableConfig(
+                                name=key,
+                                config_operation=_DELETE if value is None else _SET,
+                                value=value,
+                            )
+                            for key, value in changes.items()
+                        ],
+                    )
+                ]
+            ),
+            IncrementalAlterConfigsResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        for result in answer.responses:
+            refuse(result.error_code, f"cannot change settings of {name}", result.error_message)
+
+    async def topic_exists(self, name: str) -> bool:
+        """Whether the topic exists now."""
+        try:
+            await self._client.topic(name)
+        except ServerRefusedError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            raise
+        return True
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._client.request_timeout_s * 1000)
+
+
+def _setting_type(code: int) -> SettingType | None:
+    try:
+        return SettingType(code)
+    except ValueError:
+        return None

@@ -1,0 +1,511 @@
+"""AsyncClient: finds leaders, keeps a connection to each, retries what may be retried."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kgw.client.connection import Connection
+from kgw.client.errors import (
+    CannotConnectError,
+    ClientError,
+    ServerRefusedError,
+    refuse,
+)
+from kgw.client.values import (
+    Broker,
+    ClusterDescription,
+    FetchedPartition,
+    FoundOffset,
+    PartitionDescription,
+    Produced,
+    TopicDescription,
+)
+from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
+from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kgw.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kgw.types import ZERO_TOPIC_ID, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from kgw.clock import Clock
+    from kgw.protocol.messages.metadata import MetadataResponseTopic
+    from kgw.protocol.schema import Request, Response
+    from kgw.types import Buffer
+
+ResultT = TypeVar("ResultT")
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""Special timestamps of ListOffsets."""
+
+_FIRST_BACKOFF_S = 0.1
+_LAST_BACKOFF_S = 1.0
+_CREATION_S = 3.0
+# Produce and Fetch below these carry the older record formats, which this client does not read.
+_PRODUCE_MINIMUM = 3
+_FETCH_MINIMUM = 4
+# From these on topics go by id, which a server without topic ids does not have.
+_PRODUCE_BY_ID = 13
+_FETCH_BY_ID = 13
+
+
+class AsyncClient:
+    """A client of one cluster.
+
+    Every method raises ClientError: ServerRefusedError with the code when the server said no.
+    What is retriable is retried, with fresh metadata, for `retry_s` seconds; 0 tries once.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        client_id: str = "kgw",
+        connect_timeout_s: float = 10.0,
+        request_timeout_s: float = 30.0,
+        retry_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take addresses to begin with; `open` connects."""
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self.request_timeout_s = request_timeout_s
+        self._retry_s = retry_s
+        self._clock = clock or SystemClock()
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._topics: dict[TopicName, TopicDescription] = {}
+        self._cluster = ClusterDescription(None, -1, ())
+
+    @classmethod
+    async def connect(cls, host: str, port: int, *, client_id: str = "kgw") -> Self:
+        """Return a client that is connected to one server. Raises CannotConnectError at once."""
+        client = cls([(host, port)], client_id=client_id)
+        await client.open()
+        return client
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def open(self) -> None:
+        """Connect to the first address that answers. Raises the last failure, without retrying."""
+        await self.any_connection()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            await connection.aclose()
+
+    # Cluster and topics
+
+    async def cluster(self) -> ClusterDescription:
+        """Return the cluster's id, controller and advertised brokers, asked for now."""
+        await self.retrying(lambda: self._load_metadata([]))
+        return self._cluster
+
+    async def topics(self) -> list[TopicDescription]:
+        """Return every topic, by name, asked for now."""
+        await self.retrying(lambda: self._load_metadata(None))
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> TopicDescription:
+        """Return one topic, asked for now.
+
+        With `auto_create` the server may create it, where its configuration allows that.
+        Raises ServerRefusedError with UNKNOWN_TOPIC_OR_PARTITION where it does not exist.
+        """
+        if not auto_create:
+            return await self._load_topic(name, auto_create=False)
+        # A topic that is being created is answered as unknown, or without a leader, for a moment.
+        return await self.retrying(
+            lambda: self._load_topic(name, auto_create=True), limit_s=_CREATION_S
+        )
+
+    # Records
+
+    async def init_producer_id(self) -> tuple[int, int]:
+        """Return a new producer id and its epoch, for idempotent batches."""
+
+        async def ask() -> tuple[int, int]:
+            connection = await self.any_connection()
+            answer = await connection.ask(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+                InitProducerIdResponse,
+                timeout_s=self.request_timeout_s,
+            )
+            refuse(answer.error_code, "cannot get a producer id")
+            return answer.producer_id, answer.producer_epoch
+
+        return await self.retrying(ask)
+
+    async def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: int = -1,
+        retry: bool = True,
+    ) -> Produced:
+        """Append one batch, as bytes, to a partition.
+
+        A retry after a lost answer stores the batch twice unless it carries a producer id and
+        sequence: pass `retry=False` where that matters, or use `Producer`.
+        """
+
+        async def send() -> Produced:
+            answer = await self.start_produce(topic, partition, records, acks=acks)
+            return await answer
+
+        return await (self.retrying(send) if retry else send())
+
+    async def start_produce(
+        self, topic: str, partition: int, records: Buffer, *, acks: int = -1
+    ) -> Awaitable[Produced]:
+        """Send one batch and return the awaitable answer; batches go out in the order of calls."""
+        description, connection = await self._leader(topic, partition)
+        limit = _PRODUCE_BY_ID - 1 if description.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
+        version = connection.spoken_version(ProduceRequest, _PRODUCE_MINIMUM, limit)
+        message = ProduceRequest(
+            acks=acks,
+            timeout_ms=int(self.request_timeout_s * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    topic_id=description.topic_id,
+                    partition_data=[PartitionProduceData(index=partition, records=records)],
+                )
+            ],
+        )
+        await connection.writable()
+        if acks == 0:
+            connection.send_unanswered(message, version)
+            return _already(Produced(-1, -1))
+        return self._produced(connection.send(message, version), topic, partition)
+
+    async def fetch(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 << 20,
+        partition_max_bytes: int = 1 << 20,
+    ) -> list[FetchedPartition]:
+        """Read from each partition at its offset; partitions with nothing new are left out.
+
+        Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
+        that has an error.
+        """
+
+        async def ask() -> list[FetchedPartition]:
+            by_leader: dict[Connection, dict[int, int]] = {}
+            description: TopicDescription | None = None
+            for partition, offset in offsets.items():
+                description, connection = await self._leader(topic, partition)
+                by_leader.setdefault(connection, {})[partition] = offset
+            if description is None:
+                return []
+            requests = [
+                self._fetch_from(
+                    connection,
+                    description,
+                    part,
+                    max_wait_ms=max_wait_ms,
+                    min_bytes=min_bytes,
+                    max_bytes=max_bytes,
+                    partition_max_bytes=partition_max_bytes,
+                )
+                for connection, part in by_leader.items()
+            ]
+            return [one for answer in await asyncio.gather(*requests) for one in answer]
+
+        return await self.retrying(ask)
+
+    async def list_offsets(
+        self, topic: str, timestamps: Mapping[int, int]
+    ) -> dict[int, FoundOffset]:
+        """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+
+        async def ask() -> dict[int, FoundOffset]:
+            found = {}
+            for partition, timestamp_ms in timestamps.items():
+                _, connection = await self._leader(topic, partition)
+                found[partition] = await self._find_offset(
+                    connection, topic, partition, timestamp_ms
+                )
+            return found
+
+        return await self.retrying(ask)
+
+    # Connections
+
+    async def request(self, message: Request, *, version: int | None = None) -> Response:
+        """Send any request to any node, in the highest common version unless one is given."""
+        connection = await self.any_connection()
+        return await connection.request(message, version=version, timeout_s=self.request_timeout_s)
+
+    async def any_connection(self) -> Connection:
+        """Return an open connection, to a bootstrap address or a known broker."""
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        failure: ClientError | None = None
+        known = [(broker.host, broker.port) for broker in self._brokers.values()]
+        for host, port in (*self._bootstrap, *known):
+            try:
+                return await self._connection(host, port)
+            except ClientError as error:
+                failure = failure or error
+        raise failure or CannotConnectError("no server address is known")
+
+    async def controller_connection(self) -> Connection:
+        """Return a connection to the node that changes topics."""
+        if self._cluster.controller_id not in self._brokers:
+            await self._load_metadata([])
+        broker = self._brokers.get(self._cluster.controller_id)
+        if broker is None:
+            return await self.any_connection()
+        return await self._connection(broker.host, broker.port)
+
+    async def retrying(
+        self, action: Callable[[], Awaitable[ResultT]], *, limit_s: float | None = None
+    ) -> ResultT:
+        """Return what the action returns, repeating it while its failure is retriable."""
+        patience_s = self._retry_s if limit_s is None else min(limit_s, self._retry_s)
+        deadline_s = self._clock.monotonic_s() + patience_s
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                return await action()
+            except ClientError as error:
+                now_s = self._clock.monotonic_s()
+                if not error.retriable or now_s + backoff_s > deadline_s:
+                    raise
+                self._topics.clear()
+                await self._clock.sleep_until(now_s + backoff_s)
+                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        address = (host, port)
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await Connection.open(
+                    host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+                )
+                self._connections[address] = connection
+            return connection
+
+    async def _leader(self, topic: str, partition: int) -> tuple[TopicDescription, Connection]:
+        description = self._topics.get(TopicName(topic))
+        if description is None:
+            description = await self._load_topic(topic, auto_create=False)
+        for one in description.partitions:
+            if one.partition == partition:
+                break
+        else:
+            count = len(description.partitions)
+            raise ServerRefusedError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {topic} has no partition {partition}",
+                f"it has {count}: 0 to {count - 1}",
+            )
+        broker = self._brokers.get(one.leader_id)
+        if broker is None:
+            self._topics.pop(TopicName(topic), None)
+            raise ServerRefusedError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} partition {partition}"
+            )
+        try:
+            return description, await self._connection(broker.host, broker.port)
+        except CannotConnectError as error:
+            raise CannotConnectError(
+                f"{error} (the address that the server advertises for node {broker.node_id})"
+            ) from None
+
+    # Single requests
+
+    async def _load_topic(self, name: str, *, auto_create: bool) -> TopicDescription:
+        await self._load_metadata([name], auto_create=auto_create)
+        return self._topics[TopicName(name)]
+
+    async def _load_metadata(
+        self, names: Iterable[str] | None, *, auto_create: bool = False
+    ) -> None:
+        """Ask for some topics, or all, and remember what is answered."""
+        connection = await self.any_connection()
+        version = connection.spoken_version(MetadataRequest, 1)
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        # Before version 4 naming a topic always allowed its creation.
+        allow = auto_create or version < 4
+        answer = await connection.ask(
+            MetadataRequest(topics=topics, allow_auto_topic_creation=allow),
+            MetadataResponse,
+            version=version,
+            timeout_s=self.request_timeout_s,
+        )
+        refuse(answer.error_code, "cannot get metadata")
+        brokers = tuple(
+            Broker(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in answer.brokers
+        )
+        self._brokers = {broker.node_id: broker for broker in brokers}
+        self._cluster = ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
+        if names is None:
+            self._topics.clear()
+        for topic in answer.topics:
+            if topics is not None:
+                refuse(topic.error_code, f"topic {topic.name}")
+            if not topic.error_code and topic.name:
+                self._topics[TopicName(topic.name)] = _describe_topic(topic)
+
+    async def _produced(
+        self, future: asyncio.Future[Response], topic: str, partition: int
+    ) -> Produced:
+        answer = await future
+        if not isinstance(answer, ProduceResponse):
+            raise TypeError("a Produce request was answered by something else")
+        result = answer.responses[0].partition_responses[0]
+        message = result.error_message
+        if result.record_errors and result.record_errors[0].batch_index_error_message:
+            message = result.record_errors[0].batch_index_error_message
+        refuse(result.error_code, f"cannot produce to {topic} partition {partition}", message)
+        return Produced(result.base_offset, result.log_append_time_ms)
+
+    async def _fetch_from(
+        self,
+        connection: Connection,
+        description: TopicDescription,
+        offsets: Mapping[int, int],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+    ) -> list[FetchedPartition]:
+        topic, topic_id = description.name, description.topic_id
+        limit = _FETCH_BY_ID - 1 if topic_id == ZERO_TOPIC_ID else 0x7FFF
+        version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
+        message = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition,
+                            fetch_offset=offset,
+                            partition_max_bytes=partition_max_bytes,
+                        )
+                        for partition, offset in offsets.items()
+                    ],
+                )
+            ],
+        )
+        answer = await connection.ask(
+            message,
+            FetchResponse,
+            version=version,
+            timeout_s=self.request_timeout_s + max_wait_ms / 1000,
+        )
+        refuse(answer.error_code, f"cannot fetch from {topic}")
+        fetched = []
+        for result in (one for response in answer.responses for one in response.partitions):
+            refuse(
+                result.error_code,
+                f"cannot fetch from {topic} partition {result.partition_index} "
+                f"at offset {offsets.get(result.partition_index)}",
+            )
+            records = result.records
+            fetched.append(
+                FetchedPartition(
+                    result.partition_index,
+                    result.high_watermark,
+                    result.log_start_offset,
+                    # Decoded records are one view of the answer, or nothing.
+                    records if isinstance(records, memoryview) else memoryview(b""),
+                )
+            )
+        return fetched
+
+    async def _find_offset(
+        self, connection: Connection, topic: str, partition: int, timestamp_ms: int
+    ) -> FoundOffset:
+        minimum = 7 if timestamp_ms == MAX_TIMESTAMP else 1
+        version = connection.spoken_version(ListOffsetsRequest, minimum)
+        message = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
+                    ],
+                )
+            ],
+        )
+        answer = await connection.ask(
+            message, ListOffsetsResponse, version=version, timeout_s=self.request_timeout_s
+        )
+        result = answer.topics[0].partitions[0]
+        refuse(result.error_code, f"cannot look up an offset of {topic} partition {partition}")
+        return FoundOffset(result.offset, result.timestamp, result.leader_epoch)
+
+
+def _describe_topic(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = tuple(
+        PartitionDescription(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+        )
+        for partition in sorted(topic.partitions, key=lambda one: one.partition_index)
+    )
+    return TopicDescription(
+        TopicName(topic.name or ""), TopicId(topic.topic_id), topic.is_internal, partitions
+    )
+
+
+async def _already(result: ResultT) -> ResultT:
+    return result

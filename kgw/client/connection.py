@@ -1,0 +1,361 @@
+"""One connection: requests by correlation id, in flight together, each with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from kgw.client.errors import (
+    CannotConnectError,
+    ConnectionLostError,
+    NotKafkaError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+    refuse,
+)
+from kgw.client.values import ApiSupport
+from kgw.config.listeners import format_address
+from kgw.errors import DecodeError, ErrorCode, ProtocolError
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class
+from kgw.protocol.framing import FrameBuffer, decode_response, request_frame
+from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from kgw.protocol.schema import Request, Response
+
+ResponseT = TypeVar("ResponseT", bound="Response")
+
+# "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: neither may look like a long answer.
+MAX_FRAME_BYTES = 256 << 20
+SOFTWARE_NAME = "kgw"
+
+
+class _Waiting:
+    """A request that has been sent: how to read its answer, and who waits for it."""
+
+    __slots__ = ("api_key", "future", "version")
+
+    def __init__(self, api_key: int, version: int, future: asyncio.Future[Response]) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.future = future
+
+
+class Connection(asyncio.Protocol):
+    """A connection to one server, its versions negotiated."""
+
+    def __init__(self, host: str, port: int, client_id: str) -> None:
+        """Take the peer's name for messages; `open` makes the connection."""
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.versions: dict[int, tuple[int, int]] = {}
+        """Lowest and highest version that the server serves, by API key."""
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(MAX_FRAME_BYTES)
+        self._first_bytes = b""
+        self._waiting: dict[int, _Waiting] = {}
+        self._next_correlation_id = 0
+        self._lost: Exception | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "kgw",
+        timeout_s: float = 10.0,
+        negotiate: bool = True,
+    ) -> Connection:
+        """Connect and learn the server's versions, all within `timeout_s`.
+
+        Raises CannotConnectError, NotKafkaError, ConnectionLostError, RequestTimedOutError.
+        """
+        address = format_address(host, port)
+        loop = asyncio.get_running_loop()
+        connection = cls(host, port, client_id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            raise CannotConnectError(
+                f"cannot connect to {address}: no answer within {timeout_s:g} s"
+            ) from None
+        except OSError as error:
+            raise CannotConnectError(f"cannot connect to {address}: {_describe(error)}") from None
+        if negotiate:
+            try:
+                await connection.negotiate(timeout_s)
+            except BaseException:
+                await connection.aclose()
+                raise
+        return connection
+
+    @property
+    def address(self) -> str:
+        """The peer as host:port."""
+        return format_address(self.host, self.port)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._transport is not None and self._lost is None
+
+    async def negotiate(self, timeout_s: float) -> None:
+        """Ask for the server's versions; a server that knows no version 3 says what it knows."""
+        first = min(4, ApiVersionsRequest.valid_versions[1])
+        answer = await self._ask_versions(first, timeout_s)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            served = {entry.api_key: entry.max_version for entry in answer.api_keys}
+            second = min(served.get(ApiKey.API_VERSIONS, 0), first)
+            answer = await self._ask_versions(second, timeout_s)
+        refuse(answer.error_code, f"{self.address} refused to tell its versions")
+        self.versions = {
+            entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys
+        }
+
+    def spoken_version(
+        self, message: type[Request], minimum: int = 0, maximum: int = 0x7FFF
+    ) -> int:
+        """Return the highest version of a request that both sides have.
+
+        Raises UnsupportedApiError, saying what each side has.
+        """
+        first, last = message.valid_versions
+        first, last = max(first, minimum), min(last, maximum)
+        served = self.versions.get(message.api_key)
+        name = message.__name__.removesuffix("Request")
+        if served is None:
+            raise UnsupportedApiError(f"{self.address} does not serve {name}")
+        if first > served[1] or last < served[0]:
+            raise UnsupportedApiError(
+                f"{self.address} serves {name} in versions {served[0]} to {served[1]}, "
+                f"not in any of {first} to {last}"
+            )
+        return min(last, served[1])
+
+    def api_support(self) -> list[ApiSupport]:
+        """Return a row for each API that the server serves, by key."""
+        rows = []
+        for api_key, (server_min, server_max) in sorted(self.versions.items()):
+            client_min = client_max = spoken = None
+            try:
+                name = request_class(api_key).__name__.removesuffix("Request")
+            except KeyError:
+                name = _api_name(api_key)
+            if api_key in MESSAGE_KEYS:
+                client_min, client_max = request_class(api_key).valid_versions
+                highest = min(client_max, server_max)
+                spoken = highest if highest >= max(client_min, server_min) else None
+            rows.append(
+                ApiSupport(api_key, name, server_min, server_max, client_min, client_max, spoken)
+            )
+        return rows
+
+    def send(self, message: Request, version: int) -> asyncio.Future[Response]:
+        """Send at once and return the future answer. Several may be in flight."""
+        transport = self._require_transport()
+        correlation_id = self._take_correlation_id()
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = _Waiting(message.api_key, version, future)
+        try:
+            frame = request_frame(message, version, correlation_id, self.client_id)
+        except BaseException:
+            del self._waiting[correlation_id]
+            raise
+        transport.writelines(frame)
+        return future
+
+    def send_unanswered(self, message: Request, version: int) -> None:
+        """Send a request that gets no answer: Produce with acks=0."""
+        transport = self._require_transport()
+        correlation_id = self._take_correlation_id()
+        transport.writelines(request_frame(message, version, correlation_id, self.client_id))
+
+    async def writable(self) -> None:
+        """Wait until the socket has taken what was sent before."""
+        await self._can_write.wait()
+
+    async def ask(
+        self,
+        message: Request,
+        response_type: type[ResponseT],
+        *,
+        version: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> ResponseT:
+        """Send a request, in the highest common version unless one is given, and return its answer.
+
+        Raises ConnectionLostError, RequestTimedOutError, NotKafkaError, UnsupportedApiError.
+        """
+        if version is None:
+            version = self.spoken_version(type(message))
+        answer = await self._wait_for(self.send(message, version), message, timeout_s)
+        if not isinstance(answer, response_type):
+            raise TypeError(f"{type(message).__name__} is not answered by {response_type.__name__}")
+        return answer
+
+    async def request(
+        self, message: Request, *, version: int | None = None, timeout_s: float = 30.0
+    ) -> Response:
+        """As `ask`, for callers who need no static type of the answer."""
+        if version is None:
+            version = self.spoken_version(type(message))
+        return await self._wait_for(self.send(message, version), message, timeout_s)
+
+    async def aclose(self) -> None:
+        """Close the connection; answers still awaited fail with ConnectionLostError."""
+        if self._transport is not None and not self._closed.done():
+            self._transport.close()
+            # A peer that takes no bytes must not hold up the one who leaves.
+            await asyncio.wait([self._closed], timeout=1.0)
+            if not self._closed.done():
+                self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - tells the type checker
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Split the stream into answers and hand each to the one who waits for it."""
+        if len(self._first_bytes) < 8:
+            self._first_bytes += data[: 8 - len(self._first_bytes)]
+        try:
+            frames = self._frames.feed(data)
+        except ProtocolError:
+            self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
+            return
+        for frame in frames:
+            self._take_answer(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail everything that waits."""
+        reason = f": {_describe(exc)}" if isinstance(exc, OSError) else ""
+        self._fail(ConnectionLostError(f"{self.address} closed the connection{reason}"))
+        self._can_write.set()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The peer takes no more for now."""
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        """The peer takes bytes again."""
+        self._can_write.set()
+
+    def _take_answer(self, frame: bytes | bytearray | memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            self._fail(
+                NotKafkaError(f"{self.address} answered a request that was not asked"),
+            )
+            return
+        version = waiting.version
+        # An answer in version 0 whatever was asked is how a server says that it does not know the
+        # version (KIP-511).
+        if waiting.api_key == ApiKey.API_VERSIONS and version and frame[4:6] == b"\x00\x23":
+            version = 0
+        try:
+            _, answer = decode_response(frame, waiting.api_key, version)
+        except DecodeError as error:
+            problem = NotKafkaError(f"{self.address} sent an answer that cannot be read: {error}")
+            if not waiting.future.done():
+                waiting.future.set_exception(problem)
+            self._fail(problem)
+            return
+        if not waiting.future.done():
+            waiting.future.set_result(answer)
+
+    def _fail(self, error: Exception) -> None:
+        if self._lost is None:
+            self._lost = error
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            if not one.future.done():
+                one.future.set_exception(self._lost)
+                # Whoever pipelined may have stopped waiting; that is no second error.
+                one.future.exception()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _ask_versions(self, version: int, timeout_s: float) -> ApiVersionsResponse:
+        from kgw import __version__
+
+        message = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
+        )
+        try:
+            return await self.ask(
+                message, ApiVersionsResponse, version=version, timeout_s=timeout_s
+            )
+        except RequestTimedOutError:
+            raise NotKafkaError(
+                f"{self.address} accepts connections and says nothing; is it a Kafka listener?"
+            ) from None
+        except ConnectionLostError as error:
+            # Servers that speak something else tend to hang up on the first frame.
+            raise ConnectionLostError(
+                f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
+            ) from None
+
+    async def _wait_for(
+        self, future: asyncio.Future[Response], message: Request, timeout_s: float
+    ) -> Response:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            name = type(message).__name__.removesuffix("Request")
+            raise RequestTimedOutError(
+                f"{self.address} did not answer {name} within {timeout_s:g} s"
+            ) from None
+
+    def _require_transport(self) -> asyncio.Transport:
+        if self._lost is not None:
+            raise self._lost
+        if self._transport is None:
+            raise ConnectionLostError(f"{self.address} is not connected")
+        return self._transport
+
+    def _take_correlation_id(self) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        return correlation_id
+
+
+def _api_name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name.title().replace("_", "")
+    except ValueError:
+        return f"API {api_key}"
+
+
+def _describe(error: OSError) -> str:
+    from os import strerror
+    from socket import gaierror
+
+    if isinstance(error, gaierror):
+        return "the host name is not known"
+    if error.errno is not None:
+        return strerror(error.errno).lower()
+    return str(error) or type(error).__name__
+
+
+def _what_answers(first_bytes: bytes) -> str:
+    """Say what a peer speaks, going by its first bytes."""
+    if first_bytes.startswith(b"HTTP"):
+        return "speaks HTTP, not Kafka"
+    if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:
+        return "speaks TLS, which this client does not yet"
+    if first_bytes.startswith((b"SSH-", b"220 ", b"+OK")):
+        return "speaks another protocol, not Kafka"
+    return f"does not speak Kafka: it began with {first_bytes!r}"

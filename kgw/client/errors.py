@@ -1,0 +1,64 @@
+"""What can go wrong between a client and a server, each said in one line."""
+
+from __future__ import annotations
+
+from kgw.errors import ErrorCode, KgwError
+
+
+class ClientError(KgwError):
+    """Root of the client's errors."""
+
+    retriable = False
+    """Whether the same request may succeed when it is sent again."""
+
+
+class CannotConnectError(ClientError):
+    """No connection could be made: unknown host, refused, unreachable, no answer in time."""
+
+    retriable = True
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended while answers were awaited. What was asked may have been done."""
+
+    retriable = True
+
+
+class RequestTimedOutError(ClientError):
+    """No answer in time. What was asked may have been done."""
+
+    retriable = True
+
+
+class NotKafkaError(ClientError):
+    """What answers at that address does not speak Kafka's protocol."""
+
+
+class UnsupportedApiError(ClientError):
+    """The server does not serve this API in any version that this client can use."""
+
+
+class ServerRefusedError(ClientError):
+    """The server answered with an error code."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        try:
+            self.code = ErrorCode(code)
+            name = self.code.name
+        except ValueError:
+            self.code = ErrorCode.UNKNOWN_SERVER_ERROR
+            name = f"error code {code}"
+        detail = f" ({message})" if message and message != name else ""
+        super().__init__(f"{what}: {name}{detail}")
+        self.server_message = message
+
+    @property
+    def retriable(self) -> bool:  # type: ignore[override]
+        """As Kafka's clients treat the code."""
+        return self.code.retriable
+
+
+def refuse(code: int, what: str, message: str | None = None) -> None:
+    """Raise ServerRefusedError unless the code is 0."""
+    if code:
+        raise ServerRefusedError(code, what, message)

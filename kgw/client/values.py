@@ -1,0 +1,92 @@
+"""What the client returns: small values, the same whatever versions were spoken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kgw.config import SettingType
+    from kgw.types import TopicId, TopicName
+
+
+class Broker(NamedTuple):
+    """A node as the server advertises it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionDescription(NamedTuple):
+    """One partition as Metadata tells it. `leader_id` is -1 when there is none."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+class TopicDescription(NamedTuple):
+    """One topic as Metadata tells it, partitions in order."""
+
+    name: TopicName
+    topic_id: TopicId
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+class ClusterDescription(NamedTuple):
+    """Whom one is connected to."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Broker, ...]
+
+
+class ApiSupport(NamedTuple):
+    """One API: the versions on both sides, and the one that will be spoken (None: none)."""
+
+    api_key: int
+    name: str
+    server_min: int
+    server_max: int
+    client_min: int | None
+    client_max: int | None
+    spoken: int | None
+
+
+class Produced(NamedTuple):
+    """Where a batch was stored. Both are -1 for acks=0."""
+
+    base_offset: int
+    log_append_time_ms: int
+
+
+class FetchedPartition(NamedTuple):
+    """Stored batches of one partition, opaque; the last one may be cut short."""
+
+    partition: int
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+
+
+class FoundOffset(NamedTuple):
+    """An offset by time. Both are -1 when no record is that young."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class TopicSettingValue(NamedTuple):
+    """One row of DescribeConfigs."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    type: SettingType | None
+    documentation: str | None
