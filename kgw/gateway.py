@@ -1,0 +1,152 @@
+"""The services, built once: the only place where they meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from base64 import urlsafe_b64encode
+from os import urandom
+from typing import TYPE_CHECKING, cast
+
+from kgw.config import SERVER_SETTINGS, ConfigError
+from kgw.errors import KgwError, StorageError
+from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.producer_ids import ProducerIds
+from kgw.state.base import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
+    from kgw.config import Config, Listener
+
+_log = logging.getLogger(__name__)
+
+CLUSTER = "cluster"
+BROKER_CONFIG = "broker-config"
+
+
+class Gateway:
+    """Everything that handlers serve from, over one backend.
+
+    `listeners` is what clients are told to connect to, by listener name; whoever binds the sockets
+    sets it before the first request.
+    """
+
+    def __init__(self, config: Config, backend: Backend, clock: Clock) -> None:
+        self.config = config
+        self.backend = backend
+        self.clock = clock
+        self.catalog = TopicCatalog(backend, config, clock)
+        self.producer_ids: ProducerIds
+        self.cluster_id = ""
+        self.listeners: dict[str, Listener] = {}
+        self.internal_errors: dict[str, int] = {}
+        """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
+        self._checkpoints: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Gateway node={self.node_id} cluster={self.cluster_id} {self.backend!r}>"
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+    def listener(self, name: str) -> Listener:
+        """Return where clients of a listener are told to connect to.
+
+        They are told of the listener that they came through (KIP-103).
+        """
+        listener = self.listeners.get(name)
+        return next(iter(self.listeners.values())) if listener is None else listener
+
+    async def start(self) -> None:
+        """Open the backend and everything that it keeps.
+
+        Raises DataDirectoryError, StorageError.
+        """
+        await self.backend.open()
+        try:
+            self.cluster_id = await self._load_cluster_id()
+            await self._load_broker_config()
+            self.producer_ids = ProducerIds(self.backend.state)
+            await self.catalog.open()
+        except BaseException:
+            await self.backend.aclose()
+            raise
+        self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
+
+    async def aclose(self) -> None:
+        """Complete what has begun, save what the next start can use, and close the backend."""
+        checkpoints, self._checkpoints = self._checkpoints, None
+        if checkpoints is not None:
+            checkpoints.cancel()
+            await asyncio.gather(checkpoints, return_exceptions=True)
+        try:
+            await self.catalog.aclose()
+            await self.catalog.save_snapshots()
+        except StorageError as error:
+            _log.warning("not everything was saved that would speed up the next start: %s", error)
+        finally:
+            await self.backend.aclose()
+
+    async def checkpoint(self) -> None:
+        """Bound the work of the next start. Raises StorageError."""
+        await self.catalog.save_snapshots()
+        await self.backend.checkpoint()
+
+    async def configure_broker(self, changes: Mapping[str, str | None]) -> None:
+        """Change server settings while running, durably; None takes a change back.
+
+        Raises ConfigError for what cannot be changed, StorageError.
+        """
+        changed = self.config.with_dynamic(changes)
+        texts = {
+            name: SERVER_SETTINGS[name].format(value) for name, value in changed.dynamic.items()
+        }
+        await self.backend.state.apply(
+            [Change(BROKER_CONFIG, "cluster", json.dumps(texts).encode())]
+        )
+        # Another change may have come in between: only these are laid over what holds now.
+        self._take_config(self.config.with_dynamic(changes))
+
+    def count_internal_error(self, api: str) -> None:
+        """Count a request that failed through a bug of ours."""
+        self.internal_errors[api] = self.internal_errors.get(api, 0) + 1
+
+    def _take_config(self, config: Config) -> None:
+        self.config = config
+        self.catalog.reconfigure(config)
+
+    async def _load_cluster_id(self) -> str:
+        """Return this cluster's id, made at the first start and kept for ever."""
+        state = self.backend.state
+        row = (await state.load(CLUSTER)).get("cluster")
+        if row is not None:
+            return cast("str", json.loads(row.value)["cluster_id"])
+        cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
+        fields = {"cluster_id": cluster_id, "node_id": self.node_id}
+        await state.apply([Change(CLUSTER, "cluster", json.dumps(fields).encode(), 0)])
+        return cluster_id
+
+    async def _load_broker_config(self) -> None:
+        row = (await self.backend.state.load(BROKER_CONFIG)).get("cluster")
+        if row is None:
+            return
+        for name, text in json.loads(row.value).items():
+            try:
+                self.config = self.config.with_dynamic({name: text})
+            except ConfigError as error:
+                _log.error("a stored server setting is left out: %s", error)
+        self._take_config(self.config)
+
+    async def _checkpoint_regularly(self) -> None:
+        while True:
+            interval_s = self.config.checkpoint_interval_ms / 1000
+            await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+            try:
+                await self.checkpoint()
+            except KgwError as error:
+                _log.error("a checkpoint failed; the next start will read more: %s", error)

@@ -1,0 +1,103 @@
+"""What a handler is told besides the request: who asks, over which connection, of which gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kgw.protocol.schema import Response
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from kgw.gateway import Gateway
+    from kgw.protocol.api_keys import ApiKey
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a connection that has not authenticated."""
+
+
+class Session:
+    """One connection, for as long as it lasts."""
+
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "listener_name",
+        "local_address",
+        "principal",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_host: str = "",
+        listener_name: str = "PLAINTEXT",
+        local_address: tuple[str, int] | None = None,
+    ) -> None:
+        self.client_host = client_host
+        self.listener_name = listener_name
+        self.local_address = local_address
+        self.client_id: str | None = None
+        self.client_software_name = ""
+        self.client_software_version = ""
+        self.principal = ANONYMOUS
+
+
+class RequestContext:
+    """One request. `received_s` is the monotonic time from which its deadlines count."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "gateway",
+        "received_s",
+        "session",
+    )
+
+    def __init__(  # noqa: PLR0917 - made for every request: keywords would cost what it does
+        self,
+        gateway: Gateway,
+        session: Session,
+        api_key: ApiKey,
+        api_version: int,
+        client_id: str | None,
+        correlation_id: int,
+        received_s: float,
+    ) -> None:
+        self.gateway = gateway
+        self.session = session
+        self.api_key = api_key
+        self.api_version = api_version
+        self.client_id = client_id
+        self.correlation_id = correlation_id
+        self.received_s = received_s
+
+
+class Later:
+    """An answer that `make` builds once `future` is done.
+
+    For the paths that run ten thousand times a second: a coroutine would need a task and two more
+    turns of the loop. `make` is called in the loop, and deals with the future's exception itself.
+    `abandon` is called when nobody waits for the answer any more.
+    """
+
+    __slots__ = ("abandon", "future", "make")
+
+    def __init__(
+        self,
+        future: Future[Any],
+        make: Callable[[], Response | None],
+        abandon: Callable[[], object] | None = None,
+    ) -> None:
+        self.future = future
+        self.make = make
+        self.abandon = abandon
+
+
+Answer: TypeAlias = Response | Later | Awaitable[Response | None] | None
+"""A response at once, none at all (acks=0), or one that something has to be waited for."""

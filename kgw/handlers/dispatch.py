@@ -1,0 +1,171 @@
+"""A frame in, a frame out: header, version, handler, and what becomes of every kind of error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
+from kgw.handlers.context import Later, RequestContext
+from kgw.handlers.refusal import refuse
+from kgw.handlers.table import HANDLERS
+from kgw.protocol.codec import codec
+from kgw.protocol.framing import response_frame
+from kgw.protocol.headers import decode_request_header, peek_request_header
+from kgw.protocol.schema import Response
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Awaitable, Mapping
+
+    from kgw.gateway import Gateway
+    from kgw.handlers.context import Session
+    from kgw.handlers.table import Handler
+    from kgw.protocol.api_keys import ApiKey
+    from kgw.protocol.schema import Request
+    from kgw.types import Buffer
+
+_log = logging.getLogger(__name__)
+
+_PRODUCE_KEY = bytes(2)
+
+
+class Dispatcher:
+    """Turns request frames into response frames.
+
+    Called in the event loop's thread only.
+    """
+
+    def __init__(self, gateway: Gateway, handlers: Mapping[ApiKey, Handler] | None = None) -> None:
+        self._gateway = gateway
+        served = HANDLERS if handlers is None else handlers
+        self._handlers: dict[int, Handler] = {int(key): served[key] for key in served}
+        # The loop keeps weak references to tasks: whoever starts one must hold it.
+        self._tasks: set[asyncio.Task[Response | None]] = set()
+
+    def may_overlap(self, frame: Buffer) -> bool:
+        """Whether this request may start while earlier ones that overlap still wait.
+
+        Only Produce: its appends are submitted in order before `start` returns.
+        """
+        return frame[:2] == _PRODUCE_KEY
+
+    def start(
+        self, frame: memoryview, session: Session
+    ) -> list[Buffer] | Future[list[Buffer] | None] | None:
+        """Begin to answer a frame, given without its length.
+
+        Returns the response's buffers, length first, when nothing had to be waited for; None when
+        there is no response; else a future of one of them. Cancelling the future gives the request
+        up. The frame's bytes belong to the request from now on, and must be writable.
+
+        Raises ProtocolError (also through the future) when the connection must be closed.
+        """
+        api_key, api_version, correlation_id = peek_request_header(frame)
+        handler = self._handlers.get(api_key)
+        if handler is None or not handler.min_version <= api_version <= handler.max_version:
+            return refuse(frame, handler, self._gateway, session)
+        header, position = decode_request_header(frame)
+        module = handler.module
+        assert handler.request_class is not None  # noqa: S101 - set by `module`
+        request = codec(handler.request_class, api_version).decode(frame, position)
+        session.client_id = header.client_id
+        context = RequestContext(
+            self._gateway,
+            session,
+            handler.api_key,
+            api_version,
+            header.client_id,
+            correlation_id,
+            self._gateway.clock.monotonic_s(),
+        )
+        try:
+            answer = module.handle(request, context)
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every error has an answer
+            answer = self._error(handler, request, context, error)
+        if answer is None:
+            return None
+        if isinstance(answer, Response):
+            return self._encode(handler, request, context, answer)
+        return self._wait(handler, request, context, answer)
+
+    def _wait(
+        self,
+        handler: Handler,
+        request: Request,
+        context: RequestContext,
+        answer: Later | Awaitable[Response | None],
+    ) -> Future[list[Buffer] | None]:
+        """Return a future of the frame of an answer that comes later."""
+        later = answer if isinstance(answer, Later) else self._run(answer)
+        frame: Future[list[Buffer] | None] = later.future.get_loop().create_future()
+
+        def finish(_: Future[object]) -> None:
+            if frame.done():
+                return  # given up: the connection has gone
+            try:
+                message = self._made(later, handler, request, context)
+                frame.set_result(
+                    None if message is None else self._encode(handler, request, context, message)
+                )
+            except asyncio.CancelledError:
+                frame.cancel()
+            except Exception as error:  # noqa: BLE001 - the connection is told, and closes
+                frame.set_exception(error)
+
+        later.future.add_done_callback(finish)
+        abandon = later.abandon
+        if abandon is not None:
+            frame.add_done_callback(lambda done: abandon() if done.cancelled() else None)
+        return frame
+
+    def _run(self, answer: Awaitable[Response | None]) -> Later:
+        task = asyncio.ensure_future(answer)
+        if isinstance(task, asyncio.Task):
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return Later(task, task.result, abandon=task.cancel)
+
+    def _made(
+        self, later: Later, handler: Handler, request: Request, context: RequestContext
+    ) -> Response | None:
+        try:
+            return later.make()
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - every error has an answer
+            return self._error(handler, request, context, error)
+
+    def _encode(
+        self, handler: Handler, request: Request, context: RequestContext, message: Response
+    ) -> list[Buffer]:
+        """Return the frame of a response; of the API's error when a bug made it unspeakable."""
+        try:
+            return response_frame(message, context.api_version, context.correlation_id)
+        except EncodeError as error:
+            refusal = self._error(handler, request, context, error)
+            if refusal is None:
+                raise ProtocolError(f"{handler.api_key.name}: no answer can be given") from error
+            return response_frame(refusal, context.api_version, context.correlation_id)
+
+    def _error(
+        self, handler: Handler, request: Request, context: RequestContext, error: Exception
+    ) -> Response | None:
+        """Return the API's response for an error that concerns the request as a whole."""
+        if isinstance(error, KafkaError):
+            code, text = error.code, error.message
+        elif isinstance(error, StorageError):
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        else:
+            code, text = handler.bug_code, None
+            self._gateway.count_internal_error(handler.api_key.name)
+            _log.error(
+                "%s v%d failed: a bug of kgw",
+                handler.api_key.name,
+                context.api_version,
+                exc_info=error,
+            )
+        return handler.module.error_response(request, code, text, context)

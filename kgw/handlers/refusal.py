@@ -1,0 +1,76 @@
+"""Requests that no handler may see: a key that is not served, or a version of it that is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.context import RequestContext
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class, response_class
+from kgw.protocol.codec import codec
+from kgw.protocol.framing import response_frame
+from kgw.protocol.headers import decode_request_header, peek_request_header
+
+if TYPE_CHECKING:
+    from kgw.gateway import Gateway
+    from kgw.handlers.context import Session
+    from kgw.handlers.table import Handler
+    from kgw.protocol.schema import Response
+    from kgw.types import Buffer
+
+
+def refuse(
+    frame: memoryview, handler: Handler | None, gateway: Gateway, session: Session
+) -> list[Buffer]:
+    """Return an UNSUPPORTED_VERSION answer in the version that the client asked for.
+
+    ApiVersions is answered in version 0, whatever was asked: a client begins with its highest
+    version and learns from the answer which one to use (KIP-35). Raises ProtocolError when no
+    answer can be expressed: an unknown key, a version that has no definition, a response without
+    a place for the code.
+    """
+    key, api_version, correlation_id = peek_request_header(frame)
+    if key not in MESSAGE_KEYS:
+        raise ProtocolError(f"API key {key} is not one that clients use")
+    api_key = ApiKey(key)
+    if api_key is ApiKey.API_VERSIONS and handler is not None:
+        from kgw.handlers.api_versions import unsupported_version_response
+
+        return response_frame(unsupported_version_response(), 0, correlation_id)
+    request_type = request_class(api_key)
+    first, last = request_type.valid_versions
+    if not first <= api_version <= last:
+        raise ProtocolError(f"{api_key.name} has no version {api_version}")
+    header, position = decode_request_header(frame)
+    request = codec(request_type, api_version).decode(frame, position)
+    context = RequestContext(
+        gateway,
+        session,
+        api_key,
+        api_version,
+        header.client_id,
+        correlation_id,
+        gateway.clock.monotonic_s(),
+    )
+    text = f"{api_key.name} v{api_version} is not served"
+    response = (
+        _plain_refusal(api_key, api_version, text)
+        if handler is None
+        else handler.module.error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
+    )
+    if response is None:
+        raise ProtocolError(text)
+    return response_frame(response, api_version, correlation_id)
+
+
+def _plain_refusal(api_key: ApiKey, api_version: int, text: str) -> Response | None:
+    """Return an otherwise empty response where the API has one code for the whole request."""
+    response_type = response_class(api_key)
+    fields = response_type.field_table
+    if "error_code" not in fields or not fields["error_code"].present(api_version):
+        return None
+    response = response_type()
+    response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)  # type: ignore[attr-defined]
+    if "error_message" in fields and fields["error_message"].present(api_version):
+        response.error_message = text  # type: ignore[attr-defined]
+    return response

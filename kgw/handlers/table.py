@@ -1,0 +1,115 @@
+"""What is served, on one screen: each API, its versions, and the module that answers it.
+
+ApiVersions tells clients exactly this table. A module is imported at its API's first request, so
+that start-up pays for none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from kgw.errors import ErrorCode
+from kgw.protocol.api_keys import ApiKey, request_class
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import Answer, RequestContext
+    from kgw.protocol.schema import Request, Response
+
+
+class HandlerModule(Protocol):
+    """What a module of this package offers."""
+
+    def handle(self, request: Any, context: RequestContext) -> Answer:
+        """Answer a request.
+
+        A plain function answers at once, or with `Later`; a coroutine function gets a task. Raises
+        KafkaError when the request as a whole is refused.
+        """
+
+    def error_response(
+        self, request: Any, code: ErrorCode, message: str | None, context: RequestContext
+    ) -> Response | None:
+        """Return the response that refuses every part of the request; None where none is due."""
+
+
+class Handler:
+    """One served API.
+
+    `advertised_min` lies below `min_version` where clients infer features from the range.
+    `bug_code` answers a request that failed through a bug of ours.
+    """
+
+    __slots__ = (
+        "_loaded",
+        "advertised_min",
+        "api_key",
+        "bug_code",
+        "max_version",
+        "min_version",
+        "module_name",
+        "request_class",
+    )
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        min_version: int,
+        max_version: int,
+        *,
+        advertised_min: int | None = None,
+        bug_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+    ) -> None:
+        self.api_key = api_key
+        self.min_version = min_version
+        self.max_version = max_version
+        self.advertised_min = min_version if advertised_min is None else advertised_min
+        self.bug_code = bug_code
+        self.module_name = api_key.name.lower()
+        self._loaded: HandlerModule | None = None
+        self.request_class: type[Request] | None = None
+
+    def __repr__(self) -> str:
+        return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
+
+    @property
+    def module(self) -> HandlerModule:
+        """The module that answers, imported at first use."""
+        module = self._loaded
+        if module is None:
+            module = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
+            self.request_class = request_class(self.api_key)
+            self._loaded = module
+        return module
+
+
+def _table(*handlers: Handler) -> dict[ApiKey, Handler]:
+    return {handler.api_key: handler for handler in handlers}
+
+
+HANDLERS = _table(
+    Handler(
+        ApiKey.PRODUCE,
+        3,
+        13,
+        # librdkafka takes its message format from the range: KAFKA-18659, as Apache Kafka 4 does.
+        advertised_min=0,
+        # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some clients
+        # begin a new sequence, and a batch that did get stored is stored twice.
+        bug_code=ErrorCode.REQUEST_TIMED_OUT,
+    ),
+    Handler(ApiKey.FETCH, 4, 18),
+    Handler(ApiKey.LIST_OFFSETS, 0, 11),
+    Handler(ApiKey.METADATA, 0, 13),
+    Handler(ApiKey.API_VERSIONS, 0, 4),
+    Handler(ApiKey.CREATE_TOPICS, 0, 7),
+    Handler(ApiKey.DELETE_TOPICS, 0, 6),
+    Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
+    Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+    Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
+    Handler(ApiKey.ALTER_CONFIGS, 0, 2),
+    Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
+    Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+    Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
+    Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+)

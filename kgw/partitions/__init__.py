@@ -1,0 +1,1 @@
+"""A partition's write and read path, and the topics that partitions belong to."""

@@ -1,0 +1,426 @@
+"""The topics: names, ids, partitions, settings; how they come and go whole, whatever crashes.
+
+Rows of the state store, each keyed by the topic id's text and holding a `TopicRow`:
+- `topic-creation` is written before a topic's logs are made and goes, in one commit, when the
+  `topic` row comes. Found at a start, it names logs that nobody was told of: they are removed.
+- `topic` means that the topic exists.
+- `topic-deletion` takes the `topic` row's place in one commit, before the first log is removed, and
+  goes after the last. Found at a start, the removal is done again.
+So a crash leaves a topic or nothing. Logs that no row names are left alone: a lost database must
+never cost records (they can be adopted).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from os import urandom
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.partitions.partition import Partition
+from kgw.partitions.topic import Topic, TopicRow
+from kgw.partitions.topic_config import TopicConfig, parse_own_settings
+from kgw.partitions.topic_names import name_problem, unified_name
+from kgw.state.base import Change
+from kgw.types import PartitionKey, TopicId, TopicName, format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
+    from kgw.config import Config, Value
+
+_log = logging.getLogger(__name__)
+
+TOPIC = "topic"
+CREATION = "topic-creation"
+DELETION = "topic-deletion"
+
+# Opening and creating logs waits for directory syncs: some at a time overlap, hundreds do not.
+_LOGS_AT_A_TIME = 32
+
+ResultT = TypeVar("ResultT")
+ItemT = TypeVar("ItemT")
+
+
+class _Turn:
+    """The right to change one name, and how many want it."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+class TopicCatalog:
+    """Every topic of this process. Changes to one name happen one after the other.
+
+    A change that has begun is completed even when the caller is cancelled, as a client's is that
+    disconnects.
+    """
+
+    def __init__(self, backend: Backend, config: Config, clock: Clock) -> None:
+        self._backend = backend
+        self._config = config
+        self._clock = clock
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._by_unified_name: dict[str, TopicName] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._changes: set[asyncio.Task[object]] = set()
+        self._partition_count = 0
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return MappingProxyType(self._by_name)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of all topics, those being created among them."""
+        return self._partition_count
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def partitions(self) -> Iterable[Partition]:
+        """Every partition of every topic."""
+        for topic in list(self._by_name.values()):
+            yield from topic.partitions
+
+    # --- start and stop --------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Finish what a crash interrupted, then open every topic.
+
+        Raises StorageError.
+        """
+        state = self._backend.state
+        await self._undo_creations()
+        rows: list[TopicRow] = []
+        for key, row in (await state.load(TOPIC)).items():
+            try:
+                rows.append(TopicRow.decode(row.value))
+            except ValueError as error:
+                raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
+        for key, row in (await state.load(DELETION)).items():
+            await self._remove_logs(TopicRow.decode(row.value))
+            await state.apply([Change(DELETION, key, None)])
+        opened: list[tuple[Topic, int]] = []
+        for topic_row in rows:
+            topic = Topic(topic_row.name, topic_row.topic_id, self._stored_config(topic_row))
+            topic.partitions = [None] * topic_row.partitions  # type: ignore[list-item]
+            opened.extend((topic, index) for index in range(topic_row.partitions))
+            self._add(topic)
+            self._partition_count += topic_row.partitions
+        await _for_each(opened, self._open_partition)
+
+    async def aclose(self) -> None:
+        """Wait for the changes under way."""
+        while self._changes:
+            await asyncio.wait(self._changes)
+
+    async def save_snapshots(self) -> None:
+        """Keep the partitions' derived state, so that the next start replays less of their logs."""
+        await _for_each(
+            [partition for partition in self.partitions() if partition.is_dirty],
+            Partition.save_snapshot,
+        )
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def check_new(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> dict[str, Value]:
+        """Return the settings of a topic that may be created; what `create` would refuse, refuse.
+
+        Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+        POLICY_VIOLATION or INVALID_CONFIG.
+        """
+        problem = name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+        other = self._by_unified_name.get(unified_name(name))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name!r} collides with {other!r}: '.' and '_' count as the same",
+            )
+        self._check_partition_count(partition_count, partition_count)
+        return parse_own_settings(configs)
+
+    async def create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> Topic:
+        """Create a topic, durably. Raises as `check_new`, and StorageError."""
+        return await self._complete(self._create(name, partition_count, configs))
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete a topic and its records. Raises KafkaError when it is gone, StorageError."""
+        await self._complete(self._delete(topic))
+
+    def check_growth(self, topic: Topic, partition_count: int) -> None:
+        """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION unless a topic may grow so."""
+        current = len(topic.partitions)
+        if partition_count == current:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {current} partitions"
+            )
+        if partition_count < current:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"topic {topic.name!r} has {current} partitions; there cannot be fewer",
+            )
+        self._check_partition_count(partition_count, partition_count - current)
+
+    async def add_partitions(self, topic: Topic, partition_count: int) -> None:
+        """Let a topic grow to so many partitions, durably. Raises as `check_growth`."""
+        await self._complete(self._grow(topic, partition_count))
+
+    async def configure(self, topic: Topic, own: Mapping[str, Value]) -> None:
+        """Replace a topic's own settings, durably. Raises KafkaError when it is gone."""
+        await self._complete(self._configure(topic, own))
+
+    def reconfigure(self, config: Config) -> None:
+        """Take other server settings: defaults of topics that do not set their own."""
+        self._config = config
+        for topic in self._by_name.values():
+            self._apply_config(topic, TopicConfig(topic.config.own, config))
+
+    # --- how -------------------------------------------------------------------------------------
+
+    async def _create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> Topic:
+        async with self._turn(name):
+            own = self.check_new(name, partition_count, configs)
+            topic = Topic(TopicName(name), _new_topic_id(), TopicConfig(own, self._config))
+            row = TopicRow(topic.name, topic.topic_id, partition_count, topic.config.own_texts())
+            self._partition_count += partition_count
+            try:
+                await self._backend.state.apply([Change(CREATION, row.key, row.encode(), 0)])
+                try:
+                    topic.partitions = await self._create_logs(topic, range(partition_count))
+                except BaseException:
+                    await self._try_undo(row)
+                    raise
+                # When this commit fails, nobody knows whether it happened: the rows, read at the
+                # next start, decide whether the topic exists or is undone.
+                await self._backend.state.apply(
+                    [Change(TOPIC, row.key, row.encode(), 0), Change(CREATION, row.key, None)]
+                )
+            except BaseException:
+                self._partition_count -= partition_count
+                raise
+            self._add(topic)
+            return topic
+
+    async def _delete(self, topic: Topic) -> None:
+        async with self._turn(topic.name):
+            self._check_exists(topic)
+            row = topic.row()
+            await self._backend.state.apply(
+                [Change(DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+            )
+            self._remove(topic)
+            await self._remove_logs(row)
+            await self._backend.state.apply([Change(DELETION, row.key, None)])
+
+    async def _grow(self, topic: Topic, partition_count: int) -> None:
+        async with self._turn(topic.name):
+            self._check_exists(topic)
+            self.check_growth(topic, partition_count)
+            current = len(topic.partitions)
+            added_count = partition_count - current
+            self._partition_count += added_count
+            try:
+                added = await self._create_logs(topic, range(current, partition_count))
+                row = topic.row()._replace(partitions=partition_count)
+                await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            except BaseException:
+                self._partition_count -= added_count
+                raise
+            topic.partitions = [*topic.partitions, *added]
+
+    async def _configure(self, topic: Topic, own: Mapping[str, Value]) -> None:
+        async with self._turn(topic.name):
+            self._check_exists(topic)
+            config = TopicConfig(own, self._config)
+            row = topic.row()._replace(configs=config.own_texts())
+            await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
+            self._apply_config(topic, TopicConfig(own, self._config))
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Hold the turn of a name, and of the names that collide with it."""
+        unified = unified_name(name)
+        turn = self._turns.get(unified)
+        if turn is None:
+            turn = self._turns[unified] = _Turn()
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[unified]
+
+    async def _complete(self, change: Coroutine[object, object, ResultT]) -> ResultT:
+        task = asyncio.ensure_future(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _create_logs(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
+        created: dict[int, Partition] = {}
+
+        async def create(index: int) -> None:
+            log = await self._backend.create_partition(
+                PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
+            )
+            partition = Partition(topic, index, log, self._clock)
+            await partition.open()
+            created[index] = partition
+
+        await _for_each(indexes, create)
+        return [created[index] for index in sorted(created)]
+
+    async def _open_partition(self, place: tuple[Topic, int]) -> None:
+        topic, index = place
+        log = await self._backend.open_partition(
+            PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
+        )
+        partition = Partition(topic, index, log, self._clock)
+        await partition.open()
+        topic.partitions[index] = partition
+
+    async def _remove_logs(self, row: TopicRow) -> None:
+        async def remove(index: int) -> None:
+            await self._backend.delete_partition(PartitionKey(row.topic_id, index))
+
+        await _for_each(range(row.partitions), remove)
+
+    async def _undo_creations(self) -> None:
+        """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
+        state = self._backend.state
+        for key, stored in (await state.load(CREATION)).items():
+            row = TopicRow.decode(stored.value)
+            settings = TopicConfig({}, self._config).log_settings
+            is_empty = True
+            for index in range(row.partitions):
+                log_key = PartitionKey(row.topic_id, index)
+                log = await self._backend.open_partition(log_key, row.name, settings)
+                is_empty = is_empty and log.end_offset == 0
+            if is_empty:
+                await self._remove_logs(row)
+            else:
+                _log.error("topic %s was never created, yet holds records: left alone", row.name)
+            await state.apply([Change(CREATION, key, None)])
+
+    async def _try_undo(self, row: TopicRow) -> None:
+        """Remove what a failed creation made; what cannot be is removed at the next start."""
+        try:
+            await self._remove_logs(row)
+            await self._backend.state.apply([Change(CREATION, row.key, None)])
+        except KgwError as error:
+            _log.warning("remains of topic %s stay until the next start: %s", row.name, error)
+
+    def _stored_config(self, row: TopicRow) -> TopicConfig:
+        """Return a stored topic's configuration.
+
+        A setting that this version refuses is reported and left out: refusing to start would take
+        every other topic down with it.
+        """
+        own: dict[str, Value] = {}
+        for name, text in row.configs.items():
+            try:
+                own.update(parse_own_settings({name: text}))
+            except KafkaError as error:
+                _log.error("topic %s: a stored setting is left out: %s", row.name, error)
+        return TopicConfig(own, self._config)
+
+    def _apply_config(self, topic: Topic, config: TopicConfig) -> None:
+        is_log_affected = config.log_settings != topic.config.log_settings
+        topic.config = config
+        for partition in topic.partitions:
+            partition.configure(config)
+            if is_log_affected:
+                partition.log.configure(config.log_settings)
+
+    def _add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_unified_name[unified_name(topic.name)] = topic.name
+
+    def _remove(self, topic: Topic) -> None:
+        topic.is_deleted = True
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        del self._by_unified_name[unified_name(topic.name)]
+        self._partition_count -= len(topic.partitions)
+        for partition in topic.partitions:
+            partition.retire()
+
+    def _check_exists(self, topic: Topic) -> None:
+        if topic.is_deleted:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has been deleted"
+            )
+
+    def _check_partition_count(self, partition_count: int, added_count: int) -> None:
+        if partition_count < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"a topic has at least one partition, not {partition_count}",
+            )
+        limit = self._config.topic_partitions_max
+        if partition_count > limit:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{partition_count} partitions: a topic has at most {limit} "
+                "(kgw.topic.partitions.max)",
+            )
+        limit = self._config.partitions_max
+        if self._partition_count + added_count > limit:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{added_count} partitions beside {self._partition_count}: at most {limit} "
+                "are served (kgw.partitions.max)",
+            )
+
+
+async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
+    """Do the work for every item, some at a time; the first error ends it and is raised."""
+    todo = list(items)
+    waiting = iter(todo)
+
+    async def run() -> None:
+        for item in waiting:
+            await work(item)
+
+    runners = [asyncio.ensure_future(run()) for _ in todo[:_LOGS_AT_A_TIME]]
+    try:
+        await asyncio.gather(*runners)
+    except BaseException:
+        for runner in runners:
+            runner.cancel()
+        await asyncio.gather(*runners, return_exceptions=True)
+        raise
+
+
+def _new_topic_id() -> TopicId:
+    """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
+    while True:
+        topic_id = urandom(16)
+        if topic_id[:12].strip(b"\0") and not format_uuid(topic_id).startswith("-"):
+            return TopicId(topic_id)

@@ -1,0 +1,74 @@
+"""A topic: a name, an id, settings, partitions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topic_config import TopicConfig
+
+
+class TopicRow(NamedTuple):
+    """A topic as it is stored: one row of kind `topic`, keyed by the id's text."""
+
+    name: TopicName
+    topic_id: TopicId
+    partitions: int
+    configs: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        return format_uuid(self.topic_id)
+
+    def encode(self) -> bytes:
+        return json.dumps(
+            {
+                "name": self.name,
+                "topic_id": self.key,
+                "partitions": self.partitions,
+                "configs": dict(self.configs),
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> TopicRow:
+        """Return what `encode` wrote. Raises ValueError when it is something else."""
+        try:
+            fields = json.loads(value)
+            return cls(
+                TopicName(str(fields["name"])),
+                TopicId(parse_uuid(fields["topic_id"])),
+                int(fields["partitions"]),
+                {str(name): str(text) for name, text in fields["configs"].items()},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a topic's row: {error!r}") from error
+
+
+class Topic:
+    """A topic that is served. A topic created again under its name is another object and id."""
+
+    __slots__ = ("config", "is_deleted", "name", "partitions", "topic_id")
+
+    def __init__(self, name: TopicName, topic_id: TopicId, config: TopicConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.partitions: list[Partition] = []
+        self.is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} {format_uuid(self.topic_id)} x{len(self.partitions)}>"
+
+    def partition(self, index: int) -> Partition | None:
+        """Return a partition by its index; None where there is none."""
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+    def row(self) -> TopicRow:
+        return TopicRow(self.name, self.topic_id, len(self.partitions), self.config.own_texts())

@@ -1,0 +1,139 @@
+"""A gateway without sockets: requests in, responses out, in the test's own event loop."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config, Listener
+from kgw.gateway import Gateway
+from kgw.handlers.context import Session
+from kgw.handlers.dispatch import Dispatcher
+from kgw.protocol.framing import decode_response, request_frame
+from kgw.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
+    from kgw.protocol.schema import Request, Response
+    from kgw.types import Buffer
+
+ResponseT = TypeVar("ResponseT", bound="Response")
+
+_LENGTH_BYTES = 4
+
+
+class PendingResponse:
+    """A request that has been started; await it for its response."""
+
+    __slots__ = ("_answer", "_api_key", "_version")
+
+    def __init__(
+        self,
+        answer: list[Buffer] | Future[list[Buffer] | None] | None,
+        api_key: int,
+        version: int,
+    ) -> None:
+        self._answer = answer
+        self._api_key = api_key
+        self._version = version
+
+    @property
+    def done(self) -> bool:
+        """Whether the response is there, or known not to come."""
+        return not isinstance(self._answer, Future) or self._answer.done()
+
+    def cancel(self) -> None:
+        """Give the request up, as a connection does that closes."""
+        if isinstance(self._answer, Future):
+            self._answer.cancel()
+
+    async def response(self) -> Response | None:
+        """Return the response; None where there is none (acks=0)."""
+        buffers = await self._answer if isinstance(self._answer, Future) else self._answer
+        if buffers is None:
+            return None
+        frame = b"".join(buffers)
+        size = int.from_bytes(frame[:_LENGTH_BYTES], "big")
+        if size != len(frame) - _LENGTH_BYTES:
+            raise AssertionError(f"a frame of {len(frame) - _LENGTH_BYTES} bytes says {size}")
+        return decode_response(frame[_LENGTH_BYTES:], self._api_key, self._version)[1]
+
+
+class InProcessGateway:
+    """Gateway and dispatcher over a memory backend, or any other, used as a context manager.
+
+    Requests go through the codec both ways, so that whatever a handler answers has been expressible
+    in the version asked for.
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        backend: Backend | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = ManualClock() if clock is None else clock
+        self.gateway = Gateway(
+            Config() if config is None else config,
+            MemoryBackend() if backend is None else backend,
+            self.clock,
+        )
+        self.gateway.listeners = {"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)}
+        self.dispatcher = Dispatcher(self.gateway)
+        self.session = Session(client_host="192.0.2.1")
+        self._correlation_id = 0
+
+    async def __aenter__(self) -> Self:
+        await self.gateway.start()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.gateway.aclose()
+
+    @property
+    def manual_clock(self) -> ManualClock:
+        """The clock, where none was given."""
+        return cast("ManualClock", self.clock)
+
+    def start(
+        self, message: Request, version: int, *, session: Session | None = None
+    ) -> PendingResponse:
+        """Begin a request, and return before it is answered."""
+        self._correlation_id += 1
+        parts = request_frame(message, version, self._correlation_id, "in-process")
+        frame = memoryview(bytearray(b"".join(parts)))[_LENGTH_BYTES:]
+        answer = self.dispatcher.start(frame, session or self.session)
+        return PendingResponse(answer, message.api_key, version)
+
+    async def request(
+        self, message: Request, version: int, *, session: Session | None = None
+    ) -> Response:
+        """Send a request and return its response. Raises ProtocolError as the dispatcher does."""
+        response = await self.start(message, version, session=session).response()
+        if response is None:
+            raise AssertionError(f"no response to {type(message).__name__} v{version}")
+        return response
+
+    async def ask(
+        self, message: Request, version: int, response_type: type[ResponseT]
+    ) -> ResponseT:
+        """As `request`, for callers that name the response they expect."""
+        response = await self.request(message, version)
+        if not isinstance(response, response_type):
+            raise AssertionError(  # noqa: TRY004 - a test has failed, nobody passed a wrong type
+                f"{type(response).__name__} instead of {response_type.__name__}"
+            )
+        return response
+
+    def raw(self, frame: bytes) -> list[Buffer] | Future[list[Buffer] | None] | None:
+        """Hand a frame to the dispatcher as it is, without its length."""
+        return self.dispatcher.start(memoryview(bytearray(frame)), self.session)
