@@ -9,7 +9,7 @@ say() { printf '%s\n' "$*" >&2; }
 # Prints the first Python on PATH that is new enough and can make virtual environments.
 find_python() {
     local candidate
-    for candidate in "${KGW_PYTHON:-}" python3.11 python3.12 python3.13 python3.14 python3 python; do
+    for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3.14 python3 python; do
         if [[ -n "$candidate" ]] && "$candidate" -c \
             'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             printf '%s\n' "$candidate"
@@ -17,7 +17,7 @@ find_python() {
         fi
     done
     say "kgw needs Python 3.11 or newer with the venv module (Debian and Ubuntu: python3-venv)."
-    say "None was found on PATH; set KGW_PYTHON to one and run this again."
+    say "None was found on PATH; set PYTHON to one and run this again."
     return 1
 }
 

@@ -37,7 +37,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
                 python = ENVIRONMENTS / name / "bin" / "python"
                 if not python.exists():
                     problem = f"no environment for {name}; scripts/test makes it"
-                    if os.environ.get("KGW_REQUIRE_CLIENTS"):
+                    if os.environ.get("INTEROP_CLIENTS") == "required":
                         pytest.fail(problem)
                     pytest.skip(problem)
                 started[name] = Client(

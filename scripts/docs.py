@@ -1,0 +1,336 @@
+"""Writes docs/reference/*.md from the code: APIs, configuration, command line, errors, metrics.
+
+With --check nothing is written, and the exit status is 1 when a page is not what the code says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import click
+
+    from kgw.config import Setting
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+NOTICE = "<!-- Written by scripts/docs.py from the code. Change the code, then run it. -->\n\n"
+
+
+def cell(text: object) -> str:
+    """Text as it may stand in a table."""
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    lines = [list(head), *([cell(value) for value in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def kafka_name(name: str) -> str:
+    """`LIST_OFFSETS` as Kafka's documentation writes it: ListOffsets."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+# --- APIs ----------------------------------------------------------------------------------------
+
+
+def apis() -> str:
+    """What is served, what is not, and what each handler says of itself."""
+    from kgw.handlers.table import HANDLERS
+    from kgw.protocol.api_keys import MESSAGE_KEYS, request_class
+
+    served = sorted(HANDLERS.values(), key=lambda handler: handler.api_key)
+    missing = sorted(MESSAGE_KEYS - HANDLERS.keys())
+    page = [
+        "# APIs\n\n",
+        "What a client is told by ApiVersions, and what happens behind each entry.\n",
+        "A version outside the range is answered with UNSUPPORTED_VERSION.\n\n",
+        "## Served\n\n",
+        table(
+            ("Key", "API", "Versions", "Advertised", "Kafka 4.3 has"),
+            (
+                (
+                    int(handler.api_key),
+                    "[{0}](#{1})".format(name := kafka_name(handler.api_key.name), name.lower()),
+                    f"{handler.min_version}-{handler.max_version}",
+                    f"{handler.advertised_min}-{handler.max_version}",
+                    "{}-{}".format(*request_class(handler.api_key).valid_versions),
+                )
+                for handler in served
+            ),
+        ),
+        "\n## Not served\n\n",
+        "Their messages are declared and tested; they are not advertised, and a request is refused",
+        " cleanly.\n\n",
+        table(
+            ("Key", "API"),
+            ((int(api_key), kafka_name(api_key.name)) for api_key in missing),
+        ),
+    ]
+    for handler in served:
+        source = ROOT / "kgw" / "handlers" / f"{handler.module_name}.py"
+        page.append(f"\n## {kafka_name(handler.api_key.name)}\n\n")
+        page.append(f"{docstring_of(source)}\n")
+    return "".join(page)
+
+
+def docstring_of(source: Path) -> str:
+    """A module's docstring, read without importing the module."""
+    text = ast.get_docstring(ast.parse(source.read_text()))
+    if text is None:
+        message = f"{source} has no docstring"
+        raise ValueError(message)
+    return text.replace("<", "&lt;")
+
+
+# --- configuration -------------------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """Every setting of the server and of topics, and every one that Kafka has and kgw refuses."""
+    from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS
+    from kgw.config.refused import (
+        _REFUSED_PREFIXES,
+        REFUSED_SERVER_SETTINGS,
+        REFUSED_TOPIC_SETTINGS,
+    )
+
+    page = [
+        "# Configuration\n\n",
+        "A setting is taken from its default, then the TOML file given with `--config`, then the",
+        " environment, then `--set KEY=VALUE`; the last one wins.\n",
+        "`kgw serve --print-config` prints each effective value and where it came from.\n",
+        "Names are Kafka's where Kafka has the setting, and begin with `kgw.` otherwise.\n",
+        "*Live* settings take a new value while the server runs, by IncrementalAlterConfigs.\n",
+    ]
+    sections: dict[str, list[Setting]] = {}
+    for setting in SERVER_SETTINGS.values():
+        sections.setdefault(setting.section or "server", []).append(setting)
+    page.append("\n## Server\n")
+    for section, settings in sections.items():
+        page.append(f"\n### {section.capitalize()}\n\n")
+        page.append(settings_table(settings, environment=True))
+    page.append("\n## Topics\n\n")
+    page.append(
+        "Given at CreateTopics, changed with AlterConfigs; unset ones follow the server.\n\n"
+    )
+    page.append(settings_table(TOPIC_SETTINGS.values(), environment=False))
+    page.append("\n## Refused\n\n")
+    page.append(
+        "Kafka knows these and kgw does not do what they say, so it refuses to store them.\n"
+    )
+    page.append("\n### Server settings\n\n")
+    refused = {
+        **REFUSED_SERVER_SETTINGS,
+        **{f"{prefix}*": reason for prefix, reason in _REFUSED_PREFIXES},
+    }
+    page.append(
+        table(("Setting", "Why"), ((f"`{name}`", why) for name, why in sorted(refused.items())))
+    )
+    page.append("\n### Topic settings\n\n")
+    page.append(
+        table(
+            ("Setting", "Why"),
+            ((f"`{name}`", why) for name, why in sorted(REFUSED_TOPIC_SETTINGS.items())),
+        )
+    )
+    return "".join(page)
+
+
+def settings_table(settings: Iterable[Setting], *, environment: bool) -> str:
+    """Rows of settings; topic settings have a server setting behind them, not a variable."""
+    from kgw.config.load import environment_name
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for setting in settings:
+            kind = setting.type.name.lower() + (f", {setting.unit}" if setting.unit else "")
+            default = setting.format(setting.default)
+            behind = environment_name(setting.name) if environment else setting.server_setting
+            yield (
+                f"`{setting.name}`",
+                kind,
+                f"`{default}`" if default else "(empty)",
+                limits(setting),
+                "yes" if setting.dynamic else "",
+                f"`{behind}`" if behind else "",
+                setting.doc,
+            )
+
+    last = "Variable" if environment else "Server setting"
+    return table(("Setting", "Type", "Default", "Limits", "Live", last, "Meaning"), rows())
+
+
+def limits(setting: Setting) -> str:
+    """What a value must satisfy, in a few words."""
+    if setting.allowed:
+        allowed = " or ".join(f"`{setting.format(value)}`" for value in setting.allowed)
+        return f"only {allowed}" + (f": {setting.reason}" if setting.reason else "")
+    natural = {(1 << 31) - 1, (1 << 63) - 1, None}
+    maximum = None if setting.maximum in natural else setting.maximum
+    if setting.minimum is None and maximum is None:
+        return ""
+    if maximum is None:
+        return f"at least {setting.minimum}"
+    return f"{setting.minimum} to {maximum}"
+
+
+# --- command line --------------------------------------------------------------------------------
+
+
+def command_line() -> str:
+    """The help of every command, as the program prints it."""
+    from kgw.cli import main
+
+    page = ["# Command line\n\n", "The help of every command, as the program prints it.\n"]
+    for name, text in helps(main):
+        page.append(f"\n## {name}\n\n```text\n{text}\n```\n")
+    return "".join(page)
+
+
+def helps(command: click.Command, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """Name and help of a command and of all below it."""
+    import click
+
+    name = "kgw" if parent is None else command.name
+    context = click.Context(command, info_name=name, parent=parent, max_content_width=80)
+    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    yield context.command_path, text
+    if isinstance(command, click.Group):
+        for child_name in command.list_commands(context):
+            child = command.get_command(context, child_name)
+            if child is not None and not child.hidden:
+                yield from helps(child, context)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def errors() -> str:
+    """Kafka's codes with the modules that answer them, and the exceptions behind them."""
+    from kgw import errors as module
+    from kgw.errors import ErrorCode, KgwError
+
+    places: dict[str, list[str]] = {}
+    for source in sorted((ROOT / "kgw").rglob("*.py")):
+        shown = source.relative_to(ROOT / "kgw").as_posix()
+        if shown.split("/")[0] in {"errors.py", "cli", "client", "testing"}:
+            continue
+        for name in set(re.findall(r"\bErrorCode\.([A-Z_]+)", source.read_text())):
+            places.setdefault(name, []).append(shown)
+    own = [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, KgwError) and kind is not KgwError
+    ]
+    own.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
+    return "".join(
+        [
+            "# Errors\n\n",
+            f"{inspect.getdoc(module)}\n\n",
+            "## Exceptions\n\n",
+            table(
+                ("Exception", "Is a", "Meaning"),
+                (
+                    (f"`{kind.__name__}`", f"`{kind.__base__.__name__}`", inspect.getdoc(kind))
+                    for kind in own
+                    if kind.__base__ is not None
+                ),
+            ),
+            "\n## Codes\n\n",
+            "Kafka's codes. A client sends a request again by itself after a retriable one.\n",
+            "Codes without a place are declared and not answered yet.\n\n",
+            table(
+                ("Code", "Name", "Retriable", "Said in"),
+                (
+                    (
+                        int(code),
+                        code.name,
+                        "yes" if code.retriable else "",
+                        ", ".join(f"`{place}`" for place in places.get(code.name, [])),
+                    )
+                    for code in ErrorCode
+                    if code is not ErrorCode.NONE
+                ),
+            ),
+        ]
+    )
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def metrics() -> str:
+    """Every metric, its labels and what it counts."""
+    from kgw import metrics as module
+
+    return "".join(
+        [
+            "# Metrics\n\n",
+            "Labels are bounded: an API, an error code, a reason; never a topic or a client.\n\n",
+            table(
+                ("Metric", "Kind", "Labels", "Meaning"),
+                (
+                    (
+                        f"`{metric.name}`",
+                        metric.kind,
+                        ", ".join(f"`{label}`" for label in metric.labels),
+                        metric.help,
+                    )
+                    for metric in module.METRICS
+                ),
+            ),
+        ]
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "apis.md": apis,
+    "configuration.md": configuration,
+    "cli.md": command_line,
+    "errors.md": errors,
+    "metrics.md": metrics,
+}
+
+
+def stale_pages() -> dict[str, str]:
+    """The pages that are not what the code says, with what they should be."""
+    stale: dict[str, str] = {}
+    for name, write in PAGES.items():
+        wanted = NOTICE + write()
+        page = REFERENCE / name
+        if not page.exists() or page.read_text() != wanted:
+            stale[name] = wanted
+    return stale
+
+
+def main() -> int:
+    """Writes or checks the pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, report what is stale")
+    arguments = parser.parse_args()
+    # The checkout that this script lies in, not one that happens to be installed.
+    sys.path.insert(0, str(ROOT))
+    stale = stale_pages()
+    for name, wanted in stale.items():
+        if arguments.check:
+            print(f"docs/reference/{name} is stale; scripts/docs.py writes it", file=sys.stderr)
+        else:
+            REFERENCE.mkdir(parents=True, exist_ok=True)
+            (REFERENCE / name).write_text(wanted)
+            print(f"docs/reference/{name} written")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
