@@ -1,0 +1,622 @@
+"""The storage contract in executable form: what passes it is a backend.
+
+Subclass `BackendSuite` in a test module, say how a backend is made, and pytest runs every check in
+`auto` mode of pytest-asyncio:
+
+    class TestMyBackend(BackendSuite):
+        def make_backend(self, directory: Path) -> Backend:
+            return MyBackend(directory)
+
+A backend that can be stopped without warning takes `UncleanStopSuite` as well.
+"""
+
+# ruff: noqa: S101 - assert is how a suite speaks
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import AppendResult, EpochEnd, LogSettings, Snapshot
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.state.base import Change, ConflictError, Row
+from kgw.testing.batches import make_batch, read_stored
+from kgw.types import PartitionKey, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from kgw.backend.base import Backend, PartitionLog
+    from kgw.records.batch import RecordBatch
+
+TOPIC: Final = TopicName("orders")
+KEY: Final = PartitionKey(TopicId(bytes(range(16))), 0)
+OTHER_KEY: Final = PartitionKey(TopicId(bytes(range(16))), 7)
+SETTINGS: Final = LogSettings()
+SMALL_SEGMENTS: Final = LogSettings(
+    segment_bytes=600, segment_index_bytes=1 << 12, index_interval_bytes=128
+)
+"""So small that a few batches fill several segments and several index entries."""
+UNBOUNDED_BYTES: Final = 1 << 30
+
+
+class BackendHarness(ABC):
+    """How the checks come by a backend."""
+
+    @abstractmethod
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a backend over the store in `directory`, not yet open.
+
+        Called again for the same directory after a stop: it must find what was stored.
+        """
+
+    @asynccontextmanager
+    async def opened(self, directory: Path) -> AsyncIterator[Backend]:
+        """Open a backend and close it at the end."""
+        backend = self.make_backend(directory)
+        await backend.open()
+        try:
+            yield backend
+        finally:
+            await backend.aclose()
+
+
+class BackendSuite(BackendHarness):
+    """Every promise of `Backend`, `PartitionLog` and `StateStore`."""
+
+    # --- appends ---------------------------------------------------------------------------------
+
+    async def test_offsets_are_dense_in_the_order_of_submission(self, tmp_path: Path) -> None:
+        """Appends submitted one after the other get consecutive offsets, whoever is awaited."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            first = log.append([make_batch([b"a", b"b"]), make_batch([b"c"])])
+            second = log.append([make_batch([b"d"])])
+            assert await second == AppendResult(3, 3, log.leader_epoch)
+            assert await first == AppendResult(0, 2, log.leader_epoch)
+            assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await _contents(log)
+
+    async def test_many_concurrent_appends_never_overlap(self, tmp_path: Path) -> None:
+        """However many appends wait together, each offset is given once and holds its own value."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            values = [f"value-{number}".encode() for number in range(300)]
+            results = await asyncio.gather(*(log.append([make_batch([v])]) for v in values))
+            assert list(range(300)) == [result.base_offset for result in results]
+            assert list(enumerate(values)) == await _contents(log)
+
+    async def test_an_append_writes_offset_and_epoch_into_the_batch(self, tmp_path: Path) -> None:
+        """The stored bytes are those that were given but for base offset and leader epoch."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"a", b"b", b"c"])])
+            batch = make_batch([b"payload"], timestamps_ms=[17])
+            expected = bytearray(batch.buffer)
+            expected[:8] = (3).to_bytes(8, "big")
+            expected[12:16] = log.leader_epoch.to_bytes(4, "big", signed=True)
+            await log.append([batch])
+            result = await log.read(3, UNBOUNDED_BYTES, log.high_watermark)
+            assert expected == b"".join(result.buffers)
+
+    async def test_nothing_is_visible_before_it_is_durable(self, tmp_path: Path) -> None:
+        """At submission the end offset moves, the high watermark does not."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            future = log.append([make_batch([b"a", b"b"])])
+            assert (0, 2) == (log.high_watermark, log.end_offset)
+            await future
+            assert (2, 2) == (log.high_watermark, log.end_offset)
+
+    async def test_the_advance_is_announced_before_the_append_resolves(
+        self, tmp_path: Path
+    ) -> None:
+        """on_advance sees the new high watermark while no waiter has been told yet."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            future = asyncio.ensure_future(log.append([make_batch([b"a", b"b"])]))
+            announced: list[tuple[int, bool]] = []
+            log.on_advance = lambda which: announced.append((which.high_watermark, future.done()))
+            await future
+            assert (2, False) == announced[-1]
+            await log.append([make_batch([b"c"])])
+            assert [high_watermark for high_watermark, _ in announced] == sorted(
+                {high_watermark for high_watermark, _ in announced}
+            )
+            assert 3 == announced[-1][0]
+
+    async def test_a_cancelled_waiter_loses_no_record(self, tmp_path: Path) -> None:
+        """An append whose caller went away is stored all the same, and so is what follows."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            abandoned = asyncio.ensure_future(log.append([make_batch([b"a"])]))
+            kept = log.append([make_batch([b"b"])])
+            abandoned.cancel()
+            assert 1 == (await kept).base_offset
+            assert [(0, b"a"), (1, b"b")] == await _contents(log)
+
+    async def test_a_large_batch_is_stored_whole(self, tmp_path: Path) -> None:
+        """A batch that is larger than a segment gets in and comes back byte for byte."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            value = bytes(range(256)) * 4096
+            await log.append([make_batch([b"before"])])
+            await log.append([make_batch([value]), make_batch([b"after"])])
+            assert [(0, b"before"), (1, value), (2, b"after")] == await _contents(log)
+
+    async def test_partitions_do_not_share_offsets(self, tmp_path: Path) -> None:
+        """Each partition counts for itself, also when their appends are flushed together."""
+        async with self.opened(tmp_path) as backend:
+            one = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+            results = await asyncio.gather(
+                one.append([make_batch([b"a"])]),
+                other.append([make_batch([b"b"])]),
+                one.append([make_batch([b"c"])]),
+            )
+            assert [0, 0, 1] == [result.base_offset for result in results]
+            assert [(0, b"b")] == await _contents(other)
+
+    # --- reads -----------------------------------------------------------------------------------
+
+    async def test_a_read_returns_the_batch_that_holds_the_offset(self, tmp_path: Path) -> None:
+        """An offset in the middle of a batch gets that whole batch."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a", b"b", b"c"], [b"d"], [b"e", b"f"]])
+            for offset, first in [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4), (5, 4)]:
+                result = await log.read(offset, UNBOUNDED_BYTES, log.high_watermark)
+                records = read_stored(result.buffers)
+                assert (first, 5, 6) == (records[0].offset, records[-1].offset, result.next_offset)
+
+    async def test_a_read_at_the_end_is_empty(self, tmp_path: Path) -> None:
+        """At the upper bound there is nothing, and nothing is skipped."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a", b"b"]])
+            result = await log.read(2, UNBOUNDED_BYTES, log.high_watermark)
+            assert ([], 0, 2) == (list(result.buffers), result.size_bytes, result.next_offset)
+
+    async def test_a_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
+        """A log without records answers offset 0 with nothing."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
+            assert (0, 0) == (result.size_bytes, result.next_offset)
+
+    async def test_the_size_limit_cuts_between_batches(self, tmp_path: Path) -> None:
+        """Whole batches within max_bytes; the first one always, unless it is not asked for."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a" * 50], [b"b" * 50], [b"c" * 50]])
+            size = log.size_bytes // 3
+            end = log.high_watermark
+            for max_bytes, count in [(3 * size, 3), (3 * size - 1, 2), (size, 1), (1, 1), (0, 1)]:
+                result = await log.read(0, max_bytes, end)
+                assert (count, count * size, count) == (
+                    len(read_stored(result.buffers)),
+                    result.size_bytes,
+                    result.next_offset,
+                )
+            result = await log.read(0, size - 1, end, at_least_one=False)
+            assert (0, 0) == (result.size_bytes, result.next_offset)
+
+    async def test_nothing_at_or_above_the_upper_bound_is_returned(self, tmp_path: Path) -> None:
+        """A batch that reaches the upper bound is left out."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a", b"b"], [b"c", b"d"], [b"e"]])
+            for upper_bound, end in [(5, 5), (4, 4), (3, 2), (2, 2), (0, 0)]:
+                result = await log.read(0, UNBOUNDED_BYTES, upper_bound)
+                assert end == result.next_offset
+                assert list(range(end)) == [r.offset for r in read_stored(result.buffers)]
+
+    async def test_hot_and_cold_reads_agree(self, tmp_path: Path) -> None:
+        """What memory answers is what the disk answers, for each offset and limit."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"%d" % n] * (1 + n % 3) for n in range(20)])
+            end = log.high_watermark
+            for offset in range(end + 1):
+                for max_bytes in (1, 200, UNBOUNDED_BYTES):
+                    hot = log.read_hot(offset, max_bytes, end)
+                    cold = await log.read(offset, max_bytes, end)
+                    if hot is not None:
+                        assert b"".join(cold.buffers) == b"".join(hot.buffers)
+                        assert cold.next_offset == hot.next_offset
+
+    async def test_a_read_does_not_change_with_what_the_reader_does(self, tmp_path: Path) -> None:
+        """Bytes that were handed out stay as they were while more is appended."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a"]])
+            result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
+            before = b"".join(result.buffers)
+            await log.append([make_batch([b"b"])])
+            assert before == b"".join(result.buffers)
+
+    async def test_readers_beside_a_writer_see_a_growing_prefix(self, tmp_path: Path) -> None:
+        """Concurrent reads only ever see records below the high watermark, each at its offset."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+
+            async def follow() -> list[tuple[int, bytes]]:
+                seen: list[tuple[int, bytes]] = []
+                while len(seen) < 100:
+                    end = log.high_watermark
+                    result = await log.read(len(seen), 300, end)
+                    seen += [(r.offset, r.value) for r in read_stored(result.buffers)]
+                    assert len(seen) <= end
+                    await asyncio.sleep(0)
+                return seen
+
+            readers = [asyncio.ensure_future(follow()) for _ in range(3)]
+            for number in range(100):
+                await log.append([make_batch([b"%d" % number])])
+            expected = [(number, b"%d" % number) for number in range(100)]
+            assert [expected] * 3 == await asyncio.gather(*readers)
+
+    # --- look-ups --------------------------------------------------------------------------------
+
+    async def test_find_by_time(self, tmp_path: Path) -> None:
+        """The first batch whose max timestamp reaches the one asked for, below the bound."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            for times in [(10, 20), (15,), (40, 30), (40,), (35,), (50,)]:
+                await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
+            end = log.high_watermark
+            wanted = [(0, 0), (20, 0), (21, 3), (40, 3), (41, 7), (50, 7)]
+            found = [await log.find_by_time(timestamp_ms, end) for timestamp_ms, _ in wanted]
+            assert [base for _, base in wanted] == [b.base_offset for b in found if b is not None]
+            assert await log.find_by_time(51, end) is None
+            assert await log.find_by_time(41, 7) is None
+            batch = await log.find_by_time(21, end)
+            assert batch is not None
+            assert [30, 40] == sorted(r.timestamp_ms for r in read_stored([batch.buffer]))
+
+    async def test_find_max_timestamp(self, tmp_path: Path) -> None:
+        """The first of the batches that carry the greatest timestamp; none in an empty log."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert await log.find_max_timestamp(log.high_watermark) is None
+            for timestamp_ms in (10, 40, 30, 40, 50):
+                await log.append([make_batch([b"x" * 40], timestamps_ms=[timestamp_ms])])
+            batch = await log.find_max_timestamp(4)
+            assert batch is not None
+            assert (1, 40) == (batch.base_offset, batch.max_timestamp_ms)
+            batch = await log.find_max_timestamp(5)
+            assert batch is not None
+            assert 4 == batch.base_offset
+
+    async def test_the_current_epoch_ends_where_the_log_ends(self, tmp_path: Path) -> None:
+        """The epoch of a fresh log covers all of it; unknown ones are nowhere."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a", b"b"]])
+            epoch = log.leader_epoch
+            assert EpochEnd(epoch, 2) == log.epoch_end(epoch)
+            assert log.epoch_end(epoch + 1) is None
+            assert log.epoch_end(-1) is None
+            assert [epoch] * 3 == [log.epoch_at(offset) for offset in (0, 1, 2)]
+
+    # --- the log start ---------------------------------------------------------------------------
+
+    async def test_drop_before_moves_the_log_start(self, tmp_path: Path) -> None:
+        """The start moves exactly there, never back, and survives; later offsets stay readable."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(
+                backend, [[b"%d" % n] * 2 for n in range(20)], settings=SMALL_SEGMENTS
+            )
+            await log.drop_before(21)
+            await log.drop_before(7)
+            assert (21, 40) == (log.log_start_offset, log.high_watermark)
+            assert list(range(21, 40)) == [offset for offset, _ in await _contents(log)]
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert (21, 40) == (log.log_start_offset, log.high_watermark)
+            assert list(range(21, 40)) == [offset for offset, _ in await _contents(log)]
+
+    async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
+        """Dropping everything reuses no offset, now or after the next start."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a"], [b"b"], [b"c"]], settings=SMALL_SEGMENTS)
+            await log.drop_before(3)
+            assert (3, 3) == (log.log_start_offset, log.high_watermark)
+            assert [] == await _contents(log)
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert 3 == (await log.append([make_batch([b"d"])])).base_offset
+            assert [(3, b"d")] == await _contents(log)
+
+    # --- replay and snapshots --------------------------------------------------------------------
+
+    async def test_replay_yields_every_batch_from_the_one_asked_for(self, tmp_path: Path) -> None:
+        """In order, from the batch that holds the offset; control batches come whole."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            for number in range(10):
+                attributes = 0x30 if number == 6 else 0
+                batch = make_batch(
+                    [b"%d" % number] * 2,
+                    producer_id=5,
+                    producer_epoch=1,
+                    base_sequence=2 * number,
+                    attributes=attributes,
+                )
+                await log.append([batch])
+            batches = [batch async for batch in log.replay(5)]
+            assert [4, 6, 8, 10, 12, 14, 16, 18] == [batch.base_offset for batch in batches]
+            assert [4, 6, 8, 10, 12, 14, 16, 18] == [batch.base_sequence for batch in batches]
+            control = next(batch for batch in batches if batch.is_control)
+            assert [b"6", b"6"] == [r.value for r in read_stored([control.buffer])]
+            assert [] == [batch async for batch in log.replay(20)]
+
+    async def test_the_newest_snapshot_survives(self, tmp_path: Path) -> None:
+        """A snapshot replaces the one before it and is there after the next start."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a"], [b"b"]])
+            assert await log.load_snapshot() is None
+            await log.save_snapshot(Snapshot(1, b"older"))
+            await log.save_snapshot(Snapshot(2, b"\x00newer\xff"))
+            assert Snapshot(2, b"\x00newer\xff") == await log.load_snapshot()
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert Snapshot(2, b"\x00newer\xff") == await log.load_snapshot()
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    async def test_everything_is_there_after_an_orderly_stop(self, tmp_path: Path) -> None:
+        """Records, offsets, size and epoch are the same after closing and opening again."""
+        expected = [(number, b"value-%d" % number) for number in range(50)]
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            for _, value in expected:
+                await log.append([make_batch([value])])
+            before = (log.size_bytes, log.leader_epoch, log.log_start_offset)
+        async with self.opened(tmp_path) as backend:
+            assert {} == dict(backend.partitions)
+            log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert before == (log.size_bytes, log.leader_epoch, log.log_start_offset)
+            assert (50, 50) == (log.high_watermark, log.end_offset)
+            assert expected == await _contents(log)
+            assert 50 == (await log.append([make_batch([b"next"])])).base_offset
+            assert () == backend.health.problems
+
+    async def test_closing_resolves_what_was_submitted(self, tmp_path: Path) -> None:
+        """An append that is under way when the backend closes is stored and answered."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        future = log.append([make_batch([b"last"])])
+        await backend.aclose()
+        assert 0 == (await future).base_offset
+        async with self.opened(tmp_path) as reopened:
+            log = await reopened.open_partition(KEY, TOPIC, SETTINGS)
+            assert [(0, b"last")] == await _contents(log)
+
+    async def test_a_closed_log_refuses_appends(self, tmp_path: Path) -> None:
+        """After closing, an append fails through its awaitable."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        await _assert_append_fails(log)
+
+    async def test_an_open_backend_cannot_be_opened_again(self, tmp_path: Path) -> None:
+        """The store belongs to one backend at a time."""
+        async with self.opened(tmp_path) as backend:
+            try:
+                await backend.open()
+            except DataDirectoryError:
+                return
+            raise AssertionError("a second open succeeded")
+
+    async def test_opening_a_missing_partition_is_reported(self, tmp_path: Path) -> None:
+        """What the catalogue knows and the disk does not is created empty, and named."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert (0, 0) == (log.log_start_offset, log.end_offset)
+            assert 1 == len(backend.health.problems)
+            assert backend.health.writable
+            assert 0 == (await log.append([make_batch([b"a"])])).base_offset
+
+    async def test_creating_what_exists_returns_it(self, tmp_path: Path) -> None:
+        """A partition is created once; the second time the same log is returned."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a"]])
+            assert log is await backend.create_partition(KEY, TOPIC, SETTINGS)
+            assert log is await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert {KEY: log} == dict(backend.partitions)
+            assert KEY == log.key
+
+    async def test_a_deleted_partition_is_gone(self, tmp_path: Path) -> None:
+        """Its records do not come back, neither by creating it again nor after a start."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"a"], [b"b"]])
+            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+            await other.append([make_batch([b"kept"])])
+            await backend.delete_partition(KEY)
+            await backend.delete_partition(KEY)
+            assert [OTHER_KEY] == list(backend.partitions)
+            await _assert_append_fails(log)
+            created = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            assert 0 == (await created.append([make_batch([b"new"])])).base_offset
+            assert [(0, b"new")] == await _contents(created)
+            await backend.delete_partition(KEY)
+        async with self.opened(tmp_path) as backend:
+            other = await backend.open_partition(OTHER_KEY, TOPIC, SETTINGS)
+            assert [(0, b"kept")] == await _contents(other)
+            created = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            assert [] == await _contents(created)
+
+    async def test_deleting_fails_appends_in_flight(self, tmp_path: Path) -> None:
+        """An append that a deletion overtakes fails or is answered, but does not hang."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            futures = [asyncio.ensure_future(log.append([make_batch([b"x"])])) for _ in range(5)]
+            await backend.delete_partition(KEY)
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert all(isinstance(each, (AppendResult, StorageError)) for each in outcomes)
+
+    async def test_a_checkpoint_changes_nothing_to_be_seen(self, tmp_path: Path) -> None:
+        """Records and offsets are the same before and after, and after the next start."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"%d" % n] for n in range(10)])
+            before = await _contents(log)
+            await backend.checkpoint()
+            assert before == await _contents(log)
+            assert 10 == (await log.append([make_batch([b"10"])])).base_offset
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert [*before, (10, b"10")] == await _contents(log)
+
+    async def test_settings_can_change(self, tmp_path: Path) -> None:
+        """Other segment sizes from now on, and no record notices."""
+        async with self.opened(tmp_path) as backend:
+            log = await self._log_of(backend, [[b"%d" % n] for n in range(10)])
+            log.configure(SMALL_SEGMENTS)
+            for number in range(10, 20):
+                await log.append([make_batch([b"%d" % number])])
+            assert [(n, b"%d" % n) for n in range(20)] == await _contents(log)
+
+    async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
+        """size_bytes counts record batches and nothing beside them."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            batches = [make_batch([b"x" * n]) for n in (1, 10, 100, 1000)]
+            total = sum(batch.size_bytes for batch in batches)
+            await log.append(batches)
+            assert total == log.size_bytes
+
+    # --- the state store -------------------------------------------------------------------------
+
+    async def test_state_is_kept(self, tmp_path: Path) -> None:
+        """Rows come back with their versions, per kind, also after the next start."""
+        async with self.opened(tmp_path) as backend:
+            await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])
+            await backend.state.apply([Change("suite", "a", b"3"), Change("other", "a", b"4")])
+            await backend.state.apply([Change("suite", "b", None)])
+            assert {"a": Row(b"3", 2)} == await backend.state.load("suite")
+        async with self.opened(tmp_path) as backend:
+            assert {"a": Row(b"3", 2)} == await backend.state.load("suite")
+            assert {"a": Row(b"4", 1)} == await backend.state.load("other")
+            assert {} == await backend.state.load("nothing")
+
+    async def test_a_set_of_changes_is_all_or_nothing(self, tmp_path: Path) -> None:
+        """One version that does not match refuses the whole set."""
+        async with self.opened(tmp_path) as backend:
+            await backend.state.apply([Change("suite", "a", b"1")])
+            for expected_version in (0, 2):
+                changes = [
+                    Change("suite", "b", b"2"),
+                    Change("suite", "a", b"3", expected_version),
+                    Change("suite", "c", b"4"),
+                ]
+                assert await _is_conflict(backend, changes)
+                assert {"a": Row(b"1", 1)} == await backend.state.load("suite")
+
+    async def test_compare_and_set_admits_one_of_many(self, tmp_path: Path) -> None:
+        """Of several writers that expect the same version exactly one succeeds."""
+        async with self.opened(tmp_path) as backend:
+            changes = [[Change("suite", "a", b"%d" % number, 0)] for number in range(10)]
+            conflicts = await asyncio.gather(*(_is_conflict(backend, each) for each in changes))
+            assert 1 == conflicts.count(False)
+            winner = b"%d" % conflicts.index(False)
+            assert {"a": Row(winner, 1)} == await backend.state.load("suite")
+
+    async def _log_of(
+        self,
+        backend: Backend,
+        batches: Sequence[Sequence[bytes]],
+        *,
+        settings: LogSettings = SETTINGS,
+    ) -> PartitionLog:
+        """Create the partition and append each list of values as one batch."""
+        log = await backend.create_partition(KEY, TOPIC, settings)
+        for values in batches:
+            await log.append([make_batch(values)])
+        return log
+
+
+class UncleanStopSuite(BackendHarness):
+    """What a backend promises when it is stopped without warning."""
+
+    @abstractmethod
+    async def stop_uncleanly(self, backend: Backend) -> None:
+        """Let go of the store as a killed process does: nothing is finished or marked clean."""
+
+    async def test_what_was_answered_survives(self, tmp_path: Path) -> None:
+        """Every append that was answered is at its offset after an unclean stop."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        for number in range(30):
+            await log.append([make_batch([b"%d" % number])])
+        await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as reopened:
+            log = await reopened.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert [(n, b"%d" % n) for n in range(30)] == await _contents(log)
+            assert 30 == (await log.append([make_batch([b"30"])])).base_offset
+
+    async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
+        """Each unclean start begins an epoch, and the history tells where each one ended."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            first = log.leader_epoch
+            await log.append([make_batch([b"a", b"b"])])
+        for number in range(2):
+            backend = self.make_backend(tmp_path)
+            await backend.open()
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"%d" % number])])
+            await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert first + 2 == log.leader_epoch
+            result = await log.append([make_batch([b"e"])])
+            assert AppendResult(4, 4, first + 2) == result
+            assert EpochEnd(first, 3) == log.epoch_end(first)
+            assert EpochEnd(first + 1, 4) == log.epoch_end(first + 1)
+            assert EpochEnd(first + 2, 5) == log.epoch_end(first + 2)
+            assert log.epoch_end(first + 3) is None
+            epochs = [first, first, first, first + 1, first + 2, first + 2]
+            assert epochs == [log.epoch_at(offset) for offset in range(6)]
+            stored = await _batches(log)
+            assert [first, first, first + 1, first + 2] == [b.leader_epoch for b in stored]
+
+    async def test_the_state_survives(self, tmp_path: Path) -> None:
+        """A set of changes that was applied is there after an unclean stop."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])
+        await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as reopened:
+            expected = {"a": Row(b"1", 1), "b": Row(b"2", 1)}
+            assert expected == await reopened.state.load("suite")
+
+
+async def _contents(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Return (offset, value) of every record that a consumer can get, read in small pieces."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.log_start_offset
+    end = log.high_watermark
+    while offset < end:
+        result = await log.read(offset, 400, end)
+        records = read_stored(result.buffers)
+        assert records, f"nothing at {offset}, below {end}"
+        found += [(r.offset, r.value) for r in records if r.offset >= offset]
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
+
+
+async def _batches(log: PartitionLog) -> list[RecordBatch]:
+    return [batch async for batch in log.replay(log.log_start_offset)]
+
+
+async def _assert_append_fails(log: PartitionLog) -> None:
+    try:
+        await log.append([make_batch([b"too late"])])
+    except StorageError:
+        return
+    raise AssertionError("an append succeeded that had to be refused")
+
+
+async def _is_conflict(backend: Backend, changes: Sequence[Change]) -> bool:
+    try:
+        await backend.state.apply(changes)
+    except ConflictError:
+        return True
+    return False
