@@ -62,7 +62,7 @@ def apis() -> str:
             (
                 (
                     int(handler.api_key),
-                    "[{0}](#{1})".format(name := kafka_name(handler.api_key.name), name.lower()),
+                    f"[{(name := kafka_name(handler.api_key.name))}](#{name.lower()})",
                     f"{handler.min_version}-{handler.max_version}",
                     f"{handler.advertised_min}-{handler.max_version}",
                     "{}-{}".format(*request_class(handler.api_key).valid_versions),
