@@ -1,0 +1,149 @@
+"""The root of the command line. A command's module is imported when the command is used.
+
+`kgw serve` must answer its first request within 300 ms: it does not wait for the client's modules.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw import __version__
+from kgw.cli.errors import CommandError, ExitCode
+from kgw.errors import DataDirectoryError, KgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "serve": "kgw.cli.serve:serve",
+    "topics": "kgw.cli.topics:topics",
+    "produce": "kgw.cli.produce:produce",
+    "consume": "kgw.cli.consume:consume",
+    "config": "kgw.cli.config:config",
+    "log": "kgw.cli.log:log",
+    "doctor": "kgw.cli.doctor:doctor",
+}
+"""Where each command is, in the order of `kgw --help`."""
+
+EPILOG = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in ExitCode) + "."
+
+
+class RootGroup(click.Group):
+    """Loads commands by name, and makes every failure one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        from importlib import import_module
+
+        module_name, _, attribute = place.partition(":")
+        command: click.Command = getattr(import_module(module_name), attribute)
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit. With `standalone_mode` off: return its result, or raise."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        arguments = list(sys.argv[1:] if args is None else args)
+        is_json = "--json" in arguments
+        try:
+            result = super().main(
+                arguments, prog_name, complete_var, standalone_mode=False, **extra
+            )
+            code = result if isinstance(result, int) else 0
+        except click.ClickException as error:
+            code = _report(error, is_json=is_json)
+        except click.Abort:
+            code = ExitCode.INTERRUPTED
+        sys.exit(int(code))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; our own errors become click's, a closed pipe a quiet end."""
+        try:
+            result = super().invoke(ctx)
+            # What is still buffered must meet a closed pipe here, not at the interpreter's end.
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _abandon_stdout()
+            raise click.exceptions.Exit(ExitCode.CLOSED_PIPE) from None
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+        except DataDirectoryError as error:
+            raise CommandError(str(error), ExitCode.DATA_DIRECTORY) from None
+        except KgwError as error:
+            raise CommandError(str(error), _exit_code(error)) from None
+        return result
+
+
+@click.group(
+    cls=RootGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="kgw")
+def main() -> None:
+    """Serve Kafka clients, and look after what they store.
+
+    Commands that talk to a server take --bootstrap HOST:PORT (default 127.0.0.1:9092, or the
+    environment variable KGW_BOOTSTRAP). With --json the result is JSON on standard output, and an
+    error a JSON object on standard error.
+    """
+
+
+def _exit_code(error: KgwError) -> ExitCode:
+    from kgw.config import ConfigError
+
+    if isinstance(error, ConfigError):
+        return ExitCode.USAGE
+    # Only commands that imported the client can have failed in it.
+    client_errors = sys.modules.get("kgw.client.errors")
+    if client_errors is not None and isinstance(
+        error, (client_errors.CannotConnectError, client_errors.NotKafkaError)
+    ):
+        return ExitCode.CANNOT_CONNECT
+    return ExitCode.FAILED
+
+
+def _report(error: click.ClickException, *, is_json: bool) -> int:
+    """Print a failure in one line and return its exit code."""
+    message = " ".join(error.format_message().split())
+    code = error.code if isinstance(error, CommandError) else error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message = f"{message.rstrip('.')} (see {error.ctx.command_path} --help)"
+    if message and not isinstance(error, CommandError):
+        message = message[0].lower() + message[1:]
+    if is_json:
+        from json import dumps
+
+        click.echo(dumps({"error": message, "exit_code": code}), err=True)
+    else:
+        click.echo(f"{click.style('error:', fg='red')} {message}", err=True)
+    return code
+
+
+def _abandon_stdout() -> None:
+    """Send what is left in the buffer nowhere, so that the interpreter's last flush is quiet."""
+    import os
+
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -1,0 +1,112 @@
+"""`kgw serve`: run the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kgw.cli.settings import assignments_option, config_file_option, json_option, print_config
+from kgw.config import ConfigError, load_config, parse_listener
+from kgw.config.load import split_assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kgw.config import Config
+
+
+@click.command()
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where to listen; may be given several times, also as NAME://HOST:PORT. "
+    "Port 0 takes any free port.  [default: 127.0.0.1:9092]",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Where records and metadata are kept; created if missing.  [default: kgw-data]",
+)
+@click.option(
+    "--advertise",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="The address that clients are told to connect to, for each --listen in order. "
+    "Needed behind address translation or in a container.",
+)
+@click.option("--node-id", type=int, metavar="N", help="Id of this node.  [default: 0]")
+@config_file_option
+@assignments_option
+@click.option(
+    "--print-config", "is_print", is_flag=True, help="Print every setting with its origin and exit."
+)
+@json_option("Print the ready line, or the configuration, as JSON.")
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    *,
+    listen: Sequence[str],
+    data_dir: str | None,
+    advertise: Sequence[str],
+    node_id: int | None,
+    config_file: str | None,
+    assignments: Sequence[str],
+    is_print: bool,
+    is_json: bool,
+) -> None:
+    """Serve Kafka clients until SIGTERM or Ctrl-C, then finish what is in flight and exit with 0.
+
+    One line beginning with `ready` goes to standard output as soon as clients can connect; logs go
+    to standard error, readable on a terminal and as JSON elsewhere.
+
+    A setting comes from --config, then from the environment (num.partitions is KGW_NUM_PARTITIONS),
+    then from the flags; the last one wins.
+    """
+    from os import environ
+
+    overrides = [(*split_assignment(text), "--set") for text in assignments]
+    overrides += _flags(listen, data_dir, advertise, node_id)
+    config = load_config(config_file, environ, overrides)
+    if is_print:
+        print_config(config, is_json=is_json)
+        return
+    ctx.exit(_run(config, is_json=is_json))
+
+
+def _flags(
+    listen: Sequence[str], data_dir: str | None, advertise: Sequence[str], node_id: int | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings that flags of their own stand for."""
+    if listen:
+        yield "listeners", _name_listeners(listen, "--listen"), "--listen"
+    if data_dir is not None:
+        yield "log.dirs", data_dir, "--data-dir"
+    if advertise:
+        yield "advertised.listeners", _name_listeners(advertise, "--advertise"), "--advertise"
+    if node_id is not None:
+        yield "node.id", str(node_id), "--node-id"
+
+
+def _name_listeners(texts: Sequence[str], flag: str) -> str:
+    """Return the listeners as one list; nameless ones after the first are numbered."""
+    named = []
+    nameless = 0
+    for text in texts:
+        try:
+            listener = parse_listener(text)
+        except ValueError as error:
+            raise ConfigError(f"{flag}: {error}") from None
+        if "://" not in text:
+            nameless += 1
+            if nameless > 1:
+                listener = listener._replace(name=f"PLAINTEXT_{nameless}")
+        named.append(str(listener))
+    return ",".join(named)
+
+
+def _run(config: Config, *, is_json: bool) -> int:
+    from kgw.app import run
+
+    return run(config, is_json=is_json)

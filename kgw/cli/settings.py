@@ -1,0 +1,63 @@
+"""Options that several commands share, and printing the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kgw.config import SERVER_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.config import Config, Value
+
+FunctionT = TypeVar("FunctionT", bound="Callable[..., Any]")
+
+config_file_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    envvar="KGW_CONFIG",
+    show_envvar=True,
+    help="Settings as TOML.",
+)
+assignments_option = click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One setting by its name, as in num.partitions=3; may be given several times.",
+)
+
+
+def json_option(help_text: str = "Print the result as JSON.") -> Callable[[FunctionT], FunctionT]:
+    """Return the --json option, which every command has."""
+    return click.option("--json", "is_json", is_flag=True, help=help_text)
+
+
+def print_config(config: Config, *, is_json: bool) -> None:
+    """Print every setting with its value and origin: as TOML that --config takes, or as JSON."""
+    from json import dumps
+
+    if is_json:
+        settings = {
+            name: {"value": config.get(name), "origin": config.origin(name)}
+            for name in SERVER_SETTINGS
+        }
+        click.echo(dumps(settings, indent=2))
+        return
+    lines = [
+        (f'"{name}" = {_toml(config.get(name))}', config.origin(name)) for name in config.values
+    ]
+    width = max(len(line) for line, _ in lines)
+    for line, origin in lines:
+        click.echo(f"{line:<{width}}  # {origin}")
+
+
+def _toml(value: Value) -> str:
+    """Return a value as TOML writes it; for these types that is JSON."""
+    from json import dumps
+
+    return dumps(list(value) if isinstance(value, tuple) else value)
