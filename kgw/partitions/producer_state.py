@@ -1,0 +1,487 @@
+"""Idempotence: which batches of a producer a partition has, and whether the next one fits. Pure.
+
+The rules are Kafka's (KIP-98, KIP-360), per producer id and partition:
+
+* An epoch below the one seen last is refused: INVALID_PRODUCER_EPOCH.
+* A new epoch begins at sequence 0: anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
+* Within an epoch, sequences follow each other without a gap and go on at 0 after the largest int32.
+* A producer id without state may begin anywhere: its state may have expired, or gone with its
+  records, and only the client knows how far it was.
+* A batch that equals one of the last five is a duplicate and gets that one's offset. Five, because
+  clients keep at most five requests in flight.
+
+Two things are ours. A batch that lies wholly before the window is DUPLICATE_SEQUENCE_NUMBER, which
+clients take as stored, where Kafka says out of order, which some of them take as fatal. Except at
+sequence 0: that is what a client sends that has begun again without a new epoch, and calling its
+records stored would lose them. And a batch that was submitted but is not stored yet is in flight:
+its retry waits for the same result instead of being stored twice.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.records.batch import SEQUENCE_MODULUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+WINDOW_BATCHES: Final = 5
+MAX_PRODUCERS: Final = 100_000
+"""Per partition; the one that wrote longest ago gives way, as if it had expired."""
+
+IN_FLIGHT_OFFSET: Final = -1
+NO_TRANSACTION: Final = -1
+
+
+class Duplicate(NamedTuple):
+    """The batch is stored already."""
+
+    base_offset: int
+    max_timestamp_ms: int
+
+
+class InFlight(NamedTuple):
+    """The same batch was submitted before and its result is not known yet."""
+
+    token: object
+    """What `submit` was given with it: the result to wait for."""
+
+
+class BatchEntry:
+    """One batch in a producer's window. `submit` returns it for `complete`."""
+
+    __slots__ = (
+        "base_offset",
+        "base_sequence",
+        "last_sequence",
+        "max_timestamp_ms",
+        "owner",
+        "record_count",
+        "token",
+    )
+
+    def __init__(
+        self,
+        owner: ProducerEntry,
+        base_sequence: int,
+        last_sequence: int,
+        base_offset: int,
+        record_count: int,
+        max_timestamp_ms: int,
+        token: object = None,
+    ) -> None:
+        self.owner = owner
+        self.base_sequence = base_sequence
+        self.last_sequence = last_sequence
+        self.base_offset = base_offset
+        self.record_count = record_count
+        self.max_timestamp_ms = max_timestamp_ms
+        self.token = token
+
+    def __repr__(self) -> str:
+        return (
+            f"<BatchEntry sequences={self.base_sequence}..{self.last_sequence} "
+            f"base_offset={self.base_offset}>"
+        )
+
+
+class ProducerEntry:
+    """What is known of one producer id in one epoch."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "is_stored",
+        "last_update_ms",
+        "producer_epoch",
+        "producer_id",
+        "replaced",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: list[BatchEntry] = []
+        """The last five stored ones and all in flight, in the order of their sequences."""
+        self.last_update_ms = 0
+        self.is_stored = False
+        """Whether the log knows this epoch; until then all of it is in flight."""
+        self.replaced: ProducerEntry | None = None
+        """The entry of the epoch before, to go back to as long as this one is not stored."""
+        # For transactions: who may end one, and where the open one began.
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = NO_TRANSACTION
+
+    def __repr__(self) -> str:
+        return (
+            f"<ProducerEntry {self.producer_id} epoch={self.producer_epoch} "
+            f"batches={self.batches!r}>"
+        )
+
+    @property
+    def can_be_dropped(self) -> bool:
+        """Whether forgetting it breaks nothing that is under way."""
+        return (
+            self.is_stored
+            and self.transaction_first_offset == NO_TRANSACTION
+            and all(known.base_offset != IN_FLIGHT_OFFSET for known in self.batches)
+        )
+
+    def trim(self) -> None:
+        """Leave the last five stored batches and those in flight."""
+        batches = self.batches
+        # Stored batches come first: a log's appends resolve in the order of submission.
+        while len(batches) > WINDOW_BATCHES and (
+            batches[WINDOW_BATCHES].base_offset != IN_FLIGHT_OFFSET
+        ):
+            del batches[0]
+
+
+class ProducerState:
+    """All producers of one partition.
+
+    `check` before an append, `submit` with it, `complete` when it is stored. When one has failed,
+    let nothing in until the log has answered all, then `roll_back`, or rebuild with `clear`, `load`
+    and `replay`.
+    """
+
+    __slots__ = ("_entries", "_in_flight_count", "_max_producers")
+
+    def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
+        """Begin without a producer."""
+        self._max_producers = max_producers
+        # The one that wrote longest ago first.
+        self._entries: dict[int, ProducerEntry] = {}
+        self._in_flight_count = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many batches were submitted and neither completed nor rolled back."""
+        return self._in_flight_count
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of a producer."""
+        return self._entries.get(producer_id)
+
+    def check(self, batch: RecordBatch) -> Duplicate | InFlight | None:
+        """Return None when the batch is the next one, or what became of it before.
+
+        The batch has passed validation and has a producer id. Raises KafkaError with
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or DUPLICATE_SEQUENCE_NUMBER.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            return None
+        base_sequence = batch.base_sequence
+        if batch.producer_epoch != entry.producer_epoch:
+            if batch.producer_epoch < entry.producer_epoch:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"producer {batch.producer_id} has epoch {entry.producer_epoch}, "
+                    f"not {batch.producer_epoch}",
+                )
+            if base_sequence != 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {batch.producer_id} begins epoch {batch.producer_epoch} at sequence "
+                    f"{base_sequence} instead of 0",
+                )
+            return None
+        batches = entry.batches
+        expected = (batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if batches else 0
+        if base_sequence == expected:
+            return None
+        return self._find_duplicate(batch, entry, expected)
+
+    def _find_duplicate(
+        self, batch: RecordBatch, entry: ProducerEntry, expected: int
+    ) -> Duplicate | InFlight:
+        base_sequence = batch.base_sequence
+        last_sequence = batch.last_sequence
+        for known in reversed(entry.batches):
+            if known.base_sequence == base_sequence and known.last_sequence == last_sequence:
+                if known.base_offset == IN_FLIGHT_OFFSET:
+                    return InFlight(known.token)
+                return Duplicate(known.base_offset, known.max_timestamp_ms)
+        if entry.batches and base_sequence != 0:
+            # Sequences are a circle: what lies less than half of it behind is older.
+            behind = (entry.batches[0].base_sequence - last_sequence) % SEQUENCE_MODULUS
+            if 0 < behind < SEQUENCE_MODULUS // 2:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+                    f"producer {batch.producer_id} repeats sequences {base_sequence} to "
+                    f"{last_sequence}, from before its last {WINDOW_BATCHES} batches",
+                )
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {batch.producer_id} sends sequence {base_sequence} where {expected} is next",
+        )
+
+    def submit(self, batch: RecordBatch, token: object, now_ms: int) -> BatchEntry:
+        """Note a batch that `check` let through and that has been given to the log.
+
+        `token` is what a retry gets to wait for. The entry goes to `complete`.
+        """
+        entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
+        noted = BatchEntry(
+            entry,
+            batch.base_sequence,
+            batch.last_sequence,
+            IN_FLIGHT_OFFSET,
+            batch.record_count,
+            batch.max_timestamp_ms,
+            token,
+        )
+        entry.batches.append(noted)
+        self._in_flight_count += 1
+        return noted
+
+    def complete(self, noted: BatchEntry, base_offset: int) -> None:
+        """Note where a submitted batch was stored. One that was rolled back is left alone."""
+        if noted.base_offset != IN_FLIGHT_OFFSET or noted.token is None:
+            return
+        noted.base_offset = base_offset
+        noted.token = None
+        self._in_flight_count -= 1
+        entry = noted.owner
+        entry.is_stored = True
+        entry.replaced = None
+        entry.trim()
+
+    def roll_back(self) -> None:
+        """Forget every batch in flight: the log has failed them. What is stored stays known.
+
+        To be called when the log has answered every append, so that none of them can be stored
+        after all.
+        """
+        if not self._in_flight_count:
+            return
+        for producer_id, newest in list(self._entries.items()):
+            entry: ProducerEntry | None = newest
+            while entry is not None:
+                _drop_in_flight(entry)
+                if entry.is_stored:
+                    break
+                entry = entry.replaced
+            if entry is None:
+                del self._entries[producer_id]
+            else:
+                self._entries[producer_id] = entry
+        self._in_flight_count = 0
+
+    def replay(self, batch: RecordBatch, now_ms: int) -> None:
+        """Learn from a batch that the log holds; one that is known already changes nothing.
+
+        The log is not questioned: it was checked when it was written. `now_ms` is when the
+        producer's expiry begins to count, as record timestamps are the clients' affair.
+        """
+        if not batch.has_producer_id:
+            return
+        entry = self._entries.get(batch.producer_id)
+        if entry is not None and batch.producer_epoch < entry.producer_epoch:
+            return
+        entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
+        entry.is_stored = True
+        entry.replaced = None
+        if batch.is_control:
+            # A marker ends the transaction; it has no sequence.
+            entry.transaction_first_offset = NO_TRANSACTION
+            return
+        if entry.batches and batch.base_offset <= entry.batches[-1].base_offset:
+            return
+        if batch.is_transactional and entry.transaction_first_offset == NO_TRANSACTION:
+            entry.transaction_first_offset = batch.base_offset
+        entry.batches.append(
+            BatchEntry(
+                entry,
+                batch.base_sequence,
+                batch.last_sequence,
+                batch.base_offset,
+                batch.record_count,
+                batch.max_timestamp_ms,
+            )
+        )
+        entry.trim()
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for that long; how many (producer.id.expiration.ms).
+
+        Open transactions and batches in flight keep theirs.
+        """
+        expired: list[int] = []
+        for producer_id, entry in self._entries.items():
+            if now_ms - entry.last_update_ms < expiration_ms:
+                break
+            if entry.can_be_dropped:
+                expired.append(producer_id)
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        """Forget everything, before a rebuild from the log."""
+        self._entries.clear()
+        self._in_flight_count = 0
+
+    # --- snapshots ---
+
+    def snapshot(self) -> bytes:
+        """Return everything that is stored, with the whole window of every producer.
+
+        It stands for any offset up to the end of the last completed append: replaying a batch again
+        that it knows already is harmless.
+        """
+        parts = [b""]
+        count = 0
+        for newest in self._entries.values():
+            entry: ProducerEntry | None = newest
+            while entry is not None and not entry.is_stored:
+                entry = entry.replaced
+            if entry is None:
+                continue
+            count += 1
+            stored = [known for known in entry.batches if known.base_offset != IN_FLIGHT_OFFSET]
+            parts.append(
+                _ENTRY.pack(
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.coordinator_epoch,
+                    entry.transaction_first_offset,
+                    entry.last_update_ms,
+                    len(stored),
+                )
+            )
+            parts.extend(
+                _BATCH.pack(
+                    known.base_sequence,
+                    known.last_sequence,
+                    known.base_offset,
+                    known.record_count,
+                    known.max_timestamp_ms,
+                )
+                for known in stored
+            )
+        parts[0] = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, SNAPSHOT_VERSION, count)
+        body = b"".join(parts)
+        return body + _CHECKSUM.pack(crc32c(body))
+
+    def load(self, snapshot: Buffer) -> None:
+        """Replace everything by what `snapshot` wrote.
+
+        Raises SnapshotError, having changed nothing, when it is damaged or of an unknown version.
+        """
+        entries = _parse_snapshot(snapshot)
+        self.clear()
+        for entry in sorted(entries, key=lambda entry: entry.last_update_ms):
+            self._entries[entry.producer_id] = entry
+        self._drop_oldest()
+
+    # --- the table ---
+
+    def _touch(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
+        """Return the producer's entry for this epoch, as the one that wrote last."""
+        entries = self._entries
+        entry = entries.pop(producer_id, None)
+        if entry is None or entry.producer_epoch != producer_epoch:
+            replaced = entry
+            entry = ProducerEntry(producer_id, producer_epoch)
+            if replaced is not None:
+                entry.replaced = replaced
+                entry.coordinator_epoch = replaced.coordinator_epoch
+        entry.last_update_ms = now_ms
+        entries[producer_id] = entry
+        if len(entries) > self._max_producers:
+            self._drop_oldest()
+        return entry
+
+    def _drop_oldest(self) -> None:
+        """Make room for the newest; who is in the middle of something stays."""
+        excess = len(self._entries) - self._max_producers
+        if excess <= 0:
+            return
+        droppable = (
+            producer_id for producer_id, entry in self._entries.items() if entry.can_be_dropped
+        )
+        for producer_id in list(islice(droppable, excess)):
+            del self._entries[producer_id]
+
+
+class SnapshotError(KgwError):
+    """A snapshot that cannot be read; the state is rebuilt from the log instead."""
+
+
+SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_MAGIC: Final = b"kgwp"
+_SNAPSHOT_HEADER: Final = Struct(">4sHI")
+_ENTRY: Final = Struct(">qhiqqB")
+_BATCH: Final = Struct(">iiqiq")
+_CHECKSUM: Final = Struct(">I")
+
+
+def _drop_in_flight(entry: ProducerEntry) -> None:
+    kept: list[BatchEntry] = []
+    for known in entry.batches:
+        if known.base_offset == IN_FLIGHT_OFFSET:
+            # So that a late `complete` cannot count it twice.
+            known.token = None
+        else:
+            kept.append(known)
+    entry.batches = kept
+
+
+def _parse_snapshot(snapshot: Buffer) -> list[ProducerEntry]:
+    view = memoryview(snapshot)
+    if len(view) < _SNAPSHOT_HEADER.size + _CHECKSUM.size:
+        raise SnapshotError(f"a producer snapshot of {len(view)} bytes is cut off")
+    body = view[: -_CHECKSUM.size]
+    magic, version, count = _SNAPSHOT_HEADER.unpack_from(body)
+    if magic != _SNAPSHOT_MAGIC:
+        raise SnapshotError("not a producer snapshot")
+    if _CHECKSUM.unpack_from(view, len(body))[0] != crc32c(body):
+        raise SnapshotError("a producer snapshot fails its checksum")
+    if version != SNAPSHOT_VERSION:
+        raise SnapshotError(f"producer snapshot version {version} is unknown")
+    entries: list[ProducerEntry] = []
+    position = _SNAPSHOT_HEADER.size
+    try:
+        for _ in range(count):
+            (
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                transaction_first_offset,
+                last_update_ms,
+                batch_count,
+            ) = _ENTRY.unpack_from(body, position)
+            position += _ENTRY.size
+            entry = ProducerEntry(producer_id, producer_epoch)
+            entry.is_stored = True
+            entry.coordinator_epoch = coordinator_epoch
+            entry.transaction_first_offset = transaction_first_offset
+            entry.last_update_ms = last_update_ms
+            for _ in range(batch_count):
+                entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))
+                position += _BATCH.size
+            entries.append(entry)
+    except StructError as error:
+        raise SnapshotError(f"a producer snapshot is cut off: {error}") from error
+    if position != len(body):
+        raise SnapshotError("a producer snapshot has bytes left over")
+    return entries

@@ -1,0 +1,192 @@
+"""May this batch enter? The rules for what a client may send, on the header alone. Pure.
+
+The payload is not decompressed or walked: what is checked is what the header says of itself, of the
+payload's size and of the CRC over it. Refusals carry the code that Kafka's broker gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_FLAG,
+    Compression,
+    read_batch,
+)
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+SMALLEST_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, null key, null value and no headers: a byte each."""
+
+MAX_COMPRESSED_RECORDS: Final = (64 << 20) // SMALLEST_RECORD_BYTES
+"""What a compressed batch may claim: more than fits the 64 MB that a reader decompresses at most.
+
+Without a limit one small batch could use up two thousand million offsets.
+"""
+
+_KNOWN_ATTRIBUTES: Final = (
+    COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+)
+
+
+class BatchRules(Protocol):
+    """The settings of a topic that decide what may enter it."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """max.message.bytes: of a whole batch, as it came."""
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """message.timestamp.before.max.ms: how far behind now a record may be."""
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """message.timestamp.after.max.ms: how far ahead of now a record may be."""
+
+
+class FixedRules(NamedTuple):
+    """Rules as plain values, with Kafka's defaults."""
+
+    max_message_bytes: int = 1_048_588
+    uses_log_append_time: bool = False
+    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_after_max_ms: int = 3_600_000
+
+
+def read_produced_batch(records: Buffer | None) -> RecordBatch:
+    """Return the one batch that a Produce request of version 3 or later has for a partition.
+
+    Raises KafkaError INVALID_RECORD for none or several, RecordError for bytes that are no batch.
+    """
+    if records is None or len(records) == 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
+    batch = read_batch(records)
+    if batch.size_bytes != len(records):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"a partition takes exactly one record batch in a request; {len(records)} bytes came "
+            f"where the first batch has {batch.size_bytes}",
+        )
+    return batch
+
+
+def validate_batch(
+    batch: RecordBatch, rules: BatchRules, now_ms: int, *, zstd_allowed: bool = True
+) -> None:
+    """Return when a client's batch may enter a partition with these rules.
+
+    `zstd_allowed` is what the request's version says (KIP-110: Produce 7 on).
+
+    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    size_bytes = len(batch.buffer)
+    if size_bytes > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size_bytes} bytes exceeds max.message.bytes={rules.max_message_bytes}",
+        )
+    if not batch.crc_matches():
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC")
+
+    attributes = batch.attributes
+    record_count = batch.record_count
+    # The usual batch: known codec and no flags, offsets from 0, as many as it says.
+    if not 0 <= attributes <= Compression.ZSTD:
+        _check_attributes(batch)
+    if attributes & COMPRESSION_MASK == Compression.ZSTD and not zstd_allowed:
+        _refuse_zstd()
+    if record_count < 1 or batch.last_offset_delta != record_count - 1 or batch.base_offset != 0:
+        _refuse_offsets(batch)
+    if attributes & COMPRESSION_MASK == 0:
+        if record_count * SMALLEST_RECORD_BYTES > size_bytes - HEADER_BYTES:
+            _refuse_count(batch)
+    elif record_count > MAX_COMPRESSED_RECORDS or size_bytes == HEADER_BYTES:
+        _refuse_count(batch)
+    if batch.producer_id != NO_PRODUCER_ID:
+        if batch.producer_id < 0 or batch.producer_epoch < 0 or batch.base_sequence < 0:
+            _refuse_producer(batch)
+    elif attributes & TRANSACTIONAL_FLAG:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch has no producer id")
+    if not rules.uses_log_append_time:
+        _check_timestamps(batch, rules, now_ms)
+
+
+def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:
+    """Check the two times that the header has: the first record's and the greatest.
+
+    A record without a time is allowed, as it is in Kafka.
+    """
+    for timestamp_ms in (batch.base_timestamp_ms, batch.max_timestamp_ms):
+        if timestamp_ms == NO_TIMESTAMP_MS:
+            continue
+        if timestamp_ms < 0:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is negative")
+        ahead_ms = timestamp_ms - now_ms
+        if ahead_ms > rules.timestamp_after_max_ms or -ahead_ms > rules.timestamp_before_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {timestamp_ms} is out of range: the topic takes "
+                f"{rules.timestamp_before_max_ms} ms before and {rules.timestamp_after_max_ms} ms "
+                f"after {now_ms}",
+            )
+
+
+def _check_attributes(batch: RecordBatch) -> None:
+    attributes = batch.attributes
+    _ = batch.compression  # raises for an unknown codec
+    if attributes & CONTROL_FLAG:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if attributes & ~_KNOWN_ATTRIBUTES:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"batch attributes {attributes:#06x} have unknown bits"
+        )
+    if attributes & LOG_APPEND_TIME_FLAG:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "only the server gives records log append time"
+        )
+
+
+def _refuse_zstd() -> None:
+    raise KafkaError(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        "zstd needs Produce version 7 or later",
+    )
+
+
+def _refuse_offsets(batch: RecordBatch) -> None:
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"a batch of {batch.record_count} records has offsets {batch.base_offset} to "
+        f"{batch.last_offset}; they must begin at 0 and have no gap",
+    )
+
+
+def _refuse_count(batch: RecordBatch) -> None:
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"{batch.record_count} records do not fit a batch of {batch.size_bytes} bytes",
+    )
+
+
+def _refuse_producer(batch: RecordBatch) -> None:
+    raise KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"producer id {batch.producer_id}, epoch {batch.producer_epoch} and base sequence "
+        f"{batch.base_sequence} do not go together",
+    )
