@@ -50,15 +50,18 @@ class RequestMemory:
         return user is not self._exempt
 
     def give_back(
-        self, user: MemoryUser, *, partial_bytes: int = 0, held_bytes: int = 0, gone: bool = False
+        self, user: MemoryUser, *, partial_bytes: int = 0, held_bytes: int = 0, leaves: bool = False
     ) -> None:
-        """Take bytes off the count; `gone` for a connection that ended or finished its frame."""
+        """Take bytes off the count, and with them the user's exemption.
+
+        `leaves` for a user that will read no more: it waits no longer either.
+        """
         self.partial_bytes -= partial_bytes
         self.held_bytes -= held_bytes
-        if gone:
+        if user is self._exempt:
+            self._exempt = None
+        if leaves:
             self._waiting.pop(user, None)
-            if user is self._exempt:
-                self._exempt = None
         if not self._waiting:
             return
         if not self.spent:

@@ -1,0 +1,206 @@
+"""The process: backend, gateway, sockets, signals; from `kgw serve` to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from errno import EACCES, EADDRINUSE
+from typing import TYPE_CHECKING
+
+from kgw import logs
+from kgw.clock import SystemClock
+from kgw.config.listeners import Listener, format_address
+from kgw.errors import DataDirectoryError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.config import Config
+    from kgw.gateway import Gateway
+    from kgw.server.server import Server
+
+_log = logs.EventLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_CANNOT_LISTEN = 3
+EXIT_DATA_DIRECTORY = 4
+EXIT_SECOND_SIGNAL = 130
+
+
+def run(config: Config, *, is_json: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT, finish what is in flight, and return the exit code.
+
+    0 after a signal; 3 when a listener cannot be bound; 4 when the data directory cannot be used;
+    1 when something else fails. Failures are one line on standard error.
+    """
+    logs.configure(config.log_format, config.log_level)
+    for warning in config.warnings:
+        _log.warning(warning)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_Process(config, is_json=is_json).serve())
+    except DataDirectoryError as error:
+        return _fail(error, EXIT_DATA_DIRECTORY)
+    except StorageError as error:
+        return _fail(error, EXIT_FAILED)
+    except OSError as error:
+        # An error of the system as such says "[Errno 98] ..."; what is raised here says which
+        # listener or file it was about.
+        message = error.strerror or str(error)
+        where = f"{message}: {error.filename}" if error.filename else message
+        code = EXIT_CANNOT_LISTEN if error.errno in {EADDRINUSE, EACCES} else EXIT_FAILED
+        return _fail(where, EXIT_DATA_DIRECTORY if error.filename else code)
+
+
+def _fail(reason: object, code: int) -> int:
+    print(f"error: {logs.escape(str(reason))}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        _log.warning("uvloop is not installed; serving with asyncio's own, slower loop")
+        return asyncio.new_event_loop
+    return new_event_loop
+
+
+class _Process:
+    """One run of the server, from opening the backend to closing it."""
+
+    def __init__(self, config: Config, *, is_json: bool) -> None:
+        self._config = config
+        self._is_json = is_json
+        self._stop = asyncio.Event()
+
+    async def serve(self) -> int:
+        """Open, serve until a signal comes, drain, close."""
+        from kgw.backend.registry import open_backend
+        from kgw.gateway import Gateway
+        from kgw.handlers.dispatch import Dispatcher
+        from kgw.server.limits import limits_from
+        from kgw.server.server import Server
+
+        self._catch_signals()
+        config = self._config
+        clock = SystemClock()
+        limits = limits_from(config)
+        gateway = Gateway(config, open_backend(config, clock), clock)
+        await gateway.start()
+        try:
+            server = Server(Dispatcher(gateway), limits, clock, gateway.metrics)
+            bound = await server.open(config.bound_listeners)
+            gateway.listeners = _advertised(config, bound)
+            self._announce(gateway, bound)
+            await self._stop.wait()
+            await self._drain(server)
+        finally:
+            await gateway.aclose()
+        _log.info("stopped")
+        return EXIT_OK
+
+    async def _drain(self, server: Server) -> None:
+        timeout_s = self._config.shutdown_timeout_ms / 1000
+        _log.info("stopping", connections=len(server.connections), timeout_s=timeout_s)
+        cut = await server.drain(timeout_s)
+        if cut:
+            _log.warning("connections were cut: their time to finish was over", connections=cut)
+
+    # --- signals ----------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(one, self._on_signal)
+            except NotImplementedError:  # Windows: the loop cannot, the interpreter can
+                signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._on_signal))
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            # Whoever asks twice means now. What was acknowledged is durable already.
+            os._exit(EXIT_SECOND_SIGNAL)
+        self._stop.set()
+
+    # --- what is said at start --------------------------------------------------------------------
+
+    def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
+        """Write the ready line to standard output and, for a person, what to try next."""
+        print(  # noqa: T201 - the line that scripts wait for
+            _ready_json(gateway, bound) if self._is_json else _ready_line(gateway, bound),
+            flush=True,
+        )
+        _log.info(
+            "ready",
+            listeners=",".join(map(str, bound)),
+            advertised=",".join(map(str, gateway.listeners.values())),
+            data=gateway.config.backend_url,
+            cluster_id=gateway.cluster_id,
+        )
+        if sys.stderr.isatty():
+            first = next(iter(gateway.listeners.values()))
+            address = format_address(first.host or "127.0.0.1", first.port)
+            print(_BANNER.format(address=address, data=_data(gateway)), file=sys.stderr)  # noqa: T201
+
+
+_BANNER = """
+  Kafka clients connect to {address}; records are kept in {data}.
+  Try it from another terminal:
+
+    kgw topics create greetings -b {address}
+    echo hello | kgw produce greetings -b {address}
+    kgw consume greetings -b {address}
+
+  Ctrl-C finishes what is in flight and stops.
+"""
+
+
+def _advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
+    """Return what clients are told, by listener name: as configured, else as bound.
+
+    An advertised port 0 stands for the one that was bound; an empty host, for the address that the
+    client itself connected to.
+    """
+    configured = config.advertised
+    listeners = {}
+    for listener in bound:
+        host, port = listener.host, 0
+        if listener.name in configured:
+            _, host, port = configured[listener.name]
+        elif host in {"0.0.0.0", "::"}:  # noqa: S104 - recognised, not bound
+            host = ""
+        listeners[listener.name] = Listener(listener.name, host, port or listener.port)
+    return listeners
+
+
+def _data(gateway: Gateway) -> str:
+    config = gateway.config
+    return os.path.abspath(config.data_dir) if config.backend == "embedded" else config.backend
+
+
+def _ready_line(gateway: Gateway, bound: Sequence[Listener]) -> str:
+    listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
+    return (
+        f"ready node_id={gateway.node_id} listeners={listeners} "
+        f"data_dir={_data(gateway)} pid={os.getpid()}"
+    )
+
+
+def _ready_json(gateway: Gateway, bound: Sequence[Listener]) -> str:
+    from json import dumps
+
+    return dumps(
+        {
+            "event": "ready",
+            "node_id": gateway.node_id,
+            "cluster_id": gateway.cluster_id,
+            "listeners": [one._asdict() for one in bound],
+            "advertised": [one._asdict() for one in gateway.listeners.values()],
+            "data_dir": _data(gateway),
+            "pid": os.getpid(),
+        }
+    )

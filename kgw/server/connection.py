@@ -1,0 +1,650 @@
+"""One client's connection: bytes to frames, frames to requests, answers back in order.
+
+Shared with every other connection: the receive buffer, the memory budget, the clock's sweep.
+Its own: what has arrived of a frame that was cut, requests that wait for their turn (`parked`), and
+requests whose answers are due (`started`). An idle connection holds none of them.
+"""
+
+from __future__ import annotations
+
+from asyncio import BufferedProtocol, CancelledError, Future, Transport
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kgw.errors import FrameTooLargeError, ProtocolError
+from kgw.protocol.api_keys import MESSAGE_KEYS
+from kgw.server.limits import Limits
+from kgw.server.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, BaseTransport
+
+    from kgw.handlers.context import Session
+    from kgw.metrics import Metrics
+    from kgw.types import Buffer
+
+_INT32 = Struct(">i")
+_INT16 = Struct(">h")
+_LENGTH_BYTES = 4
+# API key, version, correlation id: every request has them.
+_SMALLEST_FRAME_BYTES = 8
+
+# Frames taken from one read before other connections get their turn. One read may hold thousands of
+# small requests: answering them all at once would keep everybody else waiting for 100 ms.
+FRAMES_PER_TURN = 32
+
+# A frame that was cut gets room for so many times the bytes it has sent, never for what it claims.
+GROWTH = 4
+FIRST_BUFFER_BYTES = 2048
+
+RECEIVE_BUFFER_BYTES = 256 << 10
+
+# How long a client may take to close after a drained server has shut its side.
+LINGER_S = 1.0
+
+_LOOK_AT_NEXT_SWEEP = 0.0
+_NEVER = float("inf")
+
+
+class Dispatch(Protocol):
+    """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
+
+    def start(
+        self, frame: memoryview, session: Session
+    ) -> list[Buffer] | None | Future[list[Buffer] | None]: ...
+
+    def may_overlap(self, frame: Buffer) -> bool: ...
+
+    def may_abandon(self, frame: Buffer) -> bool: ...
+
+
+class Shared(Protocol):
+    """What connections have in common: the server, or a test's stand-in for it."""
+
+    dispatcher: Dispatch
+    limits: Limits
+    memory: RequestMemory
+    metrics: Metrics
+    loop: AbstractEventLoop
+    receive_buffer: memoryview
+    now_s: float
+    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
+    sweep_interval_s: float
+
+    def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
+        """Count a new connection in; None refuses it."""
+
+    def forget(self, connection: KafkaConnection) -> None:
+        """Count a connection out."""
+
+    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+        """Note that the server ended a connection, and why."""
+
+    def report_bug(self, error: BaseException) -> None:
+        """Note an error that no handler of errors expected."""
+
+
+class State(IntEnum):
+    """How far a connection is from its end."""
+
+    OPEN = 0
+    REFUSING = 1
+    """The client broke the protocol. Closed once what it sent before is answered."""
+    FINISHING = 2
+    """The server drains. Shut once what was started is answered."""
+    LINGERING = 3
+    """Our side is shut; what still arrives is thrown away."""
+    CLOSED = 4
+    NOT_ADMITTED = 5
+
+
+class _Started:
+    """A request whose answer is due: a frame's buffers, or the future of one."""
+
+    __slots__ = ("abandonable", "answer", "frame_bytes")
+
+    def __init__(
+        self,
+        answer: list[Buffer] | Future[list[Buffer] | None],
+        frame_bytes: int,
+        abandonable: bool,
+    ) -> None:
+        self.answer = answer
+        self.frame_bytes = frame_bytes
+        self.abandonable = abandonable
+
+
+class KafkaConnection(BufferedProtocol):
+    """Reads frames, starts requests in their order, writes answers in the same order.
+
+    Successive requests that may overlap (Produce) are started while earlier ones wait; any other
+    starts when everything before it is answered.
+    """
+
+    __slots__ = (
+        "_active_s",
+        "_continuing",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_frame_deadline_s",
+        "_held_bytes",
+        "_leftover",
+        "_overlapping",
+        "_parked",
+        "_prefix",
+        "_progress_s",
+        "_queued_bytes",
+        "_reading_paused",
+        "_sent_bytes",
+        "_server",
+        "_started",
+        "_transport",
+        "_writing_paused",
+        "deadline_s",
+        "listener_name",
+        "max_frame_bytes",
+        "session",
+        "state",
+    )
+
+    session: Session
+    _transport: Transport
+
+    def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
+        self._server = server
+        self.listener_name = listener_name
+        self.max_frame_bytes = max_frame_bytes
+        self.state = State.OPEN
+        # When the server's sweep has to look at this connection again.
+        self.deadline_s = _NEVER
+        self._active_s = server.now_s
+        # Arriving.
+        self._prefix = b""
+        self._frame: memoryview | None = None
+        self._filled = 0
+        self._frame_bytes = 0
+        self._frame_deadline_s = _NEVER
+        self._leftover: memoryview | None = None
+        self._reading_paused = False
+        self._continuing = False
+        # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
+        self._parked: list[memoryview] = []
+        self._started: list[_Started] = []
+        self._overlapping = False
+        self._held_bytes = 0
+        # Leaving.
+        self._writing_paused = False
+        self._queued_bytes = 0
+        self._sent_bytes = 0
+        self._progress_s = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<KafkaConnection {self.state.name} parked={len(self._parked)} "
+            f"started={len(self._started)} held_bytes={self._held_bytes}>"
+        )
+
+    # --- what the transport says ------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)
+        session = self._server.admit(self, self._transport)
+        if session is None:
+            self.state = State.NOT_ADMITTED
+            self._transport.abort()
+            return
+        self.session = session
+        unsent_bytes = self._server.limits.unsent_bytes
+        self._transport.set_write_buffer_limits(high=unsent_bytes, low=unsent_bytes // 2)
+        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the rest of a frame that was cut, else the buffer that all connections share.
+
+        Both loops fill it and call `buffer_updated` before anybody else can read.
+        """
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        shared = self._server.receive_buffer
+        prefix = self._prefix
+        if prefix:
+            shared[: len(prefix)] = prefix
+            return shared[len(prefix) :]
+        return shared
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self._server
+        self._active_s = server.now_s
+        server.metrics.bytes_received += nbytes
+        if self.state is not State.OPEN:
+            return
+        if self._frame is not None:
+            self._grow_frame(nbytes)
+        else:
+            end = len(self._prefix) + nbytes
+            self._prefix = b""
+            self._take_frames(server.receive_buffer, end)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.state is State.NOT_ADMITTED:
+            return
+        self.state = State.CLOSED
+        self._abandon()
+        self._discard_arriving()
+        self._parked.clear()
+        held_bytes, self._held_bytes = self._held_bytes, 0
+        self._server.memory.give_back(self, held_bytes=held_bytes)
+        self._server.forget(self)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._pump()
+
+    # --- bytes to frames --------------------------------------------------------------------------
+
+    def _take_frames(self, data: memoryview, end: int) -> None:
+        """Accept the whole frames in `data[:end]` and keep what is left of it."""
+        limits = self._server.limits
+        position = 0
+        turn = FRAMES_PER_TURN
+        while end - position >= _LENGTH_BYTES:
+            (frame_bytes,) = _INT32.unpack_from(data, position)
+            if not _SMALLEST_FRAME_BYTES <= frame_bytes <= self.max_frame_bytes:
+                self._refuse_length(frame_bytes)
+                return
+            start = position + _LENGTH_BYTES
+            if start + frame_bytes > end:
+                self._begin_frame(data[start:end], frame_bytes)
+                return
+            if not turn or self._full(limits):
+                self._keep_leftover(data, position, end)
+                return
+            turn -= 1
+            position = start + frame_bytes
+            # A frame must not share its bytes with the next read: its records are stored as they
+            # are, long after this call.
+            self._accept(memoryview(bytearray(data[start:position])))
+            if self.state is not State.OPEN:
+                return
+        if position < end:
+            self._prefix = bytes(data[position:end])
+            self._expect_frame()
+        self._pause_if_full()
+
+    def _refuse_length(self, frame_bytes: int) -> None:
+        if frame_bytes > self.max_frame_bytes:
+            self._refuse(
+                FrameTooLargeError(
+                    f"a frame of {frame_bytes} bytes: at most {self.max_frame_bytes} are read"
+                )
+            )
+        else:
+            self._refuse(ProtocolError(f"a frame of {frame_bytes} bytes"))
+
+    def _begin_frame(self, arrived: memoryview, frame_bytes: int) -> None:
+        """Give a frame that was cut a buffer of its own."""
+        filled = len(arrived)
+        # Garbage whose first bytes happen to be a length ends here, not at the frame's deadline.
+        if filled >= _INT16.size and _INT16.unpack_from(arrived)[0] not in MESSAGE_KEYS:
+            self._refuse(ProtocolError(f"API key {_INT16.unpack_from(arrived)[0]} does not exist"))
+            return
+        room = min(frame_bytes, max(FIRST_BUFFER_BYTES, filled * GROWTH))
+        frame = memoryview(bytearray(room))
+        frame[:filled] = arrived
+        self._frame = frame
+        self._filled = filled
+        self._frame_bytes = frame_bytes
+        self._server.memory.partial_bytes += room
+        self._expect_frame()
+        self._pause_if_full()
+
+    def _grow_frame(self, nbytes: int) -> None:
+        """Count bytes that were read into the frame's own buffer; accept it when it is whole."""
+        frame = self._frame
+        assert frame is not None  # noqa: S101 - the caller looked
+        memory = self._server.memory
+        filled = self._filled = self._filled + nbytes
+        room = len(frame)
+        if filled < room:
+            return
+        if filled == self._frame_bytes:
+            self._frame = None
+            self._accept(frame)
+            memory.give_back(self, partial_bytes=room)
+            if self.state is State.OPEN:
+                self._pause_if_full()
+            return
+        larger = memoryview(bytearray(min(self._frame_bytes, filled * GROWTH)))
+        larger[:filled] = frame
+        self._frame = larger
+        memory.partial_bytes += len(larger) - room
+        self._pause_if_full()
+
+    def _expect_frame(self) -> None:
+        server = self._server
+        # `now_s` may be a sweep old; a client gets the difference as a present.
+        self._frame_deadline_s = (
+            server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
+        )
+        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+
+    def _discard_arriving(self) -> None:
+        self._prefix = b""
+        leftover, self._leftover = self._leftover, None
+        frame, self._frame = self._frame, None
+        self._server.memory.give_back(
+            self,
+            partial_bytes=0 if frame is None else len(frame),
+            held_bytes=0 if leftover is None else len(leftover),
+            leaves=True,
+        )
+
+    # --- frames to requests -----------------------------------------------------------------------
+
+    def _full(self, limits: Limits) -> bool:
+        """Whether enough is in hand that no more should be read."""
+        return (
+            len(self._started) + len(self._parked) >= limits.inflight_requests
+            or self._held_bytes >= limits.inflight_bytes
+        )
+
+    def _accept(self, frame: memoryview) -> None:
+        """Start a request, or park it until its turn comes."""
+        started = self._started
+        if (
+            self._parked
+            or self._writing_paused
+            or (started and not (self._overlapping and self._server.dispatcher.may_overlap(frame)))
+        ):
+            self._parked.append(frame)
+            self._hold(len(frame))
+        else:
+            self._start(frame)
+
+    def _start(self, frame: memoryview) -> None:
+        """Have a request answered, now or later. What comes before it may still be due."""
+        dispatcher = self._server.dispatcher
+        try:
+            answer = dispatcher.start(frame, self.session)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
+            self._fail(error)
+            return
+        if answer is None:
+            return
+        started = self._started
+        if isinstance(answer, list):
+            if started:
+                started.append(_Started(answer, 0, abandonable=False))
+            else:
+                self._write(answer)
+            return
+        if not started:
+            self._overlapping = dispatcher.may_overlap(frame)
+        started.append(_Started(answer, len(frame), dispatcher.may_abandon(frame)))
+        self._hold(len(frame))
+        answer.add_done_callback(self._answered)
+
+    def _hold(self, frame_bytes: int) -> None:
+        self._held_bytes += frame_bytes
+        self._server.memory.held_bytes += frame_bytes
+
+    def _let_go(self, frame_bytes: int) -> None:
+        self._held_bytes -= frame_bytes
+        self._server.memory.give_back(self, held_bytes=frame_bytes)
+
+    def _answered(self, _: Future[list[Buffer] | None]) -> None:
+        """Write every answer whose turn it is, in one call, and go on with what waited for it."""
+        if self.state is State.CLOSED:
+            return
+        started = self._started
+        buffers: list[Buffer] = []
+        failure: BaseException | None = None
+        while started:
+            first = started[0]
+            answer = first.answer
+            if isinstance(answer, list):
+                buffers += answer
+            elif answer.done():
+                failure = CancelledError() if answer.cancelled() else answer.exception()
+                if failure is not None:
+                    break
+                buffers += answer.result() or ()
+            else:
+                break
+            del started[0]
+            if first.frame_bytes:
+                self._let_go(first.frame_bytes)
+        if buffers:
+            self._write(buffers)
+        if failure is None:
+            self._pump()
+        else:
+            # An answer that will never come leaves no place for those behind it.
+            self._abandon()
+            self._fail(failure)
+
+    def _pump(self) -> None:
+        """Start what has been waiting, as far as its turn has come, and read on."""
+        parked = self._parked
+        may_overlap = self._server.dispatcher.may_overlap
+        while parked and not self._writing_paused and self.state is State.OPEN:
+            if self._started and not (self._overlapping and may_overlap(parked[0])):
+                break
+            frame = parked.pop(0)
+            self._let_go(len(frame))
+            self._start(frame)
+        if self.state is State.OPEN:
+            self._read_on()
+        elif not self._started:
+            self._end()
+
+    # --- back pressure ----------------------------------------------------------------------------
+
+    def _pause_if_full(self) -> None:
+        if self._full(self._server.limits) or self._must_wait_for_memory():
+            self._pause_reading()
+
+    def _must_wait_for_memory(self) -> bool:
+        holds = self._held_bytes or self._frame is not None
+        return bool(holds) and self._server.memory.must_wait(self)
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = True
+            self._server.metrics.reading_pauses += 1
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Take up what was left of the last read; when nothing is, read again."""
+        if not self._reading_paused or self._full(self._server.limits):
+            return
+        if self._leftover is not None:
+            if not self._continuing:
+                self._continuing = True
+                self._server.loop.call_soon(self._continue)
+            return
+        if self._must_wait_for_memory():
+            return
+        self._reading_paused = False
+        if self._frame is not None or self._prefix:
+            self._expect_frame()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _keep_leftover(self, data: memoryview, position: int, end: int) -> None:
+        """Keep whole frames for another turn, or until fewer requests are in hand."""
+        rest = data[position:end]
+        if data is self._server.receive_buffer:
+            rest = memoryview(bytearray(rest))
+        self._leftover = rest
+        self._server.memory.held_bytes += len(rest)
+        self._pause_reading()
+        self._read_on()
+
+    def _continue(self) -> None:
+        self._continuing = False
+        leftover = self._leftover
+        if leftover is None or self.state is not State.OPEN:
+            return
+        self._leftover = None
+        self._server.memory.give_back(self, held_bytes=len(leftover))
+        self._take_frames(leftover, len(leftover))
+        if self.state is State.OPEN and self._leftover is None:
+            self._read_on()
+
+    def memory_available(self) -> None:
+        """The budget that all connections share has room again."""
+        if self.state is State.OPEN:
+            self._read_on()
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        self._queued_bytes += size
+        self._server.metrics.bytes_sent += size
+        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+        if self._transport.is_closing():
+            return
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
+
+    # --- deadlines --------------------------------------------------------------------------------
+
+    def check_deadlines(self, now_s: float) -> None:
+        """Drop the connection if one of its deadlines has passed, else name the next one."""
+        if self.state is State.LINGERING:
+            if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
+                self._transport.abort()
+            return
+        limits = self._server.limits
+        deadline_s = _NEVER
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes:
+            sent_bytes = self._queued_bytes - unsent_bytes
+            if sent_bytes != self._sent_bytes or not self._progress_s:
+                self._sent_bytes = sent_bytes
+                self._progress_s = now_s
+            deadline_s = self._progress_s + limits.unsent_timeout_s
+            if now_s >= deadline_s:
+                self.drop("unsent", f"{unsent_bytes} bytes of answers were not taken")
+                return
+            # Whether there is progress shows only to whoever looks again.
+            deadline_s = _LOOK_AT_NEXT_SWEEP
+        else:
+            self._progress_s = 0.0
+            if (self._frame is not None or self._prefix) and not self._reading_paused:
+                deadline_s = self._frame_deadline_s
+                if now_s >= deadline_s:
+                    detail = f"{self._filled} of {self._frame_bytes} bytes came in time"
+                    self.drop("slow_frame", detail)
+                    return
+            elif limits.idle_timeout_s is not None:
+                if self._started or self._parked:
+                    self._active_s = now_s
+                deadline_s = self._active_s + limits.idle_timeout_s
+                if now_s >= deadline_s:
+                    self.drop("idle", "")
+                    return
+        self.deadline_s = deadline_s
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def drop(self, reason: str, detail: str) -> None:
+        """End the connection at once."""
+        self._server.report_drop(self, reason, detail)
+        self._transport.abort()
+
+    def finish(self) -> None:
+        """End the connection once everything that was started is answered.
+
+        A request that only waits for more to come is given up; what was not started never will be.
+        """
+        if self.state is not State.OPEN:
+            return
+        self._stop(State.FINISHING)
+        if all(one.abandonable for one in self._started):
+            self._abandon()
+        if not self._started:
+            self._end()
+
+    def cut(self) -> None:
+        """End the connection now: its time to finish is over."""
+        self._transport.abort()
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """The client broke the protocol: answer what came before, then close."""
+        if self.state is State.OPEN:
+            self._server.report_drop(self, "protocol", str(error))
+            self._stop(State.REFUSING)
+            if self._started:
+                self._pause_reading()
+            else:
+                self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        """A request cannot be answered, and so nothing behind it: close."""
+        if isinstance(error, (ProtocolError, CancelledError)):
+            reason, detail = "protocol", str(error) or "a request was given up"
+        else:
+            self._server.report_bug(error)
+            reason, detail = "bug", type(error).__name__
+        if self.state is State.OPEN:
+            self._server.report_drop(self, reason, detail)
+            self._stop(State.REFUSING)
+        if not self._started:
+            self._end()
+
+    def _stop(self, state: State) -> None:
+        """Take no further frame and forget those whose turn has not come."""
+        self.state = state
+        self._discard_arriving()
+        for frame in self._parked:
+            self._let_go(len(frame))
+        self._parked.clear()
+
+    def _end(self) -> None:
+        """Nothing is due any more: close, or when the server drains, let the client close.
+
+        Closing a socket that holds unread bytes resets the connection, and answers on their way
+        would be lost with it: a producer that keeps on sending would not learn what was stored.
+        """
+        if self.state is State.REFUSING:
+            self._transport.close()
+            return
+        if self.state is not State.FINISHING or self._transport.is_closing():
+            return
+        self.state = State.LINGERING
+        self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S
+        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        self._transport.write_eof()
+
+    def _abandon(self) -> None:
+        """Give up requests whose answers nobody will read, where that harms nothing."""
+        started, self._started = self._started, []
+        for one in started:
+            if one.frame_bytes:
+                self._let_go(one.frame_bytes)
+            if isinstance(one.answer, Future):
+                one.answer.remove_done_callback(self._answered)
+                if one.abandonable:
+                    one.answer.cancel()

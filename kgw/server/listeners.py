@@ -1,0 +1,84 @@
+"""Addresses to sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from kgw.config import Listener
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+
+async def bind(
+    listener: Listener, loop: AbstractEventLoop
+) -> list[socket.socket]:
+    """Return bound sockets, not yet listening, for every address that a listener's host means.
+
+    An empty host means every address of the machine, IPv6 and IPv4, through one socket where the
+    system has both. With port 0 all of them share the port that the first one was given.
+    Raises OSError, with the listener in its text.
+    """
+    try:
+        if not listener.host:
+            return [_bind_everywhere(listener.port)]
+        found = await loop.getaddrinfo(
+            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise _explained(listener, error) from error
+    sockets: list[socket.socket] = []
+    port = listener.port
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            bound = _bind(family, (address[0], port, *address[2:]), only_ipv6=True)
+            sockets.append(bound)
+            port = bound.getsockname()[1]
+    except OSError as error:
+        for opened in sockets:
+            opened.close()
+        raise _explained(listener, error) from error
+    return sockets
+
+
+def bound_listener(listener: Listener, sockets: list[socket.socket]) -> Listener:
+    """Return where a listener can be reached: the port that it got instead of 0."""
+    return Listener(listener.name, listener.host, sockets[0].getsockname()[1])
+
+
+def plain_host(host: str) -> str:
+    """Return a peer's address without the prefix that an IPv6 socket puts before IPv4."""
+    return host.removeprefix("::ffff:")
+
+
+def _bind_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return _bind(socket.AF_INET6, ("::", port), only_ipv6=False)
+    return _bind(socket.AF_INET, ("", port))
+
+
+def _bind(
+    family: socket.AddressFamily | int, address: tuple[object, ...], *, only_ipv6: bool = False
+) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            # A restart must not wait for the connections of the run before; on Windows the option
+            # would let two servers share the port.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_ipv6)
+        bound.setblocking(False)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _explained(listener: Listener, error: OSError) -> OSError:
+    reason = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return OSError(error.errno, f"cannot listen at {listener}: {reason}")

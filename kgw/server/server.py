@@ -1,0 +1,237 @@
+"""Listeners, the connections they accept, the sweep that ends those whose time is up, the drain."""
+
+from __future__ import annotations
+
+from asyncio import Event, get_running_loop, timeout
+from typing import TYPE_CHECKING
+
+from kgw.handlers.context import Session
+from kgw.logs import EventLogger
+from kgw.metrics import count
+from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
+from kgw.server.listeners import bind, bound_listener, plain_host
+from kgw.server.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from asyncio import AbstractServer, Transport
+    from collections.abc import Sequence
+
+    from kgw.clock import Clock, Timer
+    from kgw.config import Listener
+    from kgw.metrics import Metrics
+    from kgw.server.connection import Dispatch
+    from kgw.server.limits import Limits
+
+_log = EventLogger(__name__)
+
+SWEEP_INTERVAL_S = 1.0
+# One line for a kind of trouble, then silence for so long: a flood must not fill the log.
+LOG_INTERVAL_S = 10.0
+
+
+class Server:
+    """Everything that is shared by the connections of one gateway."""
+
+    def __init__(
+        self, dispatcher: Dispatch, limits: Limits, clock: Clock, metrics: Metrics
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.limits = limits
+        self.metrics = metrics
+        self.memory = RequestMemory(limits.request_memory_bytes)
+        self.loop = get_running_loop()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.sweep_interval_s = SWEEP_INTERVAL_S
+        self.now_s = clock.monotonic_s()
+        self.connections: set[KafkaConnection] = set()
+        self._clock = clock
+        self._by_host: dict[str, int] = {}
+        self._listening: list[AbstractServer] = []
+        self._timer: Timer | None = None
+        self._sweep_due_s = 0.0
+        self._quiet = _QuietLog()
+        self._empty = Event()
+        self._empty.set()
+
+    # --- listening --------------------------------------------------------------------------------
+
+    async def open(self, listeners: Sequence[Listener]) -> list[Listener]:
+        """Bind every listener, then accept at all of them. Returns them with their real ports.
+
+        Raises OSError that names the listener which cannot be bound; none is open then.
+        """
+        bound = []
+        opened = []
+        try:
+            for listener in listeners:
+                sockets = await bind(listener, self.loop)
+                opened.append((listener, sockets))
+                bound.append(bound_listener(listener, sockets))
+        except OSError:
+            for _, sockets in opened:
+                for one in sockets:
+                    one.close()
+            raise
+        for listener, sockets in opened:
+            for one in sockets:
+                self._listening.append(
+                    await self.loop.create_server(
+                        self._factory(listener.name), sock=one, backlog=self.limits.backlog
+                    )
+                )
+        self._arm_sweep()
+        return bound
+
+    def _factory(self, listener_name: str) -> _ConnectionFactory:
+        return _ConnectionFactory(self, listener_name, self.limits.frame_bytes)
+
+    def stop_listening(self) -> None:
+        """Accept no further connection; those that are open go on."""
+        for one in self._listening:
+            one.close()
+        self._listening.clear()
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
+        """Count a new connection in; None, counted and logged, where a limit forbids it."""
+        peer = transport.get_extra_info("peername") or ("", 0)
+        host = plain_host(str(peer[0]))
+        same_host = self._by_host.get(host, 0)
+        limit = ""
+        if len(self.connections) >= self.limits.connections:
+            limit = "connections"
+        elif same_host >= self.limits.connections_per_ip:
+            limit = "connections_per_ip"
+        if limit:
+            count(self.metrics.connections_refused, limit)
+            self._warn("connection refused", limit, limit=limit, client=host)
+            return None
+        self._by_host[host] = same_host + 1
+        self.connections.add(connection)
+        self._empty.clear()
+        self.metrics.connections_accepted += 1
+        self.metrics.connections_open += 1
+        local = transport.get_extra_info("sockname") or ("", 0)
+        return Session(
+            client_host=host,
+            listener_name=connection.listener_name,
+            local_address=(plain_host(str(local[0])), int(local[1])),
+        )
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self.connections.discard(connection)
+        self.metrics.connections_open -= 1
+        host = connection.session.client_host
+        left = self._by_host.get(host, 1) - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            self._by_host.pop(host, None)
+        if not self.connections:
+            self._empty.set()
+
+    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+        count(self.metrics.connections_dropped, reason)
+        session = connection.session
+        if reason == "idle":
+            _log.debug("idle connection closed", client=session.client_host)
+            return
+        self._warn(
+            "connection closed",
+            reason,
+            reason=reason,
+            detail=detail,
+            client=session.client_host,
+            client_id=session.client_id,
+        )
+
+    def report_bug(self, error: BaseException) -> None:
+        self.metrics.internal_errors += 1
+        _log.error("a request failed through a bug of kgw", error=error)
+
+    def _warn(self, event: str, kind: str, **fields: object) -> None:
+        suppressed = self._quiet.take(kind, self.now_s)
+        if suppressed is None:
+            return
+        if suppressed:
+            fields["and_before_it"] = suppressed
+        _log.warning(event, **fields)
+
+    # --- the sweep --------------------------------------------------------------------------------
+
+    def _arm_sweep(self) -> None:
+        self._sweep_due_s = self._clock.monotonic_s() + self.sweep_interval_s
+        self._timer = self._clock.call_at(self._sweep_due_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Look at the connections whose next deadline has come: one timer for all of them."""
+        now_s = self.now_s = self._clock.monotonic_s()
+        metrics = self.metrics
+        metrics.loop_lag_s = max(0.0, now_s - self._sweep_due_s)
+        metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, metrics.loop_lag_s)
+        metrics.request_memory_bytes = self.memory.used_bytes
+        due = [one for one in self.connections if one.deadline_s <= now_s]
+        for connection in due:
+            connection.check_deadlines(now_s)
+        self._arm_sweep()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def drain(self, timeout_s: float) -> int:
+        """Stop accepting, answer what was started, and close. Returns how many were cut instead.
+
+        Long polls end at once; requests that had not been started are never answered.
+        """
+        self.stop_listening()
+        for connection in list(self.connections):
+            connection.finish()
+        try:
+            async with timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            pass
+        return await self.aclose()
+
+    async def aclose(self) -> int:
+        """Close everything now. Returns how many connections were still open."""
+        self.stop_listening()
+        cut = len(self.connections)
+        for connection in list(self.connections):
+            connection.cut()
+        # Each transport tells its connection in the next turn of the loop.
+        await self._empty.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return cut
+
+
+class _ConnectionFactory:
+    """Makes a listener's connections. A class, so that thousands of accepts share no closure."""
+
+    __slots__ = ("_frame_bytes", "_listener_name", "_server")
+
+    def __init__(self, server: Server, listener_name: str, frame_bytes: int) -> None:
+        self._server = server
+        self._listener_name = listener_name
+        self._frame_bytes = frame_bytes
+
+    def __call__(self) -> KafkaConnection:
+        return KafkaConnection(self._server, self._listener_name, self._frame_bytes)
+
+
+class _QuietLog:
+    """Lets one line of a kind through, then none of it for LOG_INTERVAL_S."""
+
+    def __init__(self) -> None:
+        self._next_s: dict[str, float] = {}
+        self._suppressed: dict[str, int] = {}
+
+    def take(self, kind: str, now_s: float) -> int | None:
+        """Return how many lines were kept back before this one; None keeps this one back too."""
+        if now_s < self._next_s.get(kind, 0.0):
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
+            return None
+        self._next_s[kind] = now_s + LOG_INTERVAL_S
+        return self._suppressed.pop(kind, 0)
