@@ -33,6 +33,14 @@ class ExitCode(IntEnum):
 class CommandError(click.ClickException):
     """A failure that is told in one line."""
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: ExitCode = ExitCode.FAILED,
+        *,
+        kafka_error: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = exit_code
+        self.kafka_error = kafka_error
+        """The name of the error code that the server answered with, if it did."""

@@ -132,7 +132,10 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
     if is_json:
         from json import dumps
 
-        click.echo(dumps({"error": message, "exit_code": code}), err=True)
+        told: dict[str, object] = {"error": message, "exit_code": int(code)}
+        if isinstance(error, CommandError) and error.kafka_error:
+            told["kafka_error"] = error.kafka_error
+        click.echo(dumps(told), err=True)
     else:
         click.echo(f"{click.style('error:', fg='red')} {message}", err=True)
     return code

@@ -1,0 +1,277 @@
+"""`kgw topics`: list, describe, create, alter, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw.cli.client import assignments, bootstrap_option, with_client
+from kgw.cli.output import note, print_json, print_table
+from kgw.cli.settings import json_option
+from kgw.client import AdminClient, ServerRefusedError
+from kgw.client.admin import TOPIC
+from kgw.client.client import EARLIEST, LATEST
+from kgw.errors import ErrorCode
+from kgw.types import format_uuid
+
+if TYPE_CHECKING:
+    from kgw.client import AsyncClient, TopicDescription
+
+Bootstrap = list[tuple[str, int]]
+
+
+@click.group()
+def topics() -> None:
+    """Create, look at, change and delete topics."""
+
+
+@topics.command("list")
+@bootstrap_option
+@json_option()
+def list_topics(bootstrap: Bootstrap, is_json: bool) -> None:
+    """List every topic with its partitions."""
+
+    async def action(client: AsyncClient) -> list[TopicDescription]:
+        return await client.topics()
+
+    found = with_client(bootstrap, action)
+    if is_json:
+        print_json(
+            [
+                {
+                    "name": topic.name,
+                    "topic_id": format_uuid(topic.topic_id),
+                    "partitions": len(topic.partitions),
+                    "internal": topic.is_internal,
+                }
+                for topic in found
+            ]
+        )
+    elif found:
+        rows = [(topic.name, len(topic.partitions), format_uuid(topic.topic_id)) for topic in found]
+        print_table(("name", "partitions", "topic id"), rows)
+    else:
+        note("There are no topics.")
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@bootstrap_option
+@json_option()
+def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
+    """Show partitions, offsets and settings of topics."""
+
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        return [await _describe(client, name) for name in names]
+
+    described = with_client(bootstrap, action)
+    if is_json:
+        print_json(described)
+        return
+    for number, topic in enumerate(described):
+        if number:
+            click.echo()
+        _print_topic(topic)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions.  [default: the server's num.partitions]",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1, max=32_767),
+    metavar="N",
+    help="Number of copies; there is one node, so 1.  [default: the server's]",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the topic, as in max.message.bytes=2000000; may be given several times.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
+@bootstrap_option
+@json_option()
+def create(
+    *,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Create topics. They are durable when the command ends."""
+    config = assignments(settings)
+
+    async def create_one(client: AsyncClient, name: str) -> bool:
+        try:
+            await AdminClient(client).create_topic(
+                name,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                config=config,
+            )
+        except ServerRefusedError as error:
+            if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        results = []
+        for name in names:
+            is_created = await create_one(client, name)
+            topic = await client.topic(name, auto_create=False)
+            results.append(
+                {
+                    "name": name,
+                    "topic_id": format_uuid(topic.topic_id),
+                    "partitions": len(topic.partitions),
+                    "created": is_created,
+                }
+            )
+        return results
+
+    results = with_client(bootstrap, action)
+    if is_json:
+        print_json(results)
+        return
+    for result in results:
+        verb = "Created" if result["created"] else "Found"
+        count = result["partitions"]
+        click.echo(f"{verb} {result['name']} with {count} partition{'s' * (count != 1)}.")
+
+
+@topics.command()
+@click.argument("name")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Raise their number to N."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic."
+)
+@click.option(
+    "--unset", multiple=True, metavar="KEY", help="Let a setting go back to the server's default."
+)
+@bootstrap_option
+@json_option()
+def alter(
+    *,
+    name: str,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Change a topic's settings, or add partitions."""
+    changes: dict[str, str | None] = {**assignments(settings), **dict.fromkeys(unset)}
+    if not changes and partitions is None:
+        raise click.UsageError("nothing to change: give --set, --unset or --partitions")
+
+    async def action(client: AsyncClient) -> dict[str, Any]:
+        admin = AdminClient(client)
+        if changes:
+            await admin.alter_settings(TOPIC, name, changes)
+        if partitions is not None:
+            await admin.create_partitions(name, partitions)
+        return await _describe(client, name)
+
+    described = with_client(bootstrap, action)
+    if is_json:
+        print_json(described)
+    else:
+        _print_topic(described)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--if-exists", is_flag=True, help="Succeed when the topic does not exist.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@bootstrap_option
+@json_option()
+def delete(
+    *, names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: Bootstrap, is_json: bool
+) -> None:
+    """Delete topics and all of their records."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+
+    async def delete_one(client: AsyncClient, name: str) -> bool:
+        try:
+            await AdminClient(client).delete_topic(name)
+        except ServerRefusedError as error:
+            if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return False
+        return True
+
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        return [{"name": name, "deleted": await delete_one(client, name)} for name in names]
+
+    results = with_client(bootstrap, action)
+    if is_json:
+        print_json(results)
+        return
+    for result in results:
+        click.echo(f"{'Deleted' if result['deleted'] else 'There was no'} {result['name']}.")
+
+
+async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
+    """Return everything about one topic, as --json prints it."""
+    topic = await client.topic(name)
+    numbers = [one.partition for one in topic.partitions if one.leader_id >= 0]
+    earliest = await client.list_offsets(name, dict.fromkeys(numbers, EARLIEST))
+    latest = await client.list_offsets(name, dict.fromkeys(numbers, LATEST))
+    settings = await AdminClient(client).describe_settings(TOPIC, name)
+    partitions = [
+        {
+            "partition": one.partition,
+            "leader": one.leader_id,
+            "leader_epoch": one.leader_epoch,
+            "replicas": list(one.replicas),
+            "in_sync_replicas": list(one.in_sync_replicas),
+            "log_start_offset": earliest[one.partition].offset if one.partition in earliest else -1,
+            "high_watermark": latest[one.partition].offset if one.partition in latest else -1,
+        }
+        for one in topic.partitions
+    ]
+    return {
+        "name": topic.name,
+        "topic_id": format_uuid(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": partitions,
+        "settings": {row.name: {"value": row.value, "source": row.source} for row in settings},
+    }
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    click.echo(f"{topic['name']}  {topic['topic_id']}")
+    print_table(
+        ("partition", "leader", "epoch", "start", "end", "records"),
+        [
+            (
+                one["partition"],
+                one["leader"],
+                one["leader_epoch"],
+                one["log_start_offset"],
+                one["high_watermark"],
+                one["high_watermark"] - one["log_start_offset"],
+            )
+            for one in topic["partitions"]
+        ],
+    )
+    for name, setting in topic["settings"].items():
+        if setting["source"] == "topic":
+            click.echo(f"{name} = {setting['value']}")
