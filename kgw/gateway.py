@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
+from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.state.base import Change
@@ -39,6 +40,7 @@ class Gateway:
         self.config = config
         self.backend = backend
         self.clock = clock
+        self.metrics = Metrics()
         self.catalog = TopicCatalog(backend, config, clock)
         self.producer_ids: ProducerIds
         self.cluster_id = ""
@@ -112,9 +114,11 @@ class Gateway:
         # Another change may have come in between: only these are laid over what holds now.
         self._take_config(self.config.with_dynamic(changes))
 
-    def count_internal_error(self, api: str) -> None:
-        """Count a request that failed through a bug of ours."""
+    def report_internal_error(self, api: str, error: BaseException | None) -> None:
+        """Count and log a request that failed through a bug of ours."""
         self.internal_errors[api] = self.internal_errors.get(api, 0) + 1
+        self.metrics.internal_errors += 1
+        _log.error("%s failed: a bug of kgw", api, exc_info=error)
 
     def _take_config(self, config: Config) -> None:
         self.config = config

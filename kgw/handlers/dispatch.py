@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
-_log = logging.getLogger(__name__)
-
 _PRODUCE_KEY = bytes(2)
+_FETCH_KEY = b"\0\1"
 
 
 class Dispatcher:
@@ -50,6 +48,13 @@ class Dispatcher:
         Only Produce: its appends are submitted in order before `start` returns.
         """
         return frame[:2] == _PRODUCE_KEY
+
+    def may_abandon(self, frame: Buffer) -> bool:
+        """Whether this request may be given up when nobody waits for its answer any more.
+
+        Only Fetch: it waits for what others do and changes nothing. Anything else runs to its end.
+        """
+        return frame[:2] == _FETCH_KEY
 
     def start(
         self, frame: memoryview, session: Session
@@ -161,11 +166,5 @@ class Dispatcher:
             code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         else:
             code, text = handler.bug_code, None
-            self._gateway.count_internal_error(handler.api_key.name)
-            _log.error(
-                "%s v%d failed: a bug of kgw",
-                handler.api_key.name,
-                context.api_version,
-                exc_info=error,
-            )
+            self._gateway.report_internal_error(handler.api_key.name, error)
         return handler.module.error_response(request, code, text, context)

@@ -129,6 +129,8 @@ class TopicCatalog:
 
     async def save_snapshots(self) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs."""
+        for partition in self.partitions():
+            partition.expire_producers(self._config.producer_id_expiration_ms)
         await _for_each(
             [partition for partition in self.partitions() if partition.is_dirty],
             Partition.save_snapshot,
@@ -350,12 +352,9 @@ class TopicCatalog:
         return TopicConfig(own, self._config)
 
     def _apply_config(self, topic: Topic, config: TopicConfig) -> None:
-        is_log_affected = config.log_settings != topic.config.log_settings
         topic.config = config
         for partition in topic.partitions:
             partition.configure(config)
-            if is_log_affected:
-                partition.log.configure(config.log_settings)
 
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

@@ -2,53 +2,235 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kgw.errors import ErrorCode, KafkaError
+from kgw.backend.base import Snapshot
+from kgw.errors import DiskFullError, ErrorCode, KafkaError, KgwError
+from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, SnapshotError
+from kgw.partitions.validation import read_produced_batch, validate_batch
+from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from kgw.backend.base import PartitionLog
+    from asyncio import Future
+
+    from kgw.backend.base import AppendResult, PartitionLog
     from kgw.clock import Clock
+    from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.waits import FetchWait
+    from kgw.types import Buffer
+
+_log = logging.getLogger(__name__)
+
+
+class Appended(NamedTuple):
+    """What `append` did with a batch.
+
+    `result` is awaited for the offset; it is None for a duplicate, whose `base_offset` is known.
+    """
+
+    result: Future[AppendResult] | None
+    base_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic uses log append time."""
 
 
 class Partition:
-    """The write and read path of one partition of one topic."""
+    """The write and read path of one partition of one topic.
 
-    __slots__ = ("_clock", "_config", "index", "log", "topic", "waits")
+    Producer state runs ahead of the disk: it advances when a batch is submitted, so that the next
+    one can be. When an append fails, producers are fenced: idempotent batches are refused, with a
+    code that clients retry, until every append in flight has been answered and the state says again
+    what the log holds.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_in_flight_count",
+        "_is_fenced",
+        "_needs_replay",
+        "_rebuild",
+        "_snapshot_offset",
+        "_stored_end",
+        "index",
+        "log",
+        "producers",
+        "topic",
+        "waits",
+    )
 
     def __init__(self, topic: Topic, index: int, log: PartitionLog, clock: Clock) -> None:
         self.topic = topic
         self.index = index
         self.log = log
         self.waits: dict[FetchWait, None] = {}
+        self.producers = ProducerState()
         self._clock = clock
         self._config = topic.config
+        self._in_flight_count = 0
+        self._is_fenced = False
+        self._needs_replay = False
+        self._rebuild: asyncio.Task[None] | None = None
+        # The end of what has been answered, and what the last snapshot covers of it.
+        self._stored_end = log.high_watermark
+        self._snapshot_offset = NO_OFFSET
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic.name}-{self.index} {self.log!r}>"
 
+    # --- derived state ---------------------------------------------------------------------------
+
     async def open(self) -> None:
-        """Rebuild derived state from the log."""
+        """Rebuild the producers' state from the newest snapshot and the log after it.
+
+        Raises StorageError.
+        """
+        log = self.log
+        self.producers.clear()
+        if log.end_offset == log.log_start_offset == 0:
+            return
+        now_ms = self._clock.wall_ms()
+        replay_from = log.log_start_offset
+        snapshot = await log.load_snapshot()
+        if snapshot is not None:
+            try:
+                self.producers.load(snapshot.data)
+            except SnapshotError as error:
+                _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
+            else:
+                replay_from = max(replay_from, snapshot.offset)
+                self._snapshot_offset = snapshot.offset
+        if replay_from < log.end_offset:
+            async for batch in log.replay(replay_from):
+                self.producers.replay(batch, now_ms)
+        self._stored_end = log.high_watermark
 
     @property
     def is_dirty(self) -> bool:
         """Whether a snapshot would say something new."""
-        return False
+        return self._snapshot_offset < self._stored_end and not self._is_fenced
 
     async def save_snapshot(self) -> None:
-        """Keep derived state for the next start."""
+        """Keep the producers' state, so that the next start replays less. Raises StorageError.
 
-    def configure(self, config: TopicConfig) -> None:
-        """Take a changed configuration from the next append on."""
-        self._config = config
+        It holds what has been answered, and nothing of what is in flight.
+        """
+        if not self.is_dirty or self.topic.is_deleted:
+            return
+        offset = self._stored_end
+        await self.log.save_snapshot(Snapshot(offset, self.producers.snapshot()))
+        self._snapshot_offset = max(self._snapshot_offset, offset)
 
-    def retire(self) -> None:
-        """End what waits for this partition: its topic has been deleted."""
-        for wait in list(self.waits):
-            wait.fire()
+    def expire_producers(self, expiration_ms: int) -> None:
+        """Forget producers that have written nothing for that long."""
+        self.producers.expire(self._clock.wall_ms(), expiration_ms)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, records: Buffer | None, *, zstd_allowed: bool = True) -> Appended:
+        """Take the one batch of a Produce request, and submit it before returning.
+
+        The batch's bytes belong to the partition from now on and are changed in place. A retry of a
+        batch that is stored gets its offset, of one that is in flight its result. Raises KafkaError
+        when the batch may not enter; nothing has happened then.
+        """
+        config = self._config
+        now_ms = self._clock.wall_ms()
+        batch = read_produced_batch(records)
+        validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
+        if batch.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        append_time_ms = NO_TIMESTAMP_MS
+        if config.uses_log_append_time:
+            append_time_ms = now_ms
+        size_bytes = batch.size_bytes
+        if not batch.has_producer_id:
+            if append_time_ms >= 0:
+                batch.set_log_append_time(append_time_ms)
+            result = cast("Future[AppendResult]", self.log.append((batch,)))
+            self._in_flight_count += 1
+            result.add_done_callback(partial(self._answered, size_bytes, None))
+            return Appended(result, NO_OFFSET, append_time_ms)
+        if self._is_fenced:
+            if not self._in_flight_count:
+                self._lift_fence()  # the last attempt may have failed
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
+            )
+        known = self.producers.check(batch)
+        if known is None:
+            if append_time_ms >= 0:
+                batch.set_log_append_time(append_time_ms)
+            result = cast("Future[AppendResult]", self.log.append((batch,)))
+            entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
+            self._in_flight_count += 1
+            result.add_done_callback(partial(self._answered, size_bytes, entry))
+            return Appended(result, NO_OFFSET, append_time_ms)
+        if isinstance(known, InFlight):
+            result, append_time_ms = cast("tuple[Future[AppendResult], int]", known.token)
+            return Appended(result, NO_OFFSET, append_time_ms)
+        return Appended(None, known.base_offset, self._append_time(known))
+
+    def _append_time(self, known: Duplicate) -> int:
+        return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
+
+    def _answered(
+        self, size_bytes: int, entry: BatchEntry | None, result: Future[AppendResult]
+    ) -> None:
+        """Take note of an append's result. Runs before whoever else waits for it."""
+        self._in_flight_count -= 1
+        if result.cancelled() or result.exception() is not None:
+            self._failed(entry, result)
+        else:
+            appended = result.result()
+            self._stored_end = appended.last_offset + 1
+            if entry is not None:
+                self.producers.complete(entry, appended.base_offset)
+            if self.waits:
+                for wait in list(self.waits):
+                    wait.advanced(size_bytes)
+        if self._is_fenced and not self._in_flight_count:
+            self._lift_fence()
+
+    def _failed(self, entry: BatchEntry | None, result: Future[AppendResult]) -> None:
+        if entry is None:
+            return
+        self._is_fenced = True
+        # Only a full disk says for certain that nothing was stored.
+        if result.cancelled() or not isinstance(result.exception(), DiskFullError):
+            self._needs_replay = True
+
+    def _lift_fence(self) -> None:
+        """Make the producers' state true again, now that no append is in flight."""
+        if not self._needs_replay:
+            self.producers.roll_back()
+            self._is_fenced = False
+        elif self._rebuild is None and not self.topic.is_deleted:
+            self._rebuild = asyncio.ensure_future(self._replay())
+
+    async def _replay(self) -> None:
+        try:
+            await self.open()
+        except KgwError as error:
+            # Still fenced: the next append tries again.
+            _log.error("%r: producers stay fenced, the log cannot be read: %s", self, error)
+        else:
+            self._needs_replay = False
+            self._is_fenced = False
+        finally:
+            self._rebuild = None
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what read_committed may see: there are no transactions yet."""
+        return self.log.high_watermark
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise KafkaError when a client's idea of the leader epoch is not ours (KIP-320).
@@ -66,3 +248,16 @@ class Partition:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is only {leader_epoch}"
             )
+
+    # --- changes from above ----------------------------------------------------------------------
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a changed configuration from the next append on."""
+        if config.log_settings != self._config.log_settings:
+            self.log.configure(config.log_settings)
+        self._config = config
+
+    def retire(self) -> None:
+        """End what waits for this partition: its topic has been deleted."""
+        for wait in list(self.waits):
+            wait.fire()

@@ -1,0 +1,150 @@
+"""Fetch, key 1, versions 4 to 18: read record batches, and wait for them.
+
+Behaviour:
+- whole batches from the one that holds the offset, as they were stored; the client drops the
+  records before its offset;
+- partitions are served in the request's order within `max_bytes` (`fetch.max.bytes` caps it), and
+  the first batch always comes, whatever its size (KIP-74);
+- less than `min_bytes`: waits for more, woken by appends to these partitions alone; `max_wait_ms`
+  is one budget for everything that the request does;
+- no fetch sessions: every request is complete (KIP-227 lets a broker answer session 0), and an
+  incremental one is told FETCH_SESSION_ID_NOT_FOUND, after which clients send complete ones;
+- leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
+  is named from v12 on (KIP-595);
+- damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
+  seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
+- a client-supplied replica id has no effect. No transactions yet: the last stable offset is the
+  high watermark for both isolation levels.
+
+v5: log start offset (KIP-107). v7: sessions, an error for the whole (KIP-227). v9: leader epoch
+(KIP-320). v10: zstd batches (KIP-110). v11: rack (KIP-392). v12: flexible, last fetched epoch
+(KIP-482, KIP-595). v13: topic ids (KIP-516). v15: replica state (KIP-903). v16: endpoints of new
+leaders (KIP-951). v17: directory ids (KIP-853). v18: high watermark of followers (KIP-1166).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.handlers.context import Later
+from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.handlers.context import Answer, RequestContext
+    from kgw.protocol.messages.fetch import FetchRequest
+
+_FINAL_EPOCH = -1
+_INITIAL_EPOCH = 0
+_READ_COMMITTED = 1
+
+
+def handle(request: FetchRequest, context: RequestContext) -> Answer:
+    if request.session_epoch not in {_FINAL_EPOCH, _INITIAL_EPOCH}:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    gateway = context.gateway
+    read = FetchRead(
+        [*_parts(request, context)],
+        max_bytes=min(request.max_bytes, gateway.config.fetch_max_bytes),
+        min_bytes=request.min_bytes,
+        deadline_s=context.received_s + max(0, request.max_wait_ms) / 1000,
+        clock=gateway.clock,
+    )
+    done = read.start()
+    if done is None:
+        return _response(request, read)
+
+    def make() -> FetchResponse:
+        done.result()
+        return _response(request, read)
+
+    return Later(done, make, read.abandon)
+
+
+def error_response(
+    request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> FetchResponse:
+    return FetchResponse(
+        error_code=code,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(
+                        partition_index=partition.partition,
+                        error_code=code,
+                        high_watermark=NO_OFFSET,
+                        records=b"",
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _parts(request: FetchRequest, context: RequestContext) -> Iterator[PartitionRead]:
+    catalog = context.gateway.catalog
+    by_id = context.api_version >= 13
+    for wanted in request.topics:
+        topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
+        gone_code = (
+            ErrorCode.UNKNOWN_TOPIC_ID
+            if by_id and topic is None
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        for place in wanted.partitions:
+            yield PartitionRead(
+                None if topic is None else topic.partition(place.partition),
+                place.fetch_offset,
+                place.partition_max_bytes,
+                current_leader_epoch=place.current_leader_epoch,
+                last_fetched_epoch=place.last_fetched_epoch,
+                gone_code=gone_code,
+            )
+
+
+def _response(request: FetchRequest, read: FetchRead) -> FetchResponse:
+    parts = iter(read.parts)
+    is_committed = request.isolation_level == _READ_COMMITTED
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _partition_data(place.partition, next(parts), is_committed)
+                    for place in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition_data(index: int, part: PartitionRead, is_committed: bool) -> PartitionData:
+    answer = PartitionData(
+        partition_index=index,
+        error_code=part.error_code,
+        high_watermark=part.high_watermark,
+        last_stable_offset=part.high_watermark,
+        log_start_offset=part.log_start_offset,
+        aborted_transactions=[] if is_committed else None,
+        records=part.buffers or b"",
+    )
+    if part.diverging is not None:
+        answer.diverging_epoch = EpochEndOffset(
+            epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
+        )
+    return answer

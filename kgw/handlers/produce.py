@@ -1,0 +1,217 @@
+"""Produce, key 0, versions 3 to 13 (0 to 2 are advertised and refused): append record batches.
+
+Behaviour:
+- one batch of format 2 a partition; its payload is stored as it came, its header and CRC are
+  checked, and offset and leader epoch are written into it;
+- appends are submitted, in the request's order, before `handle` returns: the server starts the next
+  Produce of the connection meanwhile;
+- answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
+  refusal closes the connection, as in Kafka: there is no other way to tell;
+- idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
+- missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
+  UNKNOWN_TOPIC_ID from v13 on;
+- transactions are not served yet: INVALID_TXN_STATE;
+- a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
+
+v3: format 2, transactional id (KIP-98). v5: log start offset (KIP-107). v7: zstd (KIP-110).
+v8: messages of errors (KIP-467). v9: flexible (KIP-482). v10: new leaders in errors (KIP-951).
+v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kgw.handlers.context import Later
+from kgw.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kgw.records.batch import read_batch
+from kgw.records.errors import RecordError
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from kgw.backend.base import AppendResult
+    from kgw.handlers.context import Answer, RequestContext
+    from kgw.partitions.partition import Partition
+    from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
+    from kgw.types import Buffer
+
+_ACKS = frozenset({-1, 0, 1})
+_BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+
+
+class _Pending(NamedTuple):
+    """A batch on its way to the disk, and the answer that waits for it."""
+
+    answer: PartitionProduceResponse
+    partition: Partition
+    result: Future[AppendResult]
+
+
+def handle(request: ProduceRequest, context: RequestContext) -> Answer:
+    version = context.api_version
+    if request.acks not in _ACKS:
+        return error_response(
+            request,
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            f"acks must be -1, 0 or 1, not {request.acks}",
+            context,
+        )
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    catalog = context.gateway.catalog
+    pending: list[_Pending] = []
+    response = ProduceResponse()
+    for topic_data in request.topic_data:
+        if version >= 13:
+            topic = catalog.by_id(topic_data.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = catalog.get(topic_data.name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers: list[PartitionProduceResponse] = []
+        for data in topic_data.partition_data:
+            answer = PartitionProduceResponse(index=data.index)
+            answers.append(answer)
+            if topic is None:
+                _refuse(answer, unknown, None)
+                continue
+            partition = topic.partition(data.index)
+            if partition is None:
+                _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+                continue
+            _append(answer, partition, data, version, pending)
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
+            )
+        )
+    if request.acks == 0:
+        _close_on_refusal(response)
+        return None
+    if not pending:
+        return response
+
+    def make() -> ProduceResponse:
+        for one in pending:
+            _finish(one, context)
+        return response
+
+    if len(pending) == 1:
+        return Later(pending[0].result, make)
+    return Later(_all_done([one.result for one in pending]), make)
+
+
+def error_response(
+    request: ProduceRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> ProduceResponse | None:
+    response = ProduceResponse()
+    for topic_data in request.topic_data:
+        answers = [PartitionProduceResponse(index=data.index) for data in topic_data.partition_data]
+        for answer in answers:
+            _refuse(answer, code, message)
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
+            )
+        )
+    if request.acks == 0:
+        raise ProtocolError(f"acks=0, {code.name}: {message}")
+    return response
+
+
+def _append(
+    answer: PartitionProduceResponse,
+    partition: Partition,
+    data: PartitionProduceData,
+    version: int,
+    pending: list[_Pending],
+) -> None:
+    """Submit one partition's batch, or fill in why not."""
+    try:
+        # A decoded request has a memoryview there; lists of buffers are for those who encode.
+        records = cast("Buffer | None", data.records)
+        appended = partition.append(records, zstd_allowed=version >= 7)
+    except KafkaError as error:
+        _refuse(answer, error.code, error.message)
+        if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
+            # In a larger batch the record at fault is not known, as only the header was read.
+            # Without a name clients fail all of the batch's records alike; naming the first would
+            # blame it alone (KIP-467).
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
+            ]
+        return
+    answer.log_append_time_ms = appended.log_append_time_ms
+    answer.log_start_offset = partition.log.log_start_offset
+    if appended.result is None:
+        answer.base_offset = appended.base_offset
+    else:
+        pending.append(_Pending(answer, partition, appended.result))
+
+
+def _record_count(data: PartitionProduceData) -> int:
+    try:
+        return read_batch(data.records).record_count  # type: ignore[arg-type]
+    except (RecordError, TypeError):
+        return 0
+
+
+def _finish(pending: _Pending, context: RequestContext) -> None:
+    """Fill in what became of a submitted batch."""
+    answer, partition, result = pending
+    error = None if result.cancelled() else result.exception()
+    if error is None and not result.cancelled():
+        answer.base_offset = result.result().base_offset
+    elif partition.topic.is_deleted:
+        _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
+    elif result.cancelled() or isinstance(error, StorageError):
+        _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR, str(error or "the server is stopping"))
+    elif isinstance(error, KafkaError):
+        _refuse(answer, error.code, error.message)
+    else:
+        # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).
+        context.gateway.report_internal_error("PRODUCE", error)
+        _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+
+
+def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | None) -> None:
+    answer.error_code = code
+    answer.error_message = message
+    answer.base_offset = NO_OFFSET
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = NO_OFFSET
+
+
+def _close_on_refusal(response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                raise ProtocolError(
+                    f"acks=0, {ErrorCode(answer.error_code).name} for "
+                    f"{topic.name!r}-{answer.index}: {answer.error_message}"
+                )
+
+
+def _all_done(results: list[Future[AppendResult]]) -> Future[None]:
+    """Return a future that is done when all of these are, whatever became of them."""
+    done: Future[None] = get_running_loop().create_future()
+    left = len(results)
+
+    def count(_: Future[AppendResult]) -> None:
+        nonlocal left
+        left -= 1
+        if not left and not done.done():
+            done.set_result(None)
+
+    for result in results:
+        result.add_done_callback(count)
+    return done

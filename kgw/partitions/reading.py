@@ -1,0 +1,284 @@
+"""Reading several partitions for one Fetch: within its limits, and within one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
+from kgw.partitions.waits import FetchWait
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Sequence
+
+    from kgw.backend.base import EpochEnd, ReadResult
+    from kgw.clock import Clock
+    from kgw.partitions.partition import Partition
+    from kgw.types import Buffer
+
+
+class PartitionRead:
+    """One partition of a Fetch: what is asked of it, and what came of it.
+
+    `gone_code` answers when the partition does not exist, or no longer.
+    """
+
+    __slots__ = (
+        "buffers",
+        "current_leader_epoch",
+        "diverging",
+        "error_code",
+        "gone_code",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "offset",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        partition: Partition | None,
+        offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        gone_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.gone_code = gone_code
+        self._clear()
+
+    def _clear(self) -> None:
+        self.error_code = ErrorCode.NONE
+        self.high_watermark = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+        self.diverging: EpochEnd | None = None
+        self.buffers: list[Buffer] = []
+
+    def fail(self, code: ErrorCode) -> None:
+        self._clear()
+        self.error_code = code
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting longer could not make this answer better."""
+        return self.error_code is not ErrorCode.NONE or self.diverging is not None
+
+    def examine(self) -> Partition | None:
+        """Look at where the partition stands; return it when there is something to read.
+
+        Sets bounds, error and divergence. An offset at the high watermark has nothing to read yet.
+        """
+        partition = self.partition
+        if partition is None or partition.topic.is_deleted:
+            self.fail(self.gone_code)
+            return None
+        log = partition.log
+        self._clear()
+        offset = self.offset
+        if self.current_leader_epoch >= 0:
+            try:
+                partition.check_leader_epoch(self.current_leader_epoch)
+            except KafkaError as error:
+                self.fail(error.code)
+                return None
+        high_watermark = log.high_watermark
+        self.high_watermark = high_watermark
+        self.log_start_offset = log.log_start_offset
+        if self.last_fetched_epoch >= 0 and self._diverges(partition):
+            return None
+        if not self.log_start_offset <= offset <= high_watermark:
+            # Between the high watermark and the log's end lies what is being written: a client
+            # that got there asks too early, not out of range.
+            if not high_watermark < offset <= log.end_offset:
+                self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return None
+        return partition if offset < high_watermark else None
+
+    def _diverges(self, partition: Partition) -> bool:
+        """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
+        end = partition.log.epoch_end(self.last_fetched_epoch)
+        if end is None:
+            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return True
+        if end.leader_epoch < self.last_fetched_epoch or end.end_offset < self.offset:
+            self.diverging = end
+            return True
+        return False
+
+
+class FetchRead:
+    """One Fetch's reads, and its wait for more.
+
+    `start` returns None when the parts can be answered at once, else a future that is done when
+    they can be: enough bytes, an error, or the deadline. Disk reads count against the deadline too.
+    The parts are in the order in which the client wants them served (KIP-74): each gets what the
+    ones before it left of `max_bytes`, and the first batch of all comes whatever its size.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_deadline_s",
+        "_max_bytes",
+        "_min_bytes",
+        "_task",
+        "_wait",
+        "done",
+        "parts",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        parts: Sequence[PartitionRead],
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        deadline_s: float,
+        clock: Clock,
+    ) -> None:
+        self.parts = parts
+        self.size_bytes = 0
+        self.done: Future[None] | None = None
+        self._max_bytes = max(0, max_bytes)
+        # More than the answer may hold will never come together.
+        self._min_bytes = min(min_bytes, self._max_bytes)
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._wait: FetchWait | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> Future[None] | None:
+        """Read what there is, and wait if that is not enough."""
+        is_read = self._read_hot()
+        if is_read and self._is_complete():
+            return None
+        self.done = asyncio.get_running_loop().create_future()
+        if is_read:
+            self._wait_for_more()
+        else:
+            self._task = asyncio.ensure_future(self._read_cold())
+        return self.done
+
+    def abandon(self) -> None:
+        """Stop: nobody wants the answer any more."""
+        if self._wait is not None:
+            self._wait.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self.done is not None:
+            self.done.cancel()
+
+    def _is_complete(self) -> bool:
+        return (
+            self.size_bytes >= self._min_bytes
+            or not self.parts
+            or any(part.is_final for part in self.parts)
+            or self._clock.monotonic_s() >= self._deadline_s
+        )
+
+    def _read_hot(self) -> bool:
+        """Read all parts from memory; False when one of them needs the disk."""
+        self.size_bytes = 0
+        for part in self.parts:
+            partition = part.examine()
+            if partition is None:
+                continue
+            limit = self._limit(part)
+            if limit is None:
+                continue
+            result = partition.log.read_hot(part.offset, limit, part.high_watermark)
+            if result is None:
+                return False
+            self._take(part, limit, result)
+        return True
+
+    async def _read_all(self) -> None:
+        self.size_bytes = 0
+        for part in self.parts:
+            partition = part.examine()
+            if partition is None:
+                continue
+            limit = self._limit(part)
+            if limit is None:
+                continue
+            log = partition.log
+            try:
+                result = log.read_hot(part.offset, limit, part.high_watermark)
+                if result is None:
+                    if self.size_bytes and self._clock.monotonic_s() >= self._deadline_s:
+                        continue  # the client has waited long enough, and gets something
+                    result = await log.read(
+                        part.offset,
+                        limit,
+                        part.high_watermark,
+                        at_least_one=not self.size_bytes,
+                    )
+            except CorruptionError:
+                # CORRUPT_MESSAGE makes clients tell their application, which can seek past the
+                # damage. After KAFKA_STORAGE_ERROR they would ask again for ever, and say nothing.
+                part.fail(ErrorCode.CORRUPT_MESSAGE)
+            except StorageError:
+                part.fail(
+                    part.gone_code if partition.topic.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
+                )
+            else:
+                self._take(part, limit, result)
+
+    async def _read_cold(self) -> None:
+        try:
+            await self._read_all()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            if self.done is not None and not self.done.done():
+                self.done.set_exception(error)
+            return
+        self._finish_or_wait()
+
+    def _limit(self, part: PartitionRead) -> int | None:
+        """Return how many bytes a part may have; None when nothing is left for it."""
+        left = self._max_bytes - self.size_bytes
+        if left <= 0 and self.size_bytes:
+            return None
+        return max(0, min(part.max_bytes, left))
+
+    def _take(self, part: PartitionRead, limit: int, result: ReadResult) -> None:
+        """Keep what was read, unless it is a too large first batch and others came before it."""
+        if result.size_bytes > limit and self.size_bytes:
+            return
+        part.buffers = result.buffers
+        self.size_bytes += result.size_bytes
+
+    def _wait_for_more(self) -> None:
+        self._wait = FetchWait(
+            [part.partition for part in self.parts if part.partition is not None],
+            self._min_bytes - self.size_bytes,
+            self._deadline_s,
+            self._clock,
+            self._woken,
+        )
+
+    def _woken(self) -> None:
+        if self._read_hot():
+            self._finish_or_wait()
+        else:
+            self._task = asyncio.ensure_future(self._read_cold())
+
+    def _finish_or_wait(self) -> None:
+        if self.done is None or self.done.done():
+            return
+        expired = self._wait is not None and self._wait.expired
+        if expired or self._is_complete():
+            self.done.set_result(None)
+        else:
+            self._wait_for_more()
