@@ -1,0 +1,57 @@
+"""One record, as tools see it, and the varints that it is framed with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import ErrorCode
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEADER_KEY_ERRORS: Final = "surrogateescape"
+"""Header keys are UTF-8; bytes that are not survive being read and written again."""
+
+
+class Record(NamedTuple):
+    """One record of a batch."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def append_varint(output: bytearray, value: int) -> None:
+    """Append a signed number in zigzag form, seven bits a byte, as records have it."""
+    unsigned = (value << 1) ^ (value >> 63)
+    while unsigned > 0x7F:
+        output.append((unsigned & 0x7F) | 0x80)
+        unsigned >>= 7
+    output.append(unsigned)
+
+
+def read_varint(data: bytes | bytearray, position: int, bits: int = 32) -> tuple[int, int]:
+    """Return the signed number at `position` and the position after it.
+
+    Raises RecordError when it is cut off or has more than `bits` bits.
+    """
+    unsigned = 0
+    shift = 0
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            unsigned |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= bits:
+                raise RecordError(f"a number has more than {bits} bits", ErrorCode.INVALID_RECORD)
+    except IndexError:
+        raise RecordError("a number is cut off", ErrorCode.INVALID_RECORD) from None
+    if unsigned >> bits:
+        raise RecordError(f"a number has more than {bits} bits", ErrorCode.INVALID_RECORD)
+    return (unsigned >> 1) ^ -(unsigned & 1), position
