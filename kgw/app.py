@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 import sys
-from errno import EACCES, EADDRINUSE
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgw import logs
 from kgw.clock import SystemClock
 from kgw.config.listeners import Listener, format_address
-from kgw.errors import DataDirectoryError, StorageError
+from kgw.errors import DataDirectoryError, ListenError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +25,15 @@ _log = logs.EventLogger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-EXIT_CANNOT_LISTEN = 3
 EXIT_DATA_DIRECTORY = 4
+EXIT_CANNOT_LISTEN = 5
 EXIT_SECOND_SIGNAL = 130
 
 
 def run(config: Config, *, is_json: bool = False) -> int:
     """Serve until SIGTERM or SIGINT, finish what is in flight, and return the exit code.
 
-    0 after a signal; 3 when a listener cannot be bound; 4 when the data directory cannot be used;
+    0 after a signal; 4 when the data directory cannot be used; 5 when a listener cannot be bound;
     1 when something else fails. Failures are one line on standard error.
     """
     logs.configure(config.log_format, config.log_level)
@@ -46,13 +46,13 @@ def run(config: Config, *, is_json: bool = False) -> int:
         return _fail(error, EXIT_DATA_DIRECTORY)
     except StorageError as error:
         return _fail(error, EXIT_FAILED)
+    except ListenError as error:
+        return _fail(error, EXIT_CANNOT_LISTEN)
     except OSError as error:
-        # An error of the system as such says "[Errno 98] ..."; what is raised here says which
-        # listener or file it was about.
-        message = error.strerror or str(error)
-        where = f"{message}: {error.filename}" if error.filename else message
-        code = EXIT_CANNOT_LISTEN if error.errno in {EADDRINUSE, EACCES} else EXIT_FAILED
-        return _fail(where, EXIT_DATA_DIRECTORY if error.filename else code)
+        reason = error.strerror or str(error)
+        if error.filename is not None:
+            return _fail(f"{reason}: {error.filename}", EXIT_DATA_DIRECTORY)
+        return _fail(reason, EXIT_FAILED)
 
 
 def _fail(reason: object, code: int) -> int:
@@ -179,7 +179,9 @@ def _advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener
 
 def _data(gateway: Gateway) -> str:
     config = gateway.config
-    return os.path.abspath(config.data_dir) if config.backend == "embedded" else config.backend
+    if config.backend != "embedded":
+        return config.backend
+    return str(Path(config.data_dir).absolute())
 
 
 def _ready_line(gateway: Gateway, bound: Sequence[Listener]) -> str:

@@ -8,20 +8,19 @@ requests whose answers are due (`started`). An idle connection holds none of the
 from __future__ import annotations
 
 from asyncio import BufferedProtocol, CancelledError, Future, Transport
-from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from kgw.errors import FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS
-from kgw.server.limits import Limits
-from kgw.server.memory import RequestMemory
+from kgw.server.shared import State
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, BaseTransport
+    from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
-    from kgw.metrics import Metrics
+    from kgw.server.limits import Limits
+    from kgw.server.shared import Shared
     from kgw.types import Buffer
 
 _INT32 = Struct(">i")
@@ -45,58 +44,6 @@ LINGER_S = 1.0
 
 _LOOK_AT_NEXT_SWEEP = 0.0
 _NEVER = float("inf")
-
-
-class Dispatch(Protocol):
-    """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
-
-    def start(
-        self, frame: memoryview, session: Session
-    ) -> list[Buffer] | None | Future[list[Buffer] | None]: ...
-
-    def may_overlap(self, frame: Buffer) -> bool: ...
-
-    def may_abandon(self, frame: Buffer) -> bool: ...
-
-
-class Shared(Protocol):
-    """What connections have in common: the server, or a test's stand-in for it."""
-
-    dispatcher: Dispatch
-    limits: Limits
-    memory: RequestMemory
-    metrics: Metrics
-    loop: AbstractEventLoop
-    receive_buffer: memoryview
-    now_s: float
-    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
-    sweep_interval_s: float
-
-    def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
-        """Count a new connection in; None refuses it."""
-
-    def forget(self, connection: KafkaConnection) -> None:
-        """Count a connection out."""
-
-    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
-        """Note that the server ended a connection, and why."""
-
-    def report_bug(self, error: BaseException) -> None:
-        """Note an error that no handler of errors expected."""
-
-
-class State(IntEnum):
-    """How far a connection is from its end."""
-
-    OPEN = 0
-    REFUSING = 1
-    """The client broke the protocol. Closed once what it sent before is answered."""
-    FINISHING = 2
-    """The server drains. Shut once what was started is answered."""
-    LINGERING = 3
-    """Our side is shut; what still arrives is thrown away."""
-    CLOSED = 4
-    NOT_ADMITTED = 5
 
 
 class _Started:
@@ -501,8 +448,8 @@ class KafkaConnection(BufferedProtocol):
         self._leftover = None
         self._server.memory.give_back(self, held_bytes=len(leftover))
         self._take_frames(leftover, len(leftover))
-        if self.state is State.OPEN and self._leftover is None:
-            self._read_on()
+        if self._leftover is None:
+            self.memory_available()
 
     def memory_available(self) -> None:
         """The budget that all connections share has room again."""

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from typing import TYPE_CHECKING
 
 from kgw.config import Listener
+from kgw.errors import ListenError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 
-async def bind(
-    listener: Listener, loop: AbstractEventLoop
-) -> list[socket.socket]:
+async def bind(listener: Listener, loop: AbstractEventLoop) -> list[socket.socket]:
     """Return bound sockets, not yet listening, for every address that a listener's host means.
 
     An empty host means every address of the machine, IPv6 and IPv4, through one socket where the
     system has both. With port 0 all of them share the port that the first one was given.
-    Raises OSError, with the listener in its text.
+    Raises ListenError, which names the listener.
     """
     try:
         if not listener.host:
@@ -79,6 +77,5 @@ def _bind(
     return bound
 
 
-def _explained(listener: Listener, error: OSError) -> OSError:
-    reason = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-    return OSError(error.errno, f"cannot listen at {listener}: {reason}")
+def _explained(listener: Listener, error: OSError) -> ListenError:
+    return ListenError(f"cannot listen at {listener}: {error.strerror or error}")

@@ -17,9 +17,10 @@ class MemoryUser(Protocol):
 
 
 class RequestMemory:
-    """Counts bytes of requests: `partial_bytes` of frames that have not arrived in full, and
-    `held_bytes` of complete ones that wait for their turn or their answer.
+    """The bytes of requests that are in memory, and who has to wait while there are too many.
 
+    `partial_bytes` is room for frames that have not arrived in full, `held_bytes` complete ones
+    that wait for their turn or their answer.
     When the budget is spent, connections wait. If most of it lies in frames that are incomplete,
     nothing would ever be given back: then the one that has waited longest may finish its frame.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Event, get_running_loop, timeout
 from typing import TYPE_CHECKING
 
+from kgw.errors import ListenError
 from kgw.handlers.context import Session
 from kgw.logs import EventLogger
 from kgw.metrics import count
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
     from kgw.config import Listener
     from kgw.metrics import Metrics
-    from kgw.server.connection import Dispatch
     from kgw.server.limits import Limits
+    from kgw.server.shared import Dispatch
 
 _log = EventLogger(__name__)
 
@@ -58,7 +59,7 @@ class Server:
     async def open(self, listeners: Sequence[Listener]) -> list[Listener]:
         """Bind every listener, then accept at all of them. Returns them with their real ports.
 
-        Raises OSError that names the listener which cannot be bound; none is open then.
+        Raises ListenError; none is open then.
         """
         bound = []
         opened = []
@@ -67,7 +68,7 @@ class Server:
                 sockets = await bind(listener, self.loop)
                 opened.append((listener, sockets))
                 bound.append(bound_listener(listener, sockets))
-        except OSError:
+        except ListenError:
             for _, sockets in opened:
                 for one in sockets:
                     one.close()

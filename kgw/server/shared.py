@@ -1,0 +1,68 @@
+"""What a connection needs of the server round it: the seam at which tests put a stand-in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, Transport
+
+    from kgw.handlers.context import Session
+    from kgw.metrics import Metrics
+    from kgw.server.connection import KafkaConnection
+    from kgw.server.limits import Limits
+    from kgw.server.memory import RequestMemory
+    from kgw.types import Buffer
+
+
+class Dispatch(Protocol):
+    """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
+
+    def start(
+        self, frame: memoryview, session: Session
+    ) -> list[Buffer] | Future[list[Buffer] | None] | None: ...
+
+    def may_overlap(self, frame: Buffer) -> bool: ...
+
+    def may_abandon(self, frame: Buffer) -> bool: ...
+
+
+class Shared(Protocol):
+    """What connections have in common: the server, or a test's stand-in for it."""
+
+    dispatcher: Dispatch
+    limits: Limits
+    memory: RequestMemory
+    metrics: Metrics
+    loop: AbstractEventLoop
+    receive_buffer: memoryview
+    now_s: float
+    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
+    sweep_interval_s: float
+
+    def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
+        """Count a new connection in; None refuses it."""
+
+    def forget(self, connection: KafkaConnection) -> None:
+        """Count a connection out."""
+
+    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+        """Note that the server ended a connection, and why."""
+
+    def report_bug(self, error: BaseException) -> None:
+        """Note an error that no handler of errors expected."""
+
+
+class State(IntEnum):
+    """How far a connection is from its end."""
+
+    OPEN = 0
+    REFUSING = 1
+    """The client broke the protocol. Closed once what it sent before is answered."""
+    FINISHING = 2
+    """The server drains. Shut once what was started is answered."""
+    LINGERING = 3
+    """Our side is shut; what still arrives is thrown away."""
+    CLOSED = 4
+    NOT_ADMITTED = 5
