@@ -7,7 +7,7 @@ empty keys and values, text beyond ASCII, and a value of 1 MB that does not comp
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.interop.drivers.loop import Record
 
@@ -29,25 +29,46 @@ def noise(size: int) -> bytes:
     return hashlib.shake_128(b"kgw").digest(size)
 
 
-def records() -> list[Record]:
-    """The records of the scenario, one second apart."""
+class Limits(NamedTuple):
+    """What a library cannot do, whatever the server; docs/clients/ says more."""
+
+    sends_neither_key_nor_value: bool = True
+    sends_null_headers: bool = True
+    tells_empty_from_null: bool = True
+
+
+NO_LIMITS = Limits()
+LIMITS = {
+    "kafka-python-2": Limits(sends_neither_key_nor_value=False, sends_null_headers=False),
+    "kafka-python-3": Limits(sends_neither_key_nor_value=False, sends_null_headers=False),
+    "aiokafka": Limits(sends_neither_key_nor_value=False),
+    "kafka-go": Limits(tells_empty_from_null=False),
+}
+
+
+def records(client: Client) -> list[Record]:
+    """The records that a client can send, one second apart."""
     kinds: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
         (b"key", b"value", []),
         (None, b"null key", []),
         (b"null value", None, []),
-        (None, None, []),
         (b"", b"", []),
         ("ключ".encode(), "値".encode(), [("заголовок", "🜁".encode())]),
         (
             b"headers",
             b"headers",
-            [("one", b"1"), ("two", b"2"), ("one", b"again"), ("empty", b""), ("null", None)],
+            [("one", b"1"), ("two", b"2"), ("one", b"again"), ("empty", b"")],
         ),
         (b"headers alone", None, [("alone", b"\x00\xff")]),
         (b"large", noise(LARGE_BYTES), []),
         (b"compressible", b"all work and no play " * 2_000, [("h", b"v" * 300)]),
         *((f"key {index}".encode(), f"value {index}".encode(), []) for index in range(40)),
     ]
+    limits = LIMITS.get(client.name, NO_LIMITS)
+    if limits.sends_neither_key_nor_value:
+        kinds.append((None, None, [("all that there is", b"x")]))
+    if limits.sends_null_headers:
+        kinds.append((b"null header", b"", [("null", None)]))
     return [
         Record(key, value, headers, START_MS + index * STEP_MS)
         for index, (key, value, headers) in enumerate(kinds)
@@ -59,11 +80,25 @@ def stored(sent: list[Record]) -> list[Record]:
     return [record._replace(offset=offset) for offset, record in enumerate(sent)]
 
 
+def as_read_by(client: Client, expected: list[Record]) -> list[Record]:
+    """The records as a client can tell them: to some, empty bytes and null are the same."""
+    if LIMITS.get(client.name, NO_LIMITS).tells_empty_from_null:
+        return expected
+    return [
+        record._replace(
+            key=record.key or None,
+            value=record.value or None,
+            headers=[(name, value or None) for name, value in record.headers],
+        )
+        for record in expected
+    ]
+
+
 def write(
     client: Client, gateway: GatewayProcess, topic: str, *, codec: str, idempotent: bool
 ) -> list[Record]:
     """Creates the topic, sends the records, and returns what a reader must find."""
-    sent = records()
+    sent = records(client)
     client.create_topic(gateway.bootstrap, topic, PARTITIONS)
     offsets = client.produce(
         gateway.bootstrap, topic, PARTITION, sent, codec=codec, idempotent=idempotent
@@ -76,6 +111,7 @@ def check_reading(
     client: Client, gateway: GatewayProcess, topic: str, expected: list[Record]
 ) -> None:
     """All records from the start, and from an offset in the middle of a batch."""
+    expected = as_read_by(client, expected)
     everything = client.consume(gateway.bootstrap, topic, PARTITION, offset=0, count=len(expected))
     assert expected == everything
     middle = len(expected) - 17
@@ -128,7 +164,7 @@ def check_restarts(client: Client, gateway: GatewayProcess, topic: str) -> None:
     gateway.start()
     check_all(client, gateway, topic, expected)
     # What is written next follows without a gap.
-    more = records()[:5]
+    more = records(client)[:5]
     offsets = client.produce(
         gateway.bootstrap, topic, PARTITION, more, codec="none", idempotent=False
     )
