@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import pytest
+
+from kgw.config import (
+    SERVER_SETTINGS,
+    TOPIC_SETTINGS,
+    Config,
+    ConfigError,
+    Listener,
+    SettingType,
+    parse_topic_config,
+    topic_setting,
+)
+from kgw.config.config import server_setting
+from kgw.config.refused import REFUSED_SERVER_SETTINGS, REFUSED_TOPIC_SETTINGS, why_refused
+
+PYTHON_TYPES = {
+    SettingType.BOOLEAN: "bool",
+    SettingType.STRING: "str",
+    SettingType.INT: "int",
+    SettingType.LONG: "int",
+    SettingType.LIST: "tuple[str, ...]",
+}
+
+# Every topic setting of Kafka 4.1, and those that 3.9 still had.
+KAFKA_TOPIC_SETTINGS = frozenset(
+    {
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+def test_attributes_are_declared_as_the_table_has_them() -> None:
+    """Each setting is an attribute of its type, so that a type checker knows all of them."""
+    for setting in SERVER_SETTINGS.values():
+        assert PYTHON_TYPES[setting.type] == Config.__annotations__[setting.attribute]
+        assert Config().get(setting.name) == getattr(Config(), setting.attribute)
+
+
+def test_a_config_does_not_change() -> None:
+    """Assigning to a setting is refused: who holds a Config may rely on it."""
+    with pytest.raises(AttributeError, match="with_dynamic"):
+        Config().num_partitions = 3
+
+
+def test_settings_can_be_given_by_attribute() -> None:
+    """Tests and tools name settings as Python does, and values are checked."""
+    assert 3 == Config.of(num_partitions=3).num_partitions
+    with pytest.raises(ConfigError, match="below the minimum"):
+        Config.of(num_partitions=0)
+    with pytest.raises(ConfigError, match="no setting is called nothing"):
+        Config.of(nothing=1)
+
+
+def test_a_change_while_running_hides_what_was_given() -> None:
+    """A change holds until it is taken back, and then what was given at start holds again."""
+    config = Config.of(message_max_bytes=1000)
+    changed = config.with_dynamic({"message.max.bytes": "2000"})
+    assert 1000 == config.message_max_bytes
+    assert 2000 == changed.message_max_bytes
+    assert 1000 == changed.static_value("message.max.bytes")
+    assert "changed while running" == changed.origin("message.max.bytes")
+    restored = changed.with_dynamic({"message.max.bytes": None})
+    assert 1000 == restored.message_max_bytes
+    assert "code" == restored.origin("message.max.bytes")
+
+
+@pytest.mark.parametrize("name", ["num.partitions", "broker.id", "log.dirs"])
+def test_most_settings_wait_for_a_start(name: str) -> None:
+    """What is read once at start cannot be changed while running."""
+    with pytest.raises(ConfigError, match="cannot be changed while the server runs"):
+        Config().with_dynamic({name: "1"})
+
+
+def test_unknown_and_refused_settings_say_which_they_are() -> None:
+    """A typo gets a suggestion, a setting that Kafka knows its reason."""
+    with pytest.raises(ConfigError, match=r"did you mean message\.max\.bytes"):
+        server_setting("message.max.byte")
+    with pytest.raises(ConfigError, match=r"log\.roll\.ms is not served: segments are closed"):
+        server_setting("log.roll.ms")
+    with pytest.raises(ConfigError, match="unknown setting zzz"):
+        server_setting("zzz")
+
+
+def test_older_names_are_understood() -> None:
+    """broker.id and log.dir are what Kafka still takes for node.id and log.dirs."""
+    assert "node.id" == server_setting("broker.id").name
+    assert "log.dirs" == server_setting("log.dir").name
+
+
+def test_no_setting_is_both_served_and_refused() -> None:
+    """The tables of served and refused settings do not overlap."""
+    assert not REFUSED_SERVER_SETTINGS.keys() & SERVER_SETTINGS.keys()
+    assert not REFUSED_TOPIC_SETTINGS.keys() & TOPIC_SETTINGS.keys()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.enabled.mechanisms",
+        "group.share.enable",
+        "log.cleaner.threads",
+        "ssl.keystore.location",
+    ],
+)
+def test_families_of_settings_are_refused_with_one_reason(name: str) -> None:
+    """Settings that Kafka has by the dozen are refused by their prefix."""
+    assert why_refused(name)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_TOPIC_SETTINGS))
+def test_every_topic_setting_of_kafka_is_decided(name: str) -> None:
+    """Each is served, fixed or refused with a reason; none is unknown."""
+    assert (name in TOPIC_SETTINGS) != (name in REFUSED_TOPIC_SETTINGS)
+
+
+def test_topics_take_their_defaults_from_the_server() -> None:
+    """A topic's own value comes before the broker setting, and that before Kafka's default."""
+    config = Config.of(message_max_bytes=1000)
+    assert 1000 == config.topic_default("max.message.bytes")
+    own = parse_topic_config({"max.message.bytes": "5"})
+    assert 5 == config.topic_values(own)["max.message.bytes"]
+    assert 1000 == config.topic_values({})["max.message.bytes"]
+    assert "strict" == config.topic_default("kgw.durability")
+    assert TOPIC_SETTINGS.keys() == config.topic_values({}).keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1"),
+        ("min.insync.replicas", "2"),
+        ("segment.ms", "1000"),
+        ("kgw.durability", "relaxed"),
+        ("compression.type", "zstd"),
+        ("preallocate", "true"),
+        ("local.retention.ms", "1"),
+        ("nonsense", "1"),
+        ("segment.bytes", "many"),
+    ],
+)
+def test_what_a_topic_could_not_keep_is_refused(name: str, text: str) -> None:
+    """A topic setting is enforced or refused, never stored without effect."""
+    with pytest.raises(ConfigError):
+        parse_topic_config({name: text})
+
+
+def test_null_is_no_value_of_a_topic_setting() -> None:
+    """A null value is refused, as Kafka refuses it when a topic is created."""
+    with pytest.raises(ConfigError, match="null"):
+        parse_topic_config({"segment.bytes": None})
+
+
+def test_unknown_topic_settings_get_a_suggestion() -> None:
+    """A near name is suggested."""
+    with pytest.raises(ConfigError, match=r"did you mean segment\.bytes"):
+        topic_setting("segment.byte")
+
+
+def test_a_replication_factor_above_one_needs_leniency() -> None:
+    """There is one node: more copies are promised only to test suites that insist."""
+    with pytest.raises(ConfigError, match=r"kgw\.lenient\.replication=true"):
+        Config.of(default_replication_factor=3)
+    lenient = Config.of(default_replication_factor=3, lenient_replication=True)
+    assert 3 == lenient.default_replication_factor
+
+
+def test_listeners_and_what_is_advertised() -> None:
+    """Advertised addresses belong to listeners by name and must be reachable ones."""
+    config = Config.of(listeners=("A://:0", "B://[::1]:1"), advertised_listeners=("A://kgw:9092",))
+    assert [Listener("A", "", 0), Listener("B", "::1", 1)] == config.bound_listeners
+    assert {"A": Listener("A", "kgw", 9092)} == config.advertised
+    with pytest.raises(ConfigError, match="no listener is called C"):
+        Config.of(advertised_listeners=("C://kgw:9092",))
+    with pytest.raises(ConfigError, match="no address that a client could connect to"):
+        Config.of(advertised_listeners=("0.0.0.0:9092",))
+    with pytest.raises(ConfigError, match="at least one"):
+        Config.of(listeners=())
+
+
+def test_the_backend_is_the_data_directory_unless_another_is_named() -> None:
+    """The embedded backend opens log.dirs, others are opened by what they are called."""
+    assert "here" == Config.of(log_dirs="here").backend_url
+    assert "memory" == Config.of(backend="memory").backend_url
+    with pytest.raises(ConfigError, match="one directory"):
+        Config.of(log_dirs="a,b")
+    with pytest.raises(ConfigError, match="a directory is needed"):
+        Config.of(log_dirs="")
