@@ -238,3 +238,7 @@ class CorruptionError(StorageError):
 
 class DataDirectoryError(StorageError):
     """A data directory that cannot be opened: locked, unreadable, or of a newer version."""
+
+
+class ListenError(KgwError):
+    """A listener that cannot be bound: an address in use, a port not allowed, an unknown host."""
