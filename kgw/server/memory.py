@@ -47,8 +47,10 @@ class RequestMemory:
         if not self.spent or user is self._exempt:
             return False
         self._waiting[user] = None
-        self._choose_exempt()
-        return user is not self._exempt
+        chosen = self._choose_exempt()
+        if chosen is not None and chosen is not user:
+            chosen.memory_available()
+        return chosen is not user
 
     def give_back(
         self, user: MemoryUser, *, partial_bytes: int = 0, held_bytes: int = 0, leaves: bool = False
@@ -70,10 +72,14 @@ class RequestMemory:
             for one in waiting:
                 one.memory_available()
         else:
-            self._choose_exempt()
+            chosen = self._choose_exempt()
+            if chosen is not None:
+                chosen.memory_available()
 
-    def _choose_exempt(self) -> None:
-        if self._exempt is None and self.held_bytes < self.limit_bytes // 2:
-            self._exempt = next(iter(self._waiting))
-            del self._waiting[self._exempt]
-            self._exempt.memory_available()
+    def _choose_exempt(self) -> MemoryUser | None:
+        """Return the user that may go on although the budget is spent, when one is due."""
+        if self._exempt is not None or self.held_bytes >= self.limit_bytes // 2:
+            return None
+        chosen = self._exempt = next(iter(self._waiting))
+        del self._waiting[chosen]
+        return chosen

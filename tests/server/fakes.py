@@ -1,0 +1,215 @@
+"""A transport, a dispatcher and a server's shared part, all run by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from kgw.errors import ProtocolError
+from kgw.handlers.context import Session
+from kgw.metrics import Metrics
+from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
+from kgw.server.limits import Limits
+from kgw.server.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from kgw.types import Buffer
+
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+
+_HEADER = Struct(">hhi")
+_ANSWER = Struct(">ii")
+
+
+def request(api_key: int, correlation_id: int, payload: bytes = b"") -> bytes:
+    """Return a frame with its length: a header and anything."""
+    body = _HEADER.pack(api_key, 0, correlation_id) + payload
+    return len(body).to_bytes(4, "big") + body
+
+
+def answer(correlation_id: int, payload: bytes = b"") -> list[Buffer]:
+    """Return what a dispatcher answers to a request."""
+    return [_ANSWER.pack(4 + len(payload), correlation_id) + payload]
+
+
+class FakeDispatcher:
+    """Answers ApiVersions at once and keeps everything else waiting until told.
+
+    A negative correlation id breaks the protocol; `bug` is raised instead of an answer.
+    """
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.payloads: list[bytes] = []
+        self.waiting: dict[int, asyncio.Future[list[Buffer] | None]] = {}
+        self.bug: Exception | None = None
+        self.answer_bytes = 0
+
+    def start(
+        self, frame: memoryview, session: Session
+    ) -> list[Buffer] | asyncio.Future[list[Buffer] | None] | None:
+        api_key, version, correlation_id = _HEADER.unpack_from(frame)
+        assert not frame.readonly
+        if self.bug is not None:
+            raise self.bug
+        if correlation_id < 0:
+            raise ProtocolError("broken")
+        self.started.append(correlation_id)
+        self.payloads.append(bytes(frame[_HEADER.size :]))
+        if version:
+            return None
+        if api_key == API_VERSIONS:
+            return answer(correlation_id, bytes(self.answer_bytes))
+        future: asyncio.Future[list[Buffer] | None] = asyncio.get_running_loop().create_future()
+        self.waiting[correlation_id] = future
+        return future
+
+    def may_overlap(self, frame: Buffer) -> bool:
+        return frame[:2] == bytes(2)
+
+    def may_abandon(self, frame: Buffer) -> bool:
+        return frame[:2] == b"\0\1"
+
+    def finish(self, correlation_id: int, payload: bytes = b"") -> None:
+        """Answer a request that waits."""
+        self.waiting.pop(correlation_id).set_result(answer(correlation_id, payload))
+
+
+class FakeTransport(asyncio.Transport):
+    """Remembers what was done to it. `unsent` bytes stay in it when `stuck`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.writes = 0
+        self.reading = True
+        self.closing = False
+        self.aborted = False
+        self.ended = False
+        self.unsent = 0
+        self.limits: tuple[int | None, int | None] = (None, None)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 4000)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (low, high)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def write(self, data: Any) -> None:
+        self.writes += 1
+        self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.writes += 1
+        for one in list_of_data:
+            self.written += one
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def answers(self) -> list[int]:
+        """Return the correlation ids of what was written, in order."""
+        found = []
+        position = 0
+        while position < len(self.written):
+            size, correlation_id = _ANSWER.unpack_from(self.written, position)
+            found.append(correlation_id)
+            position += 4 + size
+        return found
+
+
+class FakeServer:
+    """What connections share, with a clock that stands still."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.dispatcher = FakeDispatcher()
+        self.limits = limits or Limits()
+        self.memory = RequestMemory(self.limits.request_memory_bytes)
+        self.metrics = Metrics()
+        self.loop = asyncio.get_running_loop()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.now_s = 1000.0
+        self.sweep_interval_s = 1.0
+        self.full = False
+        self.drops: list[str] = []
+        self.details: list[str] = []
+        self.bugs: list[BaseException] = []
+        self.forgotten = 0
+
+    def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
+        return None if self.full else Session(client_host="192.0.2.1")
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self.forgotten += 1
+
+    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+        self.drops.append(reason)
+        self.details.append(detail)
+
+    def report_bug(self, error: BaseException) -> None:
+        self.bugs.append(error)
+
+
+class Peer:
+    """One connection and the client at its other end."""
+
+    def __init__(self, server: FakeServer | None = None, limits: Limits | None = None) -> None:
+        self.server = server or FakeServer(limits)
+        self.dispatcher = self.server.dispatcher
+        self.transport = FakeTransport()
+        self.connection = KafkaConnection(
+            self.server, "PLAINTEXT", self.server.limits.frame_bytes
+        )
+        self.connection.connection_made(self.transport)
+
+    def send(self, data: bytes) -> int:
+        """Deliver bytes as a loop does, as long as the connection reads. Returns how many."""
+        position = 0
+        while position < len(data) and self.transport.reading and not self.transport.closing:
+            buffer = self.connection.get_buffer(-1)
+            part = data[position : position + len(buffer)]
+            buffer[: len(part)] = part
+            self.connection.buffer_updated(len(part))
+            position += len(part)
+        return position
+
+    def finish(self, correlation_id: int, payload: bytes = b"") -> None:
+        self.dispatcher.finish(correlation_id, payload)
+
+    def at(self, now_s: float) -> None:
+        """Let the sweep see the connection at this time after the start, if it is due."""
+        self.server.now_s = 1000.0 + now_s
+        if self.connection.deadline_s <= self.server.now_s:
+            self.connection.check_deadlines(self.server.now_s)
+
+    def lose(self) -> None:
+        """The transport says that it is closed."""
+        self.transport.closing = True
+        self.connection.connection_lost(None)
+
+
+async def settle(turns: int = 3) -> None:
+    """Let callbacks run that are due."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

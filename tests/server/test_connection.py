@@ -1,0 +1,534 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.server.connection import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
+from kgw.server.limits import Limits
+from kgw.server.shared import State
+from tests.server.fakes import (
+    API_VERSIONS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    FakeServer,
+    Peer,
+    request,
+    settle,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def at_once(*correlation_ids: int) -> bytes:
+    return b"".join(request(API_VERSIONS, one) for one in correlation_ids)
+
+
+class TestFrames:
+    async def test_answers_a_request(self) -> None:
+        """A frame in one piece is started and its answer written."""
+        peer = Peer()
+        peer.send(request(API_VERSIONS, 7, b"body"))
+        assert [7] == peer.transport.answers()
+        assert [b"body"] == peer.dispatcher.payloads
+
+    async def test_takes_several_frames_from_one_read(self) -> None:
+        """Frames that arrive together are answered in their order."""
+        peer = Peer()
+        peer.send(at_once(1, 2, 3))
+        assert [1, 2, 3] == peer.transport.answers()
+
+    async def test_takes_a_stream_cut_at_every_byte(self) -> None:
+        """Wherever one cut falls, the same frames come out."""
+        stream = request(API_VERSIONS, 1, b"one") + request(API_VERSIONS, 2, b"two" * 9)
+        for cut in range(1, len(stream)):
+            peer = Peer()
+            peer.send(stream[:cut])
+            peer.send(stream[cut:])
+            assert [1, 2] == peer.transport.answers()
+            assert [b"one", b"two" * 9] == peer.dispatcher.payloads
+
+    async def test_takes_a_stream_byte_by_byte(self) -> None:
+        """A client that sends single bytes is served like any other."""
+        peer = Peer()
+        for byte in at_once(1, 2, 3):
+            peer.send(bytes([byte]))
+        assert [1, 2, 3] == peer.transport.answers()
+
+    @given(
+        sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
+        cuts=st.lists(st.integers(0, 40_000), max_size=20),
+    )
+    async def test_any_cuts(self, sizes: Sequence[int], cuts: Sequence[int]) -> None:
+        """However a stream is cut, every request arrives whole and in order."""
+        stream = b"".join(
+            request(API_VERSIONS, index, bytes([index]) * size) for index, size in enumerate(sizes)
+        )
+        peer = Peer()
+        places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+        for begin, end in pairwise(places):
+            assert end - begin == peer.send(stream[begin:end])
+        assert list(range(len(sizes))) == peer.transport.answers()
+        assert [bytes([index]) * size for index, size in enumerate(sizes)] == peer.dispatcher.payloads
+
+    async def test_large_frame(self) -> None:
+        """A frame larger than the shared buffer is received into one of its own."""
+        peer = Peer()
+        payload = bytes(range(256)) * 5000
+        peer.send(request(API_VERSIONS, 1, payload))
+        assert [payload] == peer.dispatcher.payloads
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_frames_do_not_share_bytes(self) -> None:
+        """What a request holds is not overwritten by the next read."""
+        peer = Peer()
+        frames: list[memoryview] = []
+        start = peer.dispatcher.start
+
+        def keep(frame: memoryview, session: object) -> object:
+            frames.append(frame)
+            return start(frame, session)  # type: ignore[arg-type]
+
+        peer.dispatcher.start = keep  # type: ignore[method-assign,assignment]
+        peer.send(request(API_VERSIONS, 1, b"first"))
+        peer.send(request(API_VERSIONS, 2, b"other"))
+        assert b"first" == bytes(frames[0][8:])
+
+    async def test_claims_cost_nothing(self) -> None:
+        """A frame that announces 100 MB takes a few times what it has sent."""
+        peer = Peer()
+        frame = (100 << 20).to_bytes(4, "big") + b"\0\3\0\0" + bytes(996)
+        peer.send(frame)
+        assert GROWTH * 1000 == peer.server.memory.used_bytes
+        peer.send(bytes(3000))
+        assert GROWTH * 4000 == peer.server.memory.used_bytes
+
+    async def test_idle_connection_owns_no_buffer(self) -> None:
+        """Between frames, reads go to the buffer that all connections share."""
+        peer = Peer()
+        peer.send(request(API_VERSIONS, 1))
+        assert peer.connection.get_buffer(-1) is peer.server.receive_buffer
+
+    @pytest.mark.parametrize(
+        "start",
+        [
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"\xff\xff\xff\xff",
+            b"\0\0\0\0",
+            b"\0\0\0\7",
+            b"\r\n\r\n",
+            (101 << 20).to_bytes(4, "big"),
+            b"\0\0\1\0\x13\x88",
+        ],
+    )
+    async def test_garbage_is_closed(self, start: bytes) -> None:
+        """HTTP, TLS, lengths that cannot be and keys that do not exist close the connection."""
+        peer = Peer()
+        peer.send(start)
+        assert peer.transport.closing
+        assert ["protocol"] == peer.server.drops
+        assert [] == peer.dispatcher.started
+        peer.lose()
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_answers_what_came_before_garbage(self) -> None:
+        """Requests before a broken one are answered before the connection closes."""
+        peer = Peer()
+        peer.send(request(METADATA, 1) + b"GET / HTTP/1.1")
+        assert not peer.transport.closing
+        peer.finish(1)
+        await settle()
+        assert [1] == peer.transport.answers()
+        assert peer.transport.closing
+
+    async def test_ignores_what_follows_garbage(self) -> None:
+        """Nothing behind a broken frame is started."""
+        peer = Peer()
+        peer.send(at_once(1) + request(API_VERSIONS, -1) + at_once(2))
+        assert [1] == peer.dispatcher.started
+        peer.connection.buffer_updated(100)
+        assert [1] == peer.dispatcher.started
+
+
+class TestOrder:
+    async def test_produce_overlaps(self) -> None:
+        """Successive Produce requests are started at once and answered in their order."""
+        peer = Peer()
+        peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3)))
+        assert [1, 2, 3] == peer.dispatcher.started
+        peer.finish(3)
+        peer.finish(2)
+        await settle()
+        assert [] == peer.transport.answers()
+        peer.finish(1)
+        await settle()
+        assert [1, 2, 3] == peer.transport.answers()
+        assert 1 == peer.transport.writes
+
+    async def test_others_wait_for_their_turn(self) -> None:
+        """A request that does not overlap starts when everything before it is answered."""
+        peer = Peer()
+        peer.send(request(PRODUCE, 1) + request(METADATA, 2) + request(PRODUCE, 3))
+        assert [1] == peer.dispatcher.started
+        peer.finish(1)
+        await settle()
+        assert [1, 2] == peer.dispatcher.started
+        peer.finish(2)
+        await settle()
+        assert [1, 2, 3] == peer.dispatcher.started
+
+    async def test_produce_waits_for_a_long_poll(self) -> None:
+        """Produce behind a Fetch waits for it."""
+        peer = Peer()
+        peer.send(request(FETCH, 1) + request(PRODUCE, 2) + request(PRODUCE, 3))
+        assert [1] == peer.dispatcher.started
+        peer.finish(1)
+        await settle()
+        assert [1, 2, 3] == peer.dispatcher.started
+
+    async def test_immediate_answers_wait_for_earlier_ones(self) -> None:
+        """A Produce refused at once is answered after those that still wait."""
+        peer = Peer()
+        peer.send(request(PRODUCE, 1))
+        start = peer.dispatcher.start
+        peer.dispatcher.start = lambda frame, session: [b"\0\0\0\4\0\0\0\2"]  # type: ignore[method-assign]
+        peer.send(request(PRODUCE, 2))
+        peer.dispatcher.start = start  # type: ignore[method-assign]
+        assert [] == peer.transport.answers()
+        peer.finish(1)
+        await settle()
+        assert [1, 2] == peer.transport.answers()
+
+    async def test_requests_without_an_answer(self) -> None:
+        """acks=0 leaves no gap and no answer."""
+        peer = Peer()
+        silent = bytearray(request(PRODUCE, 1))
+        silent[7] = 9
+        peer.send(bytes(silent) + at_once(2))
+        assert [1, 2] == peer.dispatcher.started
+        assert [2] == peer.transport.answers()
+
+    async def test_failed_answer_ends_the_connection(self) -> None:
+        """Behind an answer that never comes, none is written; those before it are."""
+        peer = Peer()
+        peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3)))
+        peer.finish(1)
+        peer.dispatcher.waiting[2].set_exception(RuntimeError("bug"))
+        peer.finish(3)
+        await settle()
+        assert [1] == peer.transport.answers()
+        assert peer.transport.closing
+        assert ["bug"] == peer.server.drops
+        assert 1 == len(peer.server.bugs)
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_bug_in_the_dispatcher(self) -> None:
+        """An error that nobody expected closes its connection and is reported."""
+        peer = Peer()
+        peer.dispatcher.bug = ZeroDivisionError()
+        peer.send(at_once(1))
+        assert peer.transport.closing
+        assert [peer.dispatcher.bug] == peer.server.bugs
+
+
+class TestBackPressure:
+    async def test_requests_in_flight(self) -> None:
+        """Reading pauses at the limit of requests, and goes on below it."""
+        peer = Peer(limits=Limits(inflight_requests=4))
+        requests = [request(METADATA, one) for one in range(10)]
+        peer.send(b"".join(requests[:4]))
+        assert not peer.transport.reading
+        assert 0 == peer.send(requests[4])
+        peer.finish(0)
+        await settle()
+        assert peer.transport.reading
+        assert [0, 1] == peer.dispatcher.started
+
+    async def test_one_read_with_too_many(self) -> None:
+        """What a read brought beyond the limit waits as bytes, and is taken up in order."""
+        peer = Peer(limits=Limits(inflight_requests=4))
+        peer.send(b"".join(request(METADATA, one) for one in range(50)))
+        assert not peer.transport.reading
+        assert "parked=3 started=1" in repr(peer.connection)
+        for one in range(50):
+            peer.finish(one)
+            await settle()
+        assert list(range(50)) == peer.transport.answers()
+        assert peer.transport.reading
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_bytes_in_flight(self) -> None:
+        """Reading pauses at the limit of bytes."""
+        peer = Peer(limits=Limits(inflight_bytes=10_000))
+        peer.send(request(PRODUCE, 1, bytes(9000)))
+        assert peer.transport.reading
+        peer.send(request(PRODUCE, 2, bytes(9000)))
+        assert not peer.transport.reading
+        peer.finish(1)
+        await settle()
+        assert peer.transport.reading
+
+    async def test_many_small_requests_take_turns(self) -> None:
+        """A read full of requests that need no wait is answered a turn of the loop at a time."""
+        peer = Peer()
+        count = 3 * FRAMES_PER_TURN
+        peer.send(at_once(*range(count)))
+        assert FRAMES_PER_TURN == len(peer.transport.answers())
+        assert not peer.transport.reading
+        await settle(1)
+        assert 2 * FRAMES_PER_TURN == len(peer.transport.answers())
+        await settle()
+        assert list(range(count)) == peer.transport.answers()
+        assert peer.transport.reading
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_a_turn_ends_within_a_frame(self) -> None:
+        """The rest of a read may end with part of a frame."""
+        peer = Peer()
+        stream = at_once(*range(FRAMES_PER_TURN + 3)) + request(API_VERSIONS, 99, bytes(1000))
+        peer.send(stream[:-10])
+        await settle()
+        peer.send(stream[-10:])
+        assert 99 == peer.transport.answers()[-1]
+
+    async def test_unsent_answers(self) -> None:
+        """Nothing is started for a client that does not take its answers; later, in order."""
+        peer = Peer(limits=Limits(inflight_requests=3))
+        assert (4 << 20, 8 << 20) == peer.transport.limits
+        peer.connection.pause_writing()
+        peer.send(at_once(1, 2))
+        assert [] == peer.dispatcher.started
+        peer.send(at_once(3, 4, 5))
+        assert not peer.transport.reading
+        peer.connection.resume_writing()
+        await settle()
+        assert [1, 2, 3, 4, 5] == peer.transport.answers()
+        assert peer.transport.reading
+
+    async def test_memory_of_all_connections(self) -> None:
+        """When the common budget is spent, who holds requests stops reading until some is back."""
+        server = FakeServer(Limits(request_memory_bytes=10_000))
+        first, second, idle = Peer(server), Peer(server), Peer(server)
+        first.send(request(METADATA, 1, bytes(9_992)))
+        second.send(request(METADATA, 2, bytes(9_992)))
+        assert not second.transport.reading
+        idle.send(at_once(3))
+        assert [3] == idle.transport.answers()
+        first.finish(1)
+        await settle()
+        assert not second.transport.reading
+        second.finish(2)
+        await settle()
+        assert second.transport.reading
+
+    async def test_memory_in_unfinished_frames(self) -> None:
+        """When unfinished frames have eaten the budget, they are finished one at a time."""
+        server = FakeServer(Limits(request_memory_bytes=10_000))
+        peers = [Peer(server) for _ in range(4)]
+        payload = bytes(20_000)
+        sent = []
+        for peer in peers:
+            sent.append(peer.send(request(API_VERSIONS, 1, payload)[:2_000]))
+        while len(server.dispatcher.started) < len(peers):
+            progress = 0
+            for index, peer in enumerate(peers):
+                more = peer.send(request(API_VERSIONS, 1, payload)[sent[index] :])
+                sent[index] += more
+                progress += more
+            assert progress
+            assert server.memory.used_bytes < 10_000 + 2 * len(payload)
+        assert [1, 1, 1, 1] == server.dispatcher.started
+        assert 0 == server.memory.used_bytes
+        assert all(peer.transport.reading for peer in peers)
+
+
+class TestDeadlines:
+    async def test_idle(self) -> None:
+        """A connection without traffic is closed after the idle time, not before."""
+        peer = Peer(limits=Limits(idle_timeout_s=600))
+        peer.at(0)
+        peer.at(599)
+        assert not peer.transport.aborted
+        peer.at(600)
+        assert peer.transport.aborted
+        assert ["idle"] == peer.server.drops
+
+    async def test_traffic_puts_idle_off(self) -> None:
+        """Each read starts the idle time anew."""
+        peer = Peer()
+        peer.at(599)
+        peer.send(at_once(1))
+        peer.at(1198)
+        assert not peer.transport.aborted
+        peer.at(1199)
+        assert peer.transport.aborted
+
+    async def test_no_idle_limit(self) -> None:
+        """Without the limit, an idle connection stays."""
+        peer = Peer(limits=Limits(idle_timeout_s=None))
+        peer.at(0)
+        peer.at(10**9)
+        assert not peer.transport.aborted
+
+    async def test_waiting_is_not_idle(self) -> None:
+        """A request that waits keeps its connection alive."""
+        peer = Peer()
+        peer.send(request(METADATA, 1))
+        peer.at(601)
+        assert not peer.transport.aborted
+        peer.finish(1)
+        await settle()
+        peer.at(1202)
+        assert peer.transport.aborted
+
+    @pytest.mark.parametrize("arrived", [1, 4, 9, 50])
+    async def test_slow_frame(self, arrived: int) -> None:
+        """A frame that has begun must be complete in time, however many bytes keep dripping."""
+        peer = Peer(limits=Limits(frame_timeout_s=30))
+        stream = request(API_VERSIONS, 1, bytes(100))
+        peer.send(stream[:arrived])
+        peer.at(29)
+        if arrived > 4:
+            peer.send(stream[arrived : arrived + 1])
+        peer.at(30)
+        assert not peer.transport.aborted
+        peer.at(31)
+        assert peer.transport.aborted
+        assert ["slow_frame"] == peer.server.drops
+
+    async def test_frame_deadline_ends_with_the_frame(self) -> None:
+        """A frame that was completed has no deadline any more."""
+        peer = Peer()
+        stream = request(API_VERSIONS, 1, bytes(100))
+        peer.send(stream[:50])
+        peer.send(stream[50:])
+        peer.at(31)
+        assert not peer.transport.aborted
+
+    async def test_unsent_without_progress(self) -> None:
+        """A client that takes none of its answers is dropped; one that takes some is not."""
+        peer = Peer(limits=Limits(unsent_timeout_s=60))
+        peer.dispatcher.answer_bytes = 992
+        peer.send(at_once(*range(10)))
+        peer.transport.unsent = 8_000
+        for now_s in (1, 30, 60):
+            peer.at(now_s)
+        assert not peer.transport.aborted
+        peer.transport.unsent = 7_000
+        peer.at(61)
+        peer.at(120)
+        assert not peer.transport.aborted
+        peer.at(121)
+        assert peer.transport.aborted
+        assert ["unsent"] == peer.server.drops
+
+    async def test_sent_in_the_end(self) -> None:
+        """Answers that were taken leave no deadline behind."""
+        peer = Peer()
+        peer.send(at_once(1))
+        peer.transport.unsent = 10
+        peer.at(1)
+        peer.transport.unsent = 0
+        peer.at(59)
+        peer.at(100)
+        assert not peer.transport.aborted
+
+
+class TestEnd:
+    async def test_refused(self) -> None:
+        """A connection that is not admitted is closed and never counted out."""
+        server = FakeServer()
+        server.full = True
+        peer = Peer(server)
+        assert peer.transport.aborted
+        peer.lose()
+        assert 0 == server.forgotten
+
+    async def test_lost_connection_gives_everything_back(self) -> None:
+        """Long polls are given up, other requests run to their end, memory is returned."""
+        peer = Peer()
+        peer.send(request(FETCH, 1) + request(METADATA, 2) + request(API_VERSIONS, 3, bytes(99))[:50])
+        fetch = peer.dispatcher.waiting[1]
+        peer.lose()
+        await settle()
+        assert fetch.cancelled()
+        assert 0 == peer.server.memory.used_bytes
+        assert 1 == peer.server.forgotten
+        assert [1] == peer.dispatcher.started
+
+    async def test_lost_connection_keeps_its_writes(self) -> None:
+        """A Produce whose client has gone is still carried out."""
+        peer = Peer()
+        peer.send(request(PRODUCE, 1))
+        peer.lose()
+        peer.finish(1)
+        await settle()
+        assert [] == peer.transport.answers()
+
+    async def test_drain_of_an_idle_connection(self) -> None:
+        """An idle connection is shut at once and leaves the client to close it."""
+        peer = Peer()
+        peer.connection.finish()
+        assert peer.transport.ended
+        assert State.LINGERING is peer.connection.state
+        peer.send(at_once(1))
+        assert [] == peer.dispatcher.started
+        peer.at(1.5)
+        assert not peer.transport.aborted
+        peer.at(2)
+        assert peer.transport.aborted
+
+    async def test_drain_answers_what_was_started(self) -> None:
+        """What was started is answered, what was not started is dropped, then our side is shut."""
+        peer = Peer()
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2) + request(METADATA, 3))
+        peer.connection.finish()
+        assert not peer.transport.ended
+        peer.finish(1)
+        peer.finish(2)
+        await settle()
+        assert [1, 2] == peer.transport.answers()
+        assert [1, 2] == peer.dispatcher.started
+        assert peer.transport.ended
+
+    async def test_drain_ends_long_polls(self) -> None:
+        """A Fetch that waits for records does not hold a drain up."""
+        peer = Peer()
+        peer.send(request(FETCH, 1))
+        peer.connection.finish()
+        assert peer.dispatcher.waiting[1].cancelled()
+        assert peer.transport.ended
+        await settle()
+        assert 0 == peer.server.memory.used_bytes
+
+    async def test_drain_reads_on_after_the_end(self) -> None:
+        """Bytes that the client still sends are taken and thrown away, so that no reset follows."""
+        peer = Peer(limits=Limits(inflight_requests=1))
+        peer.send(request(PRODUCE, 1))
+        assert not peer.transport.reading
+        peer.connection.finish()
+        peer.finish(1)
+        await settle()
+        assert peer.transport.reading
+        assert peer.transport.ended
+
+    async def test_drain_leaves_time_for_unsent_answers(self) -> None:
+        """A client that is still taking its answers is not cut by the linger time."""
+        peer = Peer()
+        peer.transport.unsent = 5
+        peer.connection.finish()
+        peer.at(10)
+        assert not peer.transport.aborted
+        peer.transport.unsent = 0
+        peer.at(11)
+        assert peer.transport.aborted
+
+    async def test_shared_buffer_is_large_enough_for_a_turn(self) -> None:
+        """The shared buffer holds many small requests, so that one read serves a pipeline."""
+        assert RECEIVE_BUFFER_BYTES >= FRAMES_PER_TURN * 1024
