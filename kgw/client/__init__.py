@@ -12,6 +12,8 @@ from kgw.client.errors import (
     ServerRefusedError,
     UnsupportedApiError,
 )
+from kgw.client.producer import NewRecord, Producer
+from kgw.client.reader import DamagedRecordsError, ReadRecord, TopicReader
 from kgw.client.values import (
     ApiSupport,
     Broker,
@@ -34,14 +36,19 @@ __all__ = [
     "ClusterDescription",
     "Connection",
     "ConnectionLostError",
+    "DamagedRecordsError",
     "FetchedPartition",
     "FoundOffset",
+    "NewRecord",
     "NotKafkaError",
     "PartitionDescription",
     "Produced",
+    "Producer",
+    "ReadRecord",
     "RequestTimedOutError",
     "ServerRefusedError",
     "TopicDescription",
+    "TopicReader",
     "TopicSettingValue",
     "UnsupportedApiError",
 ]

@@ -1,0 +1,239 @@
+"""Producer: batches in order to each partition, several in flight, each stored exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kgw.client.errors import ClientError, ServerRefusedError, UnsupportedApiError
+from kgw.client.values import Produced
+from kgw.errors import ErrorCode
+from kgw.records.batch import SEQUENCE_MODULUS, Compression
+from kgw.records.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Sequence
+    from types import TracebackType
+
+    from kgw.client.client import AsyncClient
+
+# As many as a broker remembers to tell a retry from a new batch (KIP-98).
+_MAX_IN_FLIGHT = 5
+_NO_PRODUCER = (-1, -1)
+# What a batch gets whose predecessor in flight has failed: it is sent again after that one.
+_AFTER_A_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
+
+
+class NewRecord(NamedTuple):
+    """A record to be stored. A value of None deletes the key where a topic is compacted."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the record takes in a batch, before compression."""
+        headers = sum(len(key) + len(value or b"") + 4 for key, value in self.headers)
+        return 20 + len(self.key or b"") + len(self.value or b"") + headers
+
+
+class _Batch:
+    """A batch that waits to be stored, and who waits for that."""
+
+    __slots__ = ("future", "records")
+
+    def __init__(self, records: bytearray, future: asyncio.Future[Produced]) -> None:
+        self.records = records
+        self.future = future
+
+
+class _Lane:
+    """What belongs to one partition: batches in order, and the next sequence."""
+
+    __slots__ = ("failure", "next_sequence", "partition", "room", "task", "topic", "waiting")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.waiting: deque[_Batch] = deque()
+        self.next_sequence = 0
+        self.task: asyncio.Task[None] | None = None
+        self.failure: BaseException | None = None
+        self.room = asyncio.Semaphore(2 * _MAX_IN_FLIGHT)
+
+
+class Producer:
+    """Sends batches through a client.
+
+    With acks=-1, and a server that hands out producer ids, a retry is never stored twice. Otherwise
+    batches go one at a time and a retry after a lost answer may be.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        acks: int = -1,
+        compression: Compression = Compression.NONE,
+        is_idempotent: bool = True,
+    ) -> None:
+        """Take how batches are made and acknowledged; `open` gets a producer id."""
+        self._client = client
+        self._acks = acks
+        self._compression = compression
+        self._is_idempotent = is_idempotent and acks == -1
+        self._producer_id, self._producer_epoch = _NO_PRODUCER
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            await self.flush()
+        else:
+            await self.abandon()
+
+    async def open(self) -> None:
+        """Get a producer id where the server has them."""
+        if self._is_idempotent:
+            try:
+                producer = await self._client.init_producer_id()
+            except UnsupportedApiError:
+                self._is_idempotent = False
+            else:
+                self._producer_id, self._producer_epoch = producer
+
+    async def send(
+        self, topic: str, partition: int, records: Iterable[NewRecord]
+    ) -> asyncio.Future[Produced]:
+        """Take one batch of records; wait only while too many batches wait before it.
+
+        The future resolves when the batch is stored, or fails with ClientError.
+        """
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+        await lane.room.acquire()
+        future: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
+        if lane.failure is not None:
+            lane.room.release()
+            future.set_exception(lane.failure)
+            return future
+        lane.waiting.append(_Batch(self._build(lane, records), future))
+        if lane.task is None or lane.task.done():
+            lane.task = asyncio.create_task(self._drain(lane))
+        return future
+
+    async def flush(self) -> None:
+        """Return when everything that was sent is stored or has failed."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        if tasks:
+            await asyncio.gather(*tasks)
+
+    async def abandon(self) -> None:
+        """Stop sending. What is in flight may be stored."""
+        for lane in self._lanes.values():
+            if lane.task is not None:
+                lane.task.cancel()
+                await asyncio.wait([lane.task])
+
+    def _build(self, lane: _Lane, records: Iterable[NewRecord]) -> bytearray:
+        builder = BatchBuilder(
+            compression=self._compression,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=lane.next_sequence if self._is_idempotent else -1,
+        )
+        for record in records:
+            builder.add(
+                key=record.key,
+                value=record.value,
+                timestamp_ms=record.timestamp_ms,
+                headers=record.headers,
+            )
+        batch = builder.build()
+        lane.next_sequence = (lane.next_sequence + len(builder)) % SEQUENCE_MODULUS
+        return batch
+
+    async def _drain(self, lane: _Lane) -> None:
+        """Send what waits, a window at a time; a failure that lasts ends the lane."""
+        window = _MAX_IN_FLIGHT if self._is_idempotent or self._acks == 0 else 1
+        while lane.waiting:
+            batches = [lane.waiting[index] for index in range(min(window, len(lane.waiting)))]
+            try:
+                await self._client.retrying(partial(self._send_window, lane, batches))
+            except ClientError as error:
+                self._fail(lane, error)
+            for batch in batches:
+                if lane.failure is None and lane.waiting and lane.waiting[0] is batch:
+                    lane.waiting.popleft()
+                    lane.room.release()
+
+    async def _send_window(self, lane: _Lane, batches: list[_Batch]) -> None:
+        """Send those of the batches that are not stored yet, in order.
+
+        Raises the first failure, when the answers to all have come.
+        """
+        unstored = [batch for batch in batches if not batch.future.done()]
+        answers: list[Awaitable[Produced]] = []
+        first_failure: BaseException | None = None
+        unsent_failure: BaseException | None = None
+        for batch in unstored:
+            try:
+                answers.append(
+                    await self._client.start_produce(
+                        lane.topic, lane.partition, batch.records, acks=self._acks
+                    )
+                )
+            except ClientError as error:
+                unsent_failure = error
+                break
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        for batch, result in zip(unstored, results, strict=False):
+            if isinstance(result, Produced):
+                batch.future.set_result(result)
+            elif _is_duplicate(result):
+                # Stored by an earlier attempt, so long ago that its offset is forgotten.
+                batch.future.set_result(Produced(-1, -1))
+            elif first_failure is None:
+                first_failure = result
+            elif not _may_repeat(result):
+                raise result
+        failure = first_failure or unsent_failure
+        if failure is not None:
+            raise failure
+
+    def _fail(self, lane: _Lane, error: ClientError) -> None:
+        """Fail everything that waits in a lane: what follows a gap cannot be stored in order."""
+        lane.failure = error
+        while lane.waiting:
+            batch = lane.waiting.popleft()
+            lane.room.release()
+            if not batch.future.done():
+                batch.future.set_exception(error)
+                # Whoever sends many batches may look at the first failure alone.
+                batch.future.exception()
+
+
+def _is_duplicate(result: BaseException) -> bool:
+    return (
+        isinstance(result, ServerRefusedError)
+        and result.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    )
+
+
+def _may_repeat(result: BaseException) -> bool:
+    if isinstance(result, ServerRefusedError) and result.code in _AFTER_A_FAILURE:
+        return True
+    return isinstance(result, ClientError) and result.retriable
