@@ -17,7 +17,7 @@ from kgw.partitions.producer_ids import ProducerIds
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kgw.backend.base import Backend
     from kgw.clock import Clock
@@ -47,6 +47,7 @@ class Gateway:
         self.listeners: dict[str, Listener] = {}
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
+        self._config_turn = asyncio.Lock()
         self._checkpoints: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -99,20 +100,36 @@ class Gateway:
         await self.catalog.save_snapshots()
         await self.backend.checkpoint()
 
-    async def configure_broker(self, changes: Mapping[str, str | None]) -> None:
-        """Change server settings while running, durably; None takes a change back.
-
-        Raises ConfigError for what cannot be changed, StorageError.
-        """
-        changed = self.config.with_dynamic(changes)
-        texts = {
-            name: SERVER_SETTINGS[name].format(value) for name, value in changed.dynamic.items()
+    def dynamic_texts(self) -> dict[str, str]:
+        """Return the server settings that were changed while running, as texts."""
+        return {
+            name: SERVER_SETTINGS[name].format(value) for name, value in self.config.dynamic.items()
         }
-        await self.backend.state.apply(
-            [Change(BROKER_CONFIG, "cluster", json.dumps(texts).encode())]
-        )
-        # Another change may have come in between: only these are laid over what holds now.
-        self._take_config(self.config.with_dynamic(changes))
+
+    def check_broker_config(self, texts: Mapping[str, str | None]) -> Config:
+        """Return the configuration with these settings changed while running, and no others.
+
+        Raises ConfigError for what cannot be changed.
+        """
+        gone = dict.fromkeys(name for name in self.config.dynamic if name not in texts)
+        return self.config.with_dynamic({**gone, **texts})
+
+    async def configure_broker(
+        self, change: Callable[[dict[str, str]], Mapping[str, str | None]]
+    ) -> None:
+        """Replace the settings changed while running by what `change` makes of them, durably.
+
+        Raises what `change` raises, ConfigError for what cannot be changed, StorageError.
+        """
+        async with self._config_turn:
+            config = self.check_broker_config(change(self.dynamic_texts()))
+            texts = {
+                name: SERVER_SETTINGS[name].format(value) for name, value in config.dynamic.items()
+            }
+            await self.backend.state.apply(
+                [Change(BROKER_CONFIG, "cluster", json.dumps(texts).encode())]
+            )
+            self._take_config(config)
 
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
         """Count and log a request that failed through a bug of ours."""

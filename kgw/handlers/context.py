@@ -59,7 +59,7 @@ class RequestContext:
         "session",
     )
 
-    def __init__(  # noqa: PLR0917 - made for every request: keywords would cost what it does
+    def __init__(
         self,
         gateway: Gateway,
         session: Session,

@@ -17,7 +17,7 @@ import logging
 from contextlib import asynccontextmanager
 from os import urandom
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.partition import Partition
@@ -42,6 +42,9 @@ DELETION = "topic-deletion"
 
 # Opening and creating logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
+
+ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
+"""Makes new settings of a topic's own ones, both as texts."""
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
@@ -74,6 +77,7 @@ class TopicCatalog:
         self._turns: dict[str, _Turn] = {}
         self._changes: set[asyncio.Task[object]] = set()
         self._partition_count = 0
+        self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -188,9 +192,13 @@ class TopicCatalog:
         """Let a topic grow to so many partitions, durably. Raises as `check_growth`."""
         await self._complete(self._grow(topic, partition_count))
 
-    async def configure(self, topic: Topic, own: Mapping[str, Value]) -> None:
-        """Replace a topic's own settings, durably. Raises KafkaError when it is gone."""
-        await self._complete(self._configure(topic, own))
+    async def configure(self, topic: Topic, change: ConfigChange) -> None:
+        """Replace a topic's own settings by what `change` makes of them, durably.
+
+        Raises what `change` raises, KafkaError INVALID_CONFIG for what it made, KafkaError when the
+        topic is gone, StorageError.
+        """
+        await self._complete(self._configure(topic, change))
 
     def reconfigure(self, config: Config) -> None:
         """Take other server settings: defaults of topics that do not set their own."""
@@ -253,9 +261,10 @@ class TopicCatalog:
                 raise
             topic.partitions = [*topic.partitions, *added]
 
-    async def _configure(self, topic: Topic, own: Mapping[str, Value]) -> None:
+    async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._turn(topic.name):
             self._check_exists(topic)
+            own = parse_own_settings(change(topic.config.own_texts()))
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
@@ -287,9 +296,10 @@ class TopicCatalog:
         created: dict[int, Partition] = {}
 
         async def create(index: int) -> None:
-            log = await self._backend.create_partition(
-                PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
-            )
+            async with self._log_slots:
+                log = await self._backend.create_partition(
+                    PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
+                )
             partition = Partition(topic, index, log, self._clock)
             await partition.open()
             created[index] = partition
@@ -308,7 +318,8 @@ class TopicCatalog:
 
     async def _remove_logs(self, row: TopicRow) -> None:
         async def remove(index: int) -> None:
-            await self._backend.delete_partition(PartitionKey(row.topic_id, index))
+            async with self._log_slots:
+                await self._backend.delete_partition(PartitionKey(row.topic_id, index))
 
         await _for_each(range(row.partitions), remove)
 

@@ -1,0 +1,152 @@
+"""CreateTopics, key 19, versions 0 to 7: create topics, or check whether they could be.
+
+Behaviour:
+- durable before it is answered: a crash leaves the whole topic or nothing of it;
+- -1 partitions is `num.partitions`, replication factor -1 is 1. A factor above 1 is refused with
+  INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is one copy either way,
+  and the answer says so. Assignments may name this node alone;
+- names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+  INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
+- the timeout is not used: nothing here waits for other brokers.
+
+v1: validate only (KIP-4). v4: defaults (KIP-464), taken in every version here. v5: flexible, and
+settings in the answer (KIP-482, KIP-525). v6: THROTTLING_QUOTA_EXCEEDED (KIP-599). v7: topic id
+(KIP-516).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kgw.config import TOPIC_SETTINGS
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.handlers.config_resources import topic_source
+from kgw.partitions.topic_config import TopicConfig
+from kgw.protocol.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from kgw.types import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+_DEFAULT = -1
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    counts = Counter(wanted.name for wanted in request.topics)
+    once = [wanted for wanted in request.topics if counts[wanted.name] == 1]
+    results = await asyncio.gather(
+        *(_result(wanted, request.validate_only, context) for wanted in once)
+    )
+    duplicates = [
+        _failure(name, ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+        for name, count in counts.items()
+        if count > 1
+    ]
+    return CreateTopicsResponse(topics=[*results, *duplicates])
+
+
+def error_response(
+    request: CreateTopicsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[_failure(wanted.name, code, message) for wanted in request.topics]
+    )
+
+
+def check_replication_factor(factor: int, context: RequestContext) -> None:
+    """Raise KafkaError INVALID_REPLICATION_FACTOR unless one copy satisfies the client."""
+    if factor in {_DEFAULT, 1}:
+        return
+    if factor > 1 and context.gateway.config.lenient_replication:
+        return
+    raise KafkaError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {factor}: there is one node"
+        + (" (see kgw.lenient.replication)" if factor > 1 else ""),
+    )
+
+
+async def _result(
+    wanted: CreatableTopic, validate_only: bool, context: RequestContext
+) -> CreatableTopicResult:
+    catalog = context.gateway.catalog
+    config = context.gateway.config
+    texts = {setting.name: setting.value for setting in wanted.configs}
+    try:
+        partition_count = _partition_count(wanted, context)
+        topic_id: bytes = ZERO_TOPIC_ID
+        if validate_only:
+            own = catalog.check_new(wanted.name, partition_count, texts)
+            topic_config = TopicConfig(own, config)
+        else:
+            topic = await catalog.create(wanted.name, partition_count, texts)
+            topic_id, topic_config = topic.topic_id, topic.config
+    except KafkaError as error:
+        return _failure(wanted.name, error.code, error.message)
+    except StorageError as error:
+        return _failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=name,
+                value=setting.format(topic_config.values[name]),
+                read_only=False,
+                config_source=topic_source(setting, topic_config, config),
+            )
+            for name, setting in TOPIC_SETTINGS.items()
+        ],
+    )
+
+
+def _partition_count(wanted: CreatableTopic, context: RequestContext) -> int:
+    """Return how many partitions are asked for, by number or by assignment."""
+    if not wanted.assignments:
+        check_replication_factor(wanted.replication_factor, context)
+        if wanted.num_partitions == _DEFAULT:
+            return context.gateway.config.num_partitions
+        return wanted.num_partitions
+    if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "with assignments, partitions and replication factor must both be -1",
+        )
+    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "assigned partitions must run from 0 on"
+        )
+    for assignment in wanted.assignments:
+        check_assignment(assignment.broker_ids, context)
+    return len(indexes)
+
+
+def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless this node alone gets a partition."""
+    node_id = context.gateway.node_id
+    if broker_ids != [node_id]:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {broker_ids}: there is node {node_id} alone",
+        )
+
+
+def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
+    is_config = code is ErrorCode.INVALID_CONFIG
+    return CreatableTopicResult(
+        name=name,
+        error_code=code,
+        error_message=message,
+        configs=None if is_config else [],
+    )

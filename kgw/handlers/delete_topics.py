@@ -1,0 +1,115 @@
+"""DeleteTopics, key 20, versions 0 to 6: delete topics and their records, for good.
+
+Behaviour:
+- durable before it is answered: once the deletion is recorded, a crash cannot bring the topic back;
+- Produce and Fetch that are under way are answered with UNKNOWN_TOPIC_OR_PARTITION;
+- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; a topic named twice, or by both name and id, is
+  INVALID_REQUEST.
+
+v1: throttle time (KIP-124). v4: flexible (KIP-482). v5: messages of errors (KIP-599). v6: by id
+(KIP-516).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kgw.types import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.partitions.topic import Topic
+    from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
+
+
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    found = [_find(wanted, context) for wanted in _wanted(request, context)]
+    times: dict[bytes, int] = {}
+    for topic, _ in found:
+        if topic is not None:
+            times[topic.topic_id] = times.get(topic.topic_id, 0) + 1
+    return DeleteTopicsResponse(
+        responses=await asyncio.gather(
+            *(
+                _delete(topic, result, times[topic.topic_id] > 1, context)
+                if topic is not None
+                else _refused(result)
+                for topic, result in found
+            )
+        )
+    )
+
+
+def error_response(
+    request: DeleteTopicsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=_nameable(wanted.name, context),
+                topic_id=wanted.topic_id,
+                error_code=code,
+                error_message=message,
+            )
+            for wanted in _wanted(request, context)
+        ]
+    )
+
+
+def _wanted(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
+    if context.api_version >= 6:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in request.topic_names]
+
+
+def _nameable(name: str | None, context: RequestContext) -> str | None:
+    """Return a name for the answer; only from version 6 on can it have none."""
+    return name if name is not None or context.api_version >= 6 else ""
+
+
+def _find(
+    wanted: DeleteTopicState, context: RequestContext
+) -> tuple[Topic | None, DeletableTopicResult]:
+    """Return the topic that is meant, and its result so far: an error where there is none."""
+    catalog = context.gateway.catalog
+    by_id = wanted.topic_id != ZERO_TOPIC_ID
+    result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
+    if by_id == (wanted.name is not None):
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = "a topic is deleted by its name or by its id, one of them"
+        return None, result
+    topic = catalog.get(wanted.name) if wanted.name is not None else catalog.by_id(wanted.topic_id)
+    if topic is None:
+        result.error_code = (
+            ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        return None, result
+    result.name, result.topic_id = topic.name, topic.topic_id
+    return topic, result
+
+
+async def _refused(result: DeletableTopicResult) -> DeletableTopicResult:
+    return result
+
+
+async def _delete(
+    topic: Topic, result: DeletableTopicResult, is_repeated: bool, context: RequestContext
+) -> DeletableTopicResult:
+    if is_repeated:
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = "the request names this topic more than once"
+        return result
+    try:
+        await context.gateway.catalog.delete(topic)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+    except StorageError as error:
+        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return result

@@ -1,0 +1,49 @@
+"""DescribeCluster, key 60, versions 0 to 2: who serves here.
+
+Behaviour: one broker, at the address of the listener that the client came through, which is the
+controller as well. Controllers are not described apart from it: MISMATCHED_ENDPOINT_TYPE.
+
+v0: KIP-700. v1: endpoint type (KIP-919). v2: fenced brokers, of which there are none (KIP-1073).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    if request.endpoint_type == _CONTROLLERS:
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, and describes brokers"
+        )
+    if request.endpoint_type != _BROKERS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is unknown"
+        )
+    gateway = context.gateway
+    listener = gateway.listener(context.session.listener_name)
+    return DescribeClusterResponse(
+        cluster_id=gateway.cluster_id,
+        controller_id=gateway.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=gateway.node_id, host=listener.host, port=listener.port)
+        ],
+    )
+
+
+def error_response(
+    request: DescribeClusterRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        error_code=code, error_message=message, endpoint_type=request.endpoint_type
+    )

@@ -1,0 +1,180 @@
+"""DescribeConfigs, key 32, versions 0 to 4: every setting of a topic or of this broker.
+
+Behaviour:
+- the values are those that are acted on, each with the place it comes from; settings that can have
+  one value alone are listed with it, so that nobody has to guess;
+- broker "" lists what was changed while running;
+- other resources are refused with INVALID_REQUEST. No setting is sensitive yet.
+
+v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.config_resources import (
+    ConfigSource,
+    ResourceType,
+    broker_source,
+    check_broker,
+    find_topic,
+    topic_source,
+    unsupported_resource,
+)
+from kgw.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.config import Config, Setting, Value
+    from kgw.handlers.context import RequestContext
+    from kgw.partitions.topic_config import TopicConfig
+    from kgw.protocol.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+    )
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(resource, request, context) for resource in request.resources]
+    )
+
+
+def error_response(
+    request: DescribeConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_failure(resource, code, message) for resource in request.resources]
+    )
+
+
+def _failure(
+    resource: DescribeConfigsResource, code: ErrorCode, message: str | None
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _result(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
+    try:
+        entries = [*_entries(resource, context)]
+    except KafkaError as error:
+        return _failure(resource, error.code, error.message)
+    keys = resource.configuration_keys
+    wanted = None if keys is None else set(keys)
+    for entry in entries:
+        if not request.include_synonyms:
+            entry.synonyms = []
+        if not request.include_documentation:
+            entry.documentation = None
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[entry for entry in entries if wanted is None or entry.name in wanted],
+    )
+
+
+def _entries(
+    resource: DescribeConfigsResource, context: RequestContext
+) -> Iterator[DescribeConfigsResourceResult]:
+    gateway = context.gateway
+    config = gateway.config
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = find_topic(gateway, name)
+        for setting in TOPIC_SETTINGS.values():
+            yield _topic_entry(setting, topic.config, config)
+    elif resource.resource_type == ResourceType.BROKER:
+        check_broker(gateway, name)
+        for setting in SERVER_SETTINGS.values():
+            if name or setting.name in config.dynamic:
+                yield _broker_entry(setting, config, is_default_broker=not name)
+    else:
+        raise unsupported_resource(resource.resource_type)
+
+
+def _topic_entry(
+    setting: Setting, topic_config: TopicConfig, config: Config
+) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if setting.name in topic_config.own:
+        synonyms.append(
+            _synonym(
+                setting.name, setting, topic_config.own[setting.name], ConfigSource.DYNAMIC_TOPIC
+            )
+        )
+    if setting.server_setting:
+        synonyms.extend(_server_synonyms(SERVER_SETTINGS[setting.server_setting], config))
+    else:
+        synonyms.append(_synonym(setting.name, setting, setting.default, ConfigSource.DEFAULT))
+    source = topic_source(setting, topic_config, config)
+    return _entry(setting, topic_config.values[setting.name], source, synonyms, read_only=False)
+
+
+def _broker_entry(
+    setting: Setting, config: Config, *, is_default_broker: bool
+) -> DescribeConfigsResourceResult:
+    source = broker_source(setting.name, config, is_default_broker=is_default_broker)
+    synonyms = _server_synonyms(setting, config, is_default_broker=is_default_broker)
+    return _entry(
+        setting, config.get(setting.name), source, synonyms, read_only=not setting.dynamic
+    )
+
+
+def _entry(
+    setting: Setting,
+    value: Value,
+    source: ConfigSource,
+    synonyms: list[DescribeConfigsSynonym],
+    *,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=setting.format(value),
+        read_only=read_only,
+        is_default=source is ConfigSource.DEFAULT,
+        config_source=source,
+        synonyms=synonyms,
+        config_type=setting.type,
+        documentation=setting.doc,
+    )
+
+
+def _server_synonyms(
+    setting: Setting, config: Config, *, is_default_broker: bool = False
+) -> list[DescribeConfigsSynonym]:
+    """Return the places that could give a server setting its value, the one that does first."""
+    name = setting.name
+    synonyms = []
+    if name in config.dynamic:
+        source = broker_source(name, config, is_default_broker=is_default_broker)
+        synonyms.append(_synonym(name, setting, config.dynamic[name], source))
+    if config.is_given(name):
+        synonyms.append(
+            _synonym(name, setting, config.static_value(name), ConfigSource.STATIC_BROKER)
+        )
+    synonyms.append(_synonym(name, setting, setting.default, ConfigSource.DEFAULT))
+    return synonyms
+
+
+def _synonym(
+    name: str, setting: Setting, value: Value, source: ConfigSource
+) -> DescribeConfigsSynonym:
+    return DescribeConfigsSynonym(name=name, value=setting.format(value), source=source)
