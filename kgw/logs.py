@@ -35,16 +35,16 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def debug(self, event: str, **fields: object) -> None:
+    def debug(self, event: str, /, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         self._write(logging.INFO, event, fields)
 
-    def warning(self, event: str, **fields: object) -> None:
+    def warning(self, event: str, /, **fields: object) -> None:
         self._write(logging.WARNING, event, fields)
 
-    def error(self, event: str, *, error: BaseException | None = None, **fields: object) -> None:
+    def error(self, event: str, /, *, error: BaseException | None = None, **fields: object) -> None:
         """With `error`, its traceback follows."""
         self._write(logging.ERROR, event, fields, error)
 

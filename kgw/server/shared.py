@@ -31,7 +31,9 @@ class Dispatch(Protocol):
 class Shared(Protocol):
     """What connections have in common: the server, or a test's stand-in for it."""
 
-    dispatcher: Dispatch
+    @property
+    def dispatcher(self) -> Dispatch: ...
+
     limits: Limits
     memory: RequestMemory
     metrics: Metrics

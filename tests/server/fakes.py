@@ -14,6 +14,8 @@ from kgw.server.limits import Limits
 from kgw.server.memory import RequestMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.types import Buffer
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
@@ -34,7 +36,7 @@ def answer(correlation_id: int, payload: bytes = b"") -> list[Buffer]:
 
 
 class FakeDispatcher:
-    """Answers ApiVersions at once and keeps everything else waiting until told.
+    """Answers ApiVersions, and the ids in `immediate`, at once; the rest waits until told.
 
     A negative correlation id breaks the protocol; `bug` is raised instead of an answer.
     """
@@ -42,6 +44,8 @@ class FakeDispatcher:
     def __init__(self) -> None:
         self.started: list[int] = []
         self.payloads: list[bytes] = []
+        self.frames: list[memoryview] = []
+        self.immediate: set[int] = set()
         self.waiting: dict[int, asyncio.Future[list[Buffer] | None]] = {}
         self.bug: Exception | None = None
         self.answer_bytes = 0
@@ -56,10 +60,11 @@ class FakeDispatcher:
         if correlation_id < 0:
             raise ProtocolError("broken")
         self.started.append(correlation_id)
+        self.frames.append(frame)
         self.payloads.append(bytes(frame[_HEADER.size :]))
         if version:
             return None
-        if api_key == API_VERSIONS:
+        if api_key == API_VERSIONS or correlation_id in self.immediate:
             return answer(correlation_id, bytes(self.answer_bytes))
         future: asyncio.Future[list[Buffer] | None] = asyncio.get_running_loop().create_future()
         self.waiting[correlation_id] = future
@@ -83,10 +88,10 @@ class FakeTransport(asyncio.Transport):
         super().__init__()
         self.written = bytearray()
         self.writes = 0
-        self.reading = True
-        self.closing = False
-        self.aborted = False
-        self.ended = False
+        self._reading = True
+        self._closing = False
+        self._aborted = False
+        self._ended = False
         self.unsent = 0
         self.limits: tuple[int | None, int | None] = (None, None)
 
@@ -109,24 +114,33 @@ class FakeTransport(asyncio.Transport):
             self.written += one
 
     def pause_reading(self) -> None:
-        assert self.reading
-        self.reading = False
+        assert self._reading
+        self._reading = False
 
     def resume_reading(self) -> None:
-        assert not self.reading
-        self.reading = True
+        assert not self._reading
+        self._reading = True
 
     def is_closing(self) -> bool:
-        return self.closing
+        return self._closing
 
     def close(self) -> None:
-        self.closing = True
+        self._closing = True
 
     def abort(self) -> None:
-        self.closing = self.aborted = True
+        self._closing = self._aborted = True
 
     def write_eof(self) -> None:
-        self.ended = True
+        self._ended = True
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def is_aborted(self) -> bool:
+        return self._aborted
+
+    def is_ended(self) -> bool:
+        return self._ended
 
     def answers(self) -> list[int]:
         """Return the correlation ids of what was written, in order."""
@@ -178,15 +192,15 @@ class Peer:
         self.server = server or FakeServer(limits)
         self.dispatcher = self.server.dispatcher
         self.transport = FakeTransport()
-        self.connection = KafkaConnection(
-            self.server, "PLAINTEXT", self.server.limits.frame_bytes
-        )
+        self.connection = KafkaConnection(self.server, "PLAINTEXT", self.server.limits.frame_bytes)
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> int:
         """Deliver bytes as a loop does, as long as the connection reads. Returns how many."""
         position = 0
-        while position < len(data) and self.transport.reading and not self.transport.closing:
+        while (
+            position < len(data) and self.transport.is_reading() and not self.transport.is_closing()
+        ):
             buffer = self.connection.get_buffer(-1)
             part = data[position : position + len(buffer)]
             buffer[: len(part)] = part
@@ -205,11 +219,17 @@ class Peer:
 
     def lose(self) -> None:
         """The transport says that it is closed."""
-        self.transport.closing = True
+        self.transport.close()
         self.connection.connection_lost(None)
 
 
 async def settle(turns: int = 3) -> None:
     """Let callbacks run that are due."""
     for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds; the test's time limit ends a vain wait."""
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
         await asyncio.sleep(0)

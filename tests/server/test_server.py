@@ -1,0 +1,269 @@
+"""Real sockets, in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.config import Listener
+from kgw.errors import ListenError
+from kgw.metrics import Metrics
+from kgw.server.limits import Limits
+from kgw.server.server import LOG_INTERVAL_S, Server
+from kgw.testing.clock import ManualClock
+from tests.server.fakes import (
+    API_VERSIONS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    FakeDispatcher,
+    request,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
+
+
+class Running:
+    """A server with its parts at hand."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.dispatcher = FakeDispatcher()
+        self.clock = ManualClock()
+        self.metrics = Metrics()
+        self.server = Server(self.dispatcher, limits or Limits(), self.clock, self.metrics)
+        self.bound: list[Listener] = []
+
+    async def connect(self, index: int = 0, host: str = "") -> Client:
+        listener = self.bound[index]
+        reader, writer = await asyncio.open_connection(host or listener.host, listener.port)
+        return Client(reader, writer)
+
+    async def until_open(self, connections: int) -> None:
+        """Return once that many connections are counted."""
+        await until(lambda: len(self.server.connections) == connections)
+
+
+class Client:
+    """The other end of a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, correlation_id: int, api_key: int = API_VERSIONS) -> int:
+        self.writer.write(request(api_key, correlation_id))
+        return await self.answer()
+
+    async def answer(self) -> int:
+        return int.from_bytes((await self.reader.readexactly(8))[4:], "big")
+
+    async def ended(self) -> bool:
+        try:
+            return await self.reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+    async def aclose(self) -> None:
+        self.writer.close()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+@asynccontextmanager
+async def running(*listeners: Listener, limits: Limits | None = None) -> AsyncIterator[Running]:
+    """Serves while the test runs; the local listener when none is named."""
+    one = Running(limits)
+    one.bound = await one.server.open(listeners or [LOCAL])
+    try:
+        yield one
+    finally:
+        await one.server.aclose()
+
+
+async def test_serves_several_listeners() -> None:
+    """Each listener gets a port of its own, and its connections know its name."""
+    async with running(Listener("INSIDE", "127.0.0.1", 0), Listener("OUTSIDE", "", 0)) as one:
+        inside, outside = await one.connect(0), await one.connect(1, "127.0.0.1")
+        assert 1 == await inside.ask(1)
+        assert 2 == await outside.ask(2)
+        sessions = {each.session.listener_name: each.session for each in one.server.connections}
+        assert {"INSIDE", "OUTSIDE"} == set(sessions)
+        assert "127.0.0.1" == sessions["OUTSIDE"].client_host
+        assert ("127.0.0.1", one.bound[1].port) == sessions["OUTSIDE"].local_address
+        await inside.aclose()
+        await outside.aclose()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 on this machine")
+async def test_ipv6() -> None:
+    """An IPv6 address alone, and every address, are reached over IPv6."""
+    async with running(Listener("SIX", "::1", 0), Listener("ALL", "", 0)) as one:
+        for index in (0, 1):
+            client = await one.connect(index, "::1")
+            assert 5 == await client.ask(5)
+            await client.aclose()
+
+
+async def test_host_name() -> None:
+    """A host name is bound at every address that it stands for, at one port."""
+    async with running(Listener("PLAINTEXT", "localhost", 0)) as one:
+        client = await one.connect(0, "127.0.0.1")
+        assert 5 == await client.ask(5)
+        await client.aclose()
+
+
+async def test_address_in_use() -> None:
+    """A taken port is an error that names the listener, and leaves no other one open."""
+    async with running() as one:
+        taken = one.bound[0]
+        other = Running()
+        with pytest.raises(ListenError, match=rf"PLAINTEXT://127.0.0.1:{taken.port}"):
+            await other.server.open([Listener("FREE", "127.0.0.1", 0), taken])
+        await other.server.aclose()
+
+
+async def test_unknown_host() -> None:
+    """A host that cannot be resolved is an error of its listener."""
+    one = Running()
+    with pytest.raises(
+        ListenError, match=r"cannot listen at PLAINTEXT://no\.such\.host\.invalid:0"
+    ):
+        await one.server.open([Listener("PLAINTEXT", "no.such.host.invalid", 0)])
+    await one.server.aclose()
+
+
+async def test_limit_of_connections() -> None:
+    """Connections beyond the limit are closed; one that ends makes room."""
+    async with running(limits=Limits(connections=2)) as one:
+        first, second = await one.connect(), await one.connect()
+        assert 1 == await first.ask(1)
+        assert 2 == await second.ask(2)
+        third = await one.connect()
+        assert await third.ended()
+        assert {"connections": 1} == one.metrics.connections_refused
+        await first.aclose()
+        await one.until_open(1)
+        fourth = await one.connect()
+        assert 4 == await fourth.ask(4)
+        for each in (second, third, fourth):
+            await each.aclose()
+
+
+async def test_limit_of_connections_per_address() -> None:
+    """One address may not take every connection."""
+    async with running(limits=Limits(connections_per_ip=1)) as one:
+        first = await one.connect()
+        assert 1 == await first.ask(1)
+        second = await one.connect()
+        assert await second.ended()
+        assert {"connections_per_ip": 1} == one.metrics.connections_refused
+        await first.aclose()
+        await second.aclose()
+
+
+async def test_counts() -> None:
+    """Connections and bytes are counted."""
+    async with running() as one:
+        client = await one.connect()
+        await client.ask(1)
+        assert 1 == one.metrics.connections_open
+        await client.aclose()
+        await one.until_open(0)
+        assert 0 == one.metrics.connections_open
+        assert 1 == one.metrics.connections_accepted
+        assert 12 == one.metrics.bytes_received
+        assert 8 == one.metrics.bytes_sent
+
+
+async def test_sweep_ends_idle_connections() -> None:
+    """The sweep finds a connection whose time is up and goes on sweeping."""
+    async with running(limits=Limits(idle_timeout_s=10)) as one:
+        client = await one.connect()
+        await client.ask(1)
+        one.clock.advance(9)
+        assert 1 == len(one.server.connections)
+        one.clock.advance(2)
+        assert await client.ended()
+        await client.aclose()
+        await one.until_open(0)
+        assert 1 == one.clock.pending
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "kgw.server.server"]
+
+
+async def test_garbage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A flood of garbage leaves one line, and the next one says how many were kept back."""
+    async with running() as one:
+
+        async def garbage() -> None:
+            client = await one.connect()
+            client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await client.ended()
+            await client.aclose()
+
+        with caplog.at_level(logging.WARNING, "kgw.server.server"):
+            for _ in range(5):
+                await garbage()
+            assert 1 == len(_lines(caplog))
+            one.clock.advance(LOG_INTERVAL_S + 1)
+            await garbage()
+        assert 2 == len(_lines(caplog))
+        fields = _lines(caplog)[1].__dict__["kgw_fields"]
+        assert 4 == fields["and_before_it"]
+        assert {"protocol": 6} == one.metrics.connections_dropped
+
+
+async def test_drain_answers_and_closes() -> None:
+    """A drain answers what was started, ends long polls and accepts nobody new."""
+    async with running() as one:
+        producer, consumer, idle = [await one.connect() for _ in range(3)]
+        producer.writer.write(request(PRODUCE, 1) + request(METADATA, 2))
+        consumer.writer.write(request(FETCH, 3))
+        await idle.ask(4)
+        await until(lambda: len(one.dispatcher.waiting) == 2)
+        draining = asyncio.ensure_future(one.server.drain(5))
+        assert await consumer.ended()
+        assert await idle.ended()
+        await consumer.aclose()
+        await idle.aclose()
+        one.dispatcher.finish(1)
+        assert 1 == await producer.answer()
+        assert await producer.ended()
+        await producer.aclose()
+        assert 0 == await draining
+        assert [4, 1, 3] == sorted(one.dispatcher.started, key=[4, 1, 3].index)
+        with pytest.raises(OSError, match=r"refused|Connect call failed"):
+            await one.connect()
+
+
+async def test_drain_cuts_in_the_end() -> None:
+    """A request that takes too long does not hold the process up."""
+    async with running() as one:
+        client = await one.connect()
+        client.writer.write(request(METADATA, 1))
+        await until(lambda: bool(one.dispatcher.waiting))
+        assert 1 == await one.server.drain(0.01)
+        assert await client.ended()
+        await client.aclose()
+
+
+async def test_bug_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """An error that nobody expected is logged with its traceback and counted."""
+    async with running() as one:
+        one.dispatcher.bug = ZeroDivisionError("oops")
+        client = await one.connect()
+        client.writer.write(request(API_VERSIONS, 1))
+        assert await client.ended()
+        await client.aclose()
+        assert 1 == one.metrics.internal_errors
+        assert "a request failed through a bug of kgw" in caplog.text

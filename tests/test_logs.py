@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def keep_logging() -> Iterator[None]:
+    """Puts the process's logging back as it was."""
+    root = logging.getLogger()
+    handlers, level, raises = root.handlers[:], root.level, logging.raiseExceptions
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.raiseExceptions = raises
+
+
+def test_text_line() -> None:
+    """For people: time, level, logger, event, fields."""
+    out = io.StringIO()
+    logs.configure("text", "info", out)
+    logs.EventLogger("kgw.x").info("listening", port=9092, host="a b", name='q"')
+    assert out.getvalue().endswith(
+        """ info    kgw.x  listening  port=9092 host="a b" name="q'"\n"""
+    )
+
+
+def test_json_line() -> None:
+    """For machines: one object a line, fields beside the event, numbers as numbers."""
+    out = io.StringIO()
+    logs.configure("json", "debug", out)
+    logs.EventLogger("kgw.x").debug("listening", port=9092, event="other", path=b"x")
+    line = json.loads(out.getvalue())
+    assert line.pop("time").endswith("Z")
+    expected = {
+        "level": "debug",
+        "logger": "kgw.x",
+        "event": "listening",
+        "port": 9092,
+        "path": "b'x'",
+    }
+    assert expected == line
+
+
+def test_auto_follows_the_stream() -> None:
+    """Text on a terminal, coloured from warnings up; JSON into a file or a pipe."""
+    terminal, pipe = Terminal(), io.StringIO()
+    logs.configure(stream=terminal)
+    logs.EventLogger("kgw.x").warning("one")
+    logs.configure(stream=pipe)
+    logs.EventLogger("kgw.x").warning("two")
+    assert terminal.getvalue().startswith("\x1b[33m")
+    assert "two" == json.loads(pipe.getvalue())["event"]
+
+
+def test_levels() -> None:
+    """Lines below the level are not written."""
+    out = io.StringIO()
+    logs.configure("text", "warning", out)
+    log = logs.EventLogger("kgw.x")
+    log.info("no")
+    log.debug("no")
+    log.error("yes")
+    assert 1 == len(out.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_control_characters_are_escaped(style: str) -> None:
+    """Nothing that a client sent can end a line, move a cursor or reverse the text."""
+    out = io.StringIO()
+    logs.configure(style, "info", out)
+    logs.EventLogger("kgw.x").info("closed", client_id="a\nb\x1b[2J\u202e\0\ud800")
+    assert 1 == out.getvalue().count("\n")
+    assert out.getvalue()[:-1].isprintable()
+    assert "\\n" in out.getvalue()
+
+
+def test_long_values_are_cut() -> None:
+    """A client id of 32 KB does not fill the log."""
+    out = io.StringIO()
+    logs.configure("text", "info", out)
+    logs.EventLogger("kgw.x").info("closed", client_id="x" * 32_000)
+    assert len(out.getvalue()) < 700
+    assert "(32000 characters)" in out.getvalue()
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_traceback(style: str) -> None:
+    """An error brings its traceback."""
+    out = io.StringIO()
+    logs.configure(style, "info", out)
+    try:
+        raise ValueError("inner\x1b")
+    except ValueError as error:
+        logs.EventLogger("kgw.x").error("failed", error=error)
+    assert "ValueError: inner" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_plain_logging_goes_the_same_way() -> None:
+    """Libraries that use the standard library's logging come out in the same form."""
+    out = io.StringIO()
+    logs.configure("json", "info", out)
+    logging.getLogger("asyncio").warning("%s took %d ms", "x", 5)
+    assert "x took 5 ms" == json.loads(out.getvalue())["event"]
