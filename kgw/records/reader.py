@@ -5,7 +5,7 @@ Never on the usual way of a batch through the gateway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode
 from kgw.records.compression import decompress
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from kgw.records.batch import RecordBatch
 
+MAX_HEADERS: Final = 100_000
+"""Of one record. Two bytes of an empty header become more than a hundred here."""
+
 
 def read_records(
     batch: RecordBatch, limits: DecompressionLimits = DEFAULT_LIMITS
@@ -29,8 +32,8 @@ def read_records(
     that is not the header's, for offsets that do not rise, for bytes left over.
     """
     payload = decompress(batch.compression, batch.records, limits)
-    # Slices of bytes are the keys and values themselves.
-    data = payload if isinstance(payload, bytes) else bytes(payload)
+    # What came out of a codec may be large and is not copied; a view is slow to index.
+    data = bytes(payload) if isinstance(payload, memoryview) else payload
     position = 0
     previous_delta = -1
     log_append_time_ms = batch.max_timestamp_ms if batch.uses_log_append_time else None
@@ -56,7 +59,9 @@ def read_records(
         )
 
 
-def _read_record(data: bytes, position: int, batch: RecordBatch) -> tuple[Record, int, int]:
+def _read_record(
+    data: bytes | bytearray, position: int, batch: RecordBatch
+) -> tuple[Record, int, int]:
     """Return a record, its offset delta and the position after it."""
     length, position = read_varint(data, position)
     end = position + length
@@ -72,7 +77,7 @@ def _read_record(data: bytes, position: int, batch: RecordBatch) -> tuple[Record
     value, position = _read_bytes(data, position, end)
     header_count, position = read_varint(data, position)
     # A header has at least a key's and a value's length.
-    if header_count < 0 or header_count * 2 > end - position:
+    if not 0 <= header_count <= MAX_HEADERS or header_count * 2 > end - position:
         raise RecordError(f"a count of {header_count} headers", ErrorCode.INVALID_RECORD)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(header_count):
@@ -95,7 +100,7 @@ def _read_record(data: bytes, position: int, batch: RecordBatch) -> tuple[Record
     return record, offset_delta, position
 
 
-def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def _read_bytes(data: bytes | bytearray, position: int, end: int) -> tuple[bytes | None, int]:
     """Return bytes with their length before them, None for a length of -1."""
     length, position = read_varint(data, position)
     if length < 0:
@@ -106,4 +111,4 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
         raise RecordError(
             f"a field of {length} bytes where {end - position} are left", ErrorCode.INVALID_RECORD
         )
-    return data[position : position + length], position + length
+    return bytes(data[position : position + length]), position + length

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.errors import ErrorCode
+from kgw.records.batch import Compression
+from kgw.records.compression import XERIAL_MAGIC, compress, decompress
+from kgw.records.errors import RecordError
+from kgw.records.limits import DecompressionLimits
+from tests.records import strategies
+
+CODECS = [codec for codec in Compression if codec is not Compression.NONE]
+SMALL = DecompressionLimits(max_bytes=10_000, max_ratio=200, always_bytes=10_000)
+
+
+@given(data=st.binary(max_size=3_000), codec=strategies.codecs)
+def test_round_trip(data: bytes, codec: Compression) -> None:
+    """What one codec made is what it makes of it again."""
+    assert data == decompress(codec, compress(codec, data))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("level", [None, 1, 9])
+def test_large_data_round_trips_in_steps(codec: Compression, level: int | None) -> None:
+    """Several steps and blocks come out as one; the level changes only the size."""
+    data = os.urandom(300_000) + bytes(900_000)
+
+    assert data == decompress(codec, compress(codec, data, level))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_cut_off_is_refused(codec: Compression) -> None:
+    """No beginning of compressed data is taken for the whole."""
+    data = bytes(compress(codec, os.urandom(200) * 3))
+    for length in range(len(data)):
+        if codec is Compression.SNAPPY and length == 16:
+            # A stream of no blocks is whole.
+            continue
+        with pytest.raises(RecordError) as caught:
+            decompress(codec, data[:length])
+        assert ErrorCode.CORRUPT_MESSAGE is caught.value.code
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_other_bytes_are_refused(codec: Compression) -> None:
+    """Data that is another codec's, or nobody's, is named broken."""
+    for data in (b"", b"nothing of the kind", b"\xff" * 40, bytes(40)):
+        with pytest.raises(RecordError):
+            decompress(codec, data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_trailing_bytes_are_refused(codec: Compression) -> None:
+    """Bytes after the end are damage."""
+    with pytest.raises(RecordError):
+        decompress(codec, bytes(compress(codec, b"x" * 100)) + b"garbage")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_streams_one_after_the_other_are_one(codec: Compression) -> None:
+    """Members, frames and framed streams may follow each other, as their formats allow."""
+    data = bytes(compress(codec, b"one")) + bytes(compress(codec, b"two"))
+
+    assert b"onetwo" == decompress(codec, data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_size_limit_is_exact(codec: Compression) -> None:
+    """As much as allowed comes out, one byte more does not."""
+    assert len(decompress(codec, compress(codec, bytes(10_000)), SMALL)) == 10_000
+    with pytest.raises(RecordError) as caught:
+        decompress(codec, compress(codec, bytes(10_001)), SMALL)
+    assert ErrorCode.MESSAGE_TOO_LARGE is caught.value.code
+
+
+def test_the_ratio_counts_past_what_is_always_allowed() -> None:
+    """Little data may compress as well as it can; much may not."""
+    limits = DecompressionLimits(max_bytes=1 << 20, max_ratio=10, always_bytes=1_000)
+
+    assert [1_000, 1_000, 2_000, 1 << 20] == [
+        limits.bound(size_bytes) for size_bytes in (1, 100, 200, 1 << 20)
+    ]
+
+
+def test_a_bare_snappy_block_is_read() -> None:
+    """The bare block that librdkafka and Go clients write has no framing of Java's."""
+    import snappy
+
+    data = b"some value " * 100
+
+    assert data == decompress(Compression.SNAPPY, snappy.compress(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff\x0f" + bytes(20),
+        b"\xff\xff\xff\xff\x7f" + bytes(20),
+        b"\x80\x80\x80\x80\x80\x80\x01",
+        XERIAL_MAGIC + bytes(8) + (1 << 30).to_bytes(4, "big") + bytes(10),
+        XERIAL_MAGIC + bytes(8) + b"\xff\xff\xff\xff" + bytes(10),
+        XERIAL_MAGIC + bytes(8) + b"\x00\x00\x00\x00",
+        XERIAL_MAGIC + bytes(8) + b"\x00\x00\x00\x05\xff\xff\xff\xff\x0f",
+        XERIAL_MAGIC + bytes(8) + b"\x00\x00",
+        XERIAL_MAGIC + bytes(3),
+    ],
+)
+def test_snappy_sizes_are_judged_before_they_are_believed(data: bytes) -> None:
+    """A block that claims gigabytes is refused without allocating them."""
+    with pytest.raises(RecordError):
+        decompress(Compression.SNAPPY, data)
+
+
+def test_a_snappy_claim_within_the_limit_but_impossible_is_refused() -> None:
+    """Ten bytes cannot become a million in this format, whatever the limit."""
+    with pytest.raises(RecordError, match="cannot become"):
+        decompress(Compression.SNAPPY, b"\xc0\x84\x3d" + bytes(7))
+
+
+def test_zstd_skippable_frames_and_checksums_are_understood() -> None:
+    """Everything that the format has beside plain frames is stepped over."""
+    frame = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(b"x")
+    skippable = (0x184D2A53).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
+
+    assert b"x" == decompress(Compression.ZSTD, skippable + frame)
+    with pytest.raises(RecordError):
+        decompress(Compression.ZSTD, frame[:-1])
+
+
+def test_zstd_windows_are_bounded() -> None:
+    """A frame that asks for a window of 2 GB is refused."""
+    # Descriptor: no content size, no single segment; window descriptor: exponent 21.
+    frame = bytes.fromhex("28b52ffd00a8") + b"\x03\x00\x80" + b"x"
+
+    with pytest.raises(RecordError, match=r"memory|window|cannot|decompress"):
+        decompress(Compression.ZSTD, frame)
+
+
+def test_gzip_members_are_checked() -> None:
+    """A wrong checksum in the trailer is found."""
+    data = bytearray(compress(Compression.GZIP, b"abc" * 10))
+    data[-5] ^= 1
+
+    with pytest.raises(RecordError):
+        decompress(Compression.GZIP, data)
