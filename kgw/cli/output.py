@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from json import dumps
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def print_json(value: object) -> None:
@@ -58,6 +59,16 @@ def printable(text: str) -> str:
 def is_terminal() -> bool:
     """Whether a person watches standard error, where progress is shown."""
     return sys.stderr.isatty()
+
+
+@contextmanager
+def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
+    """Give a function to count done units with; on a terminal a bar shows them, unless length is 0."""
+    if not length or not is_terminal():
+        yield lambda _: None
+        return
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def _is_number(text: str) -> bool:

@@ -1,0 +1,326 @@
+"""`kgw produce`: lines become records."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import click
+
+from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.errors import CommandError
+from kgw.cli.formats import FORMATS, InputFormat, parse_header
+from kgw.cli.lines import InputLines
+from kgw.cli.output import is_terminal, note, print_json, progress_bar
+from kgw.cli.settings import json_option
+from kgw.client import Producer
+from kgw.client.partitioner import partition_for_key
+from kgw.clock import SystemClock
+from kgw.records.batch import Compression
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from kgw.cli.formats import InputRecord
+    from kgw.client import AsyncClient, NewRecord, Produced
+
+_ACKS = {"all": -1, "1": 1, "0": 0}
+# How long a record of a slow source waits for company.
+_LINGER_S = 0.05
+
+
+class _Options(NamedTuple):
+    """How a batch is made and sent."""
+
+    topic: str
+    partition: int | None
+    acks: int
+    compression: Compression
+    batch_bytes: int
+    batch_records: int
+    is_idempotent: bool
+    may_create: bool
+
+
+class _Stored:
+    """What was stored in one partition."""
+
+    __slots__ = ("first_offset", "last_offset", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first_offset = -1
+        self.last_offset = -1
+
+    def add(self, result: Produced, record_count: int) -> None:
+        self.records += record_count
+        if result.base_offset >= 0:
+            if self.first_offset < 0:
+                self.first_offset = result.base_offset
+            self.last_offset = max(self.last_offset, result.base_offset + record_count - 1)
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "-f", "--file", "source", type=click.File("rb"), help="Read this file, not standard input."
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="What a line holds: the value itself (text), an object as `kgw consume --json` prints it "
+    "(json), or the value as hex or base64. With raw the whole input is one value.",
+)
+@click.option(
+    "-k",
+    "--key-separator",
+    metavar="TEXT",
+    help="What separates key and value in a line; without it records have no key.",
+)
+@click.option("--null", "null_value", metavar="TEXT", help="A value that stands for null.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A header for every record; may be given several times.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The partition.  [default: by the hash of the key, as Kafka's clients choose; without a "
+    "key each batch goes to the next one]",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(list(_ACKS)),
+    default="all",
+    show_default=True,
+    help="Whose word counts: with 0 nobody's is waited for.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice([one.name.lower() for one in Compression]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(min=1),
+    default=512 << 10,
+    show_default=True,
+    help="Size at which a batch is sent, before compression.",
+)
+@click.option(
+    "--batch-records",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Records at which a batch is sent.",
+)
+@click.option(
+    "--idempotent/--no-idempotent",
+    "is_idempotent",
+    default=True,
+    show_default=True,
+    help="Let the server recognise retries, so that none is stored twice.",
+)
+@click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
+@bootstrap_option
+@json_option("Print what was stored, by partition, as JSON.")
+def produce(
+    *,
+    topic: str,
+    source: IO[bytes] | None,
+    format_name: str,
+    key_separator: str | None,
+    null_value: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    acks: str,
+    compression: str,
+    batch_bytes: int,
+    batch_records: int,
+    is_idempotent: bool,
+    no_create: bool,
+    bootstrap: list[tuple[str, int]],
+    is_json: bool,
+) -> None:
+    """Store each line of the input as a record of TOPIC.
+
+    Records are stored in the order of the lines, partition by partition. What was stored, and at
+    which offsets, is told at the end on standard error, or as JSON on standard output.
+    """
+    if key_separator == "":
+        raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
+    try:
+        common_headers = tuple(parse_header(text) for text in headers)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--header") from None
+    input_format = InputFormat(format_name, key_separator, null_value, common_headers)
+    options = _Options(
+        topic,
+        partition,
+        _ACKS[acks],
+        Compression[compression.upper()],
+        batch_bytes,
+        batch_records,
+        is_idempotent,
+        not no_create,
+    )
+    stream = source or sys.stdin.buffer
+    if stream.isatty() and is_terminal():
+        note("One record a line; Ctrl-D ends.")
+
+    async def action(client: AsyncClient) -> dict[int, _Stored]:
+        run = _Run(client, options)
+        with progress_bar(_size_bytes(source), "Read") as advance:
+            await run.take(InputLines(stream, input_format, advance))
+        return run.stored
+
+    _report(topic, with_client(bootstrap, action), is_json=is_json)
+
+
+class _Run:
+    """One run of the command: records are collected by partition and sent in batches."""
+
+    def __init__(self, client: AsyncClient, options: _Options) -> None:
+        self._client = client
+        self._options = options
+        self._clock = SystemClock()
+        self._collected: dict[int, list[NewRecord]] = {}
+        self._collected_bytes: dict[int, int] = {}
+        self._partition_count = 0
+        self._turn = 0
+        self._sent: list[tuple[int, int, asyncio.Future[Produced]]] = []
+        self.stored: dict[int, _Stored] = {}
+
+    async def take(self, lines: InputLines) -> None:
+        """Store everything that the input holds. Raises ClientError, CommandError."""
+        options = self._options
+        description = await self._client.topic(options.topic, auto_create=options.may_create)
+        self._partition_count = len(description.partitions)
+        async with Producer(
+            self._client,
+            acks=options.acks,
+            compression=options.compression,
+            is_idempotent=options.is_idempotent,
+        ) as producer:
+            try:
+                await self._take_all(lines, producer)
+            except CommandError:
+                # What came before the bad line is stored: a repeated run can begin there.
+                await self._send_collected(producer)
+                await producer.flush()
+                raise
+            await self._send_collected(producer)
+            await producer.flush()
+        await self._settle()
+
+    async def _take_all(self, lines: InputLines, producer: Producer) -> None:
+        while True:
+            records = await lines.next(_LINGER_S if self._collected else None)
+            if records is None:
+                return
+            if not records:
+                await self._send_collected(producer)
+                continue
+            now_ms = self._clock.wall_ms()
+            for record in records:
+                await self._collect(record, now_ms, producer)
+
+    async def _collect(self, record: InputRecord, now_ms: int, producer: Producer) -> None:
+        partition = self._choose(record)
+        new = record.at(now_ms)
+        batch = self._collected.setdefault(partition, [])
+        size = self._collected_bytes.get(partition, 0)
+        options = self._options
+        if batch and (
+            size + new.size_bytes > options.batch_bytes or len(batch) >= options.batch_records
+        ):
+            await self._send(partition, producer)
+            batch = self._collected.setdefault(partition, [])
+            size = 0
+        batch.append(new)
+        self._collected_bytes[partition] = size + new.size_bytes
+
+    def _choose(self, record: InputRecord) -> int:
+        if record.partition is not None:
+            return record.partition
+        if self._options.partition is not None:
+            return self._options.partition
+        if record.key is not None:
+            return partition_for_key(record.key, self._partition_count)
+        return self._turn
+
+    async def _send_collected(self, producer: Producer) -> None:
+        for partition in list(self._collected):
+            await self._send(partition, producer)
+
+    async def _send(self, partition: int, producer: Producer) -> None:
+        records = self._collected.pop(partition)
+        self._collected_bytes.pop(partition, None)
+        if partition == self._turn:
+            # Records without a key fill one batch after the other, each in the next partition.
+            self._turn = (self._turn + 1) % self._partition_count
+        future = await producer.send(self._options.topic, partition, records)
+        self._sent.append((partition, len(records), future))
+        await self._settle(only_done=True)
+
+    async def _settle(self, *, only_done: bool = False) -> None:
+        """Count what is stored, in order; a batch that failed raises."""
+        while self._sent and (not only_done or self._sent[0][2].done()):
+            partition, record_count, future = self._sent.pop(0)
+            result = await future
+            self.stored.setdefault(partition, _Stored()).add(result, record_count)
+
+
+def _size_bytes(source: IO[bytes] | None) -> int:
+    """Return the size of a file, 0 where it is none."""
+    import os
+
+    try:
+        return 0 if source is None else os.fstat(source.fileno()).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _report(topic: str, stored: dict[int, _Stored], *, is_json: bool) -> None:
+    partitions = sorted(stored.items())
+    total = sum(one.records for _, one in partitions)
+    if is_json:
+        print_json(
+            {
+                "topic": topic,
+                "records": total,
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "records": one.records,
+                        "first_offset": one.first_offset,
+                        "last_offset": one.last_offset,
+                    }
+                    for partition, one in partitions
+                ],
+            }
+        )
+        return
+    note(f"{total} record{'s' * (total != 1)} to {topic}{_places(partitions)}")
+
+
+def _places(partitions: Sequence[tuple[int, _Stored]]) -> str:
+    places = [
+        f"partition {partition} offsets {one.first_offset} to {one.last_offset}"
+        for partition, one in partitions
+        if one.first_offset >= 0
+    ]
+    return f": {', '.join(places)}" if places else ""
