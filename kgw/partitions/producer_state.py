@@ -237,7 +237,7 @@ class ProducerState:
     def submit(self, batch: RecordBatch, token: object, now_ms: int) -> BatchEntry:
         """Note a batch that `check` let through and that has been given to the log.
 
-        `token` is what a retry gets to wait for. The entry goes to `complete`.
+        `token`, never None, is what a retry gets to wait for. The entry goes to `complete`.
         """
         entry = self._touch(batch.producer_id, batch.producer_epoch, now_ms)
         noted = BatchEntry(

@@ -1,0 +1,582 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.producer_state import (
+    WINDOW_BATCHES,
+    BatchEntry,
+    Duplicate,
+    InFlight,
+    ProducerState,
+    SnapshotError,
+)
+from kgw.records.batch import HEADER, RecordBatch
+
+MAX_SEQUENCE = 2**31 - 1
+
+
+def batch_of(
+    base_sequence: int,
+    count: int = 1,
+    *,
+    producer_id: int = 7,
+    epoch: int = 0,
+    base_offset: int = 0,
+    attributes: int = 0,
+) -> RecordBatch:
+    """Return a batch's header: the state never looks further."""
+    header = (
+        base_offset,
+        49,
+        0,
+        2,
+        0,
+        attributes,
+        count - 1,
+        1_000,
+        2_000 + base_sequence % 1_000,
+        producer_id,
+        epoch,
+        base_sequence,
+        count,
+    )
+    return RecordBatch(memoryview(HEADER.pack(*header)), header)
+
+
+class Driver:
+    """A partition in small: what is let through is stored at once, at the next offset."""
+
+    def __init__(self) -> None:
+        self.state = ProducerState()
+        self.next_offset = 100
+
+    def submit(self, batch: RecordBatch, token: object = "token") -> BatchEntry:  # noqa: S107
+        """Let a new batch in and leave it in flight."""
+        assert self.state.check(batch) is None
+        return self.state.submit(batch, token, now_ms=0)
+
+    def complete(self, entry: BatchEntry) -> int:
+        """Store what is in flight; return its offset."""
+        base_offset = self.next_offset
+        self.next_offset += entry.record_count
+        self.state.complete(entry, base_offset)
+        return base_offset
+
+    def store(self, batch: RecordBatch) -> int:
+        """Let a new batch in and store it; return its offset."""
+        return self.complete(self.submit(batch))
+
+    def refusal(self, batch: RecordBatch) -> ErrorCode:
+        """Return why a batch is refused."""
+        with pytest.raises(KafkaError) as caught:
+            self.state.check(batch)
+        return caught.value.code
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Return a partition without producers."""
+    return Driver()
+
+
+def test_sequences_follow_each_other(driver: Driver) -> None:
+    """Each batch begins where the one before it ended."""
+    assert [100, 103, 104] == [
+        driver.store(batch_of(0, 3)),
+        driver.store(batch_of(3)),
+        driver.store(batch_of(4, 2)),
+    ]
+
+
+def test_producers_are_independent(driver: Driver) -> None:
+    """Another producer id has sequences of its own."""
+    driver.store(batch_of(0, 10, producer_id=1))
+
+    assert driver.state.check(batch_of(0, producer_id=2)) is None
+
+
+def test_the_last_five_batches_are_remembered(driver: Driver) -> None:
+    """A retry gets the offset that the batch was stored at, however old within five."""
+    offsets = [driver.store(batch_of(index)) for index in range(8)]
+
+    for index in range(8 - WINDOW_BATCHES, 8):
+        assert Duplicate(offsets[index], 2_000 + index) == driver.state.check(batch_of(index))
+
+
+def test_what_is_older_than_the_window_is_a_duplicate_without_offset(driver: Driver) -> None:
+    """Clients take DUPLICATE_SEQUENCE_NUMBER as stored."""
+    for index in range(8):
+        driver.store(batch_of(index))
+
+    assert ErrorCode.DUPLICATE_SEQUENCE_NUMBER is driver.refusal(batch_of(2))
+    assert ErrorCode.DUPLICATE_SEQUENCE_NUMBER is driver.refusal(batch_of(1, 2))
+
+
+def test_beginning_again_at_zero_is_not_a_duplicate(driver: Driver) -> None:
+    """Sequence 0 in an old epoch may carry new records: calling them stored would lose them."""
+    for index in range(8):
+        driver.store(batch_of(index))
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(0))
+
+
+def test_a_gap_is_out_of_order(driver: Driver) -> None:
+    """A batch that skips a sequence is refused, and the right one still enters."""
+    driver.store(batch_of(0, 3))
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(4))
+    assert driver.state.check(batch_of(3)) is None
+
+
+@pytest.mark.parametrize(("base_sequence", "count"), [(3, 2), (3, 4), (4, 2), (2, 2), (2, 4)])
+def test_what_overlaps_the_window_is_out_of_order(
+    driver: Driver, base_sequence: int, count: int
+) -> None:
+    """A duplicate has the same first and last sequence; anything else is another batch."""
+    driver.store(batch_of(0, 3))
+    driver.store(batch_of(3, 3))
+    driver.store(batch_of(6, 3))
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(base_sequence, count))
+
+
+def test_an_unknown_producer_may_begin_anywhere(driver: Driver) -> None:
+    """Its state may have expired; from there on the sequence counts."""
+    driver.store(batch_of(500, 2))
+
+    assert driver.state.check(batch_of(502)) is None
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(503))
+
+
+def test_sequences_wrap(driver: Driver) -> None:
+    """After the largest int32 comes 0, between batches and within one."""
+    driver.store(batch_of(MAX_SEQUENCE - 1, 2))
+    driver.store(batch_of(0, 5))
+
+    assert Duplicate(100, 2_646) == driver.state.check(batch_of(MAX_SEQUENCE - 1, 2))
+    assert Duplicate(102, 2_000) == driver.state.check(batch_of(0, 5))
+    assert ErrorCode.DUPLICATE_SEQUENCE_NUMBER is driver.refusal(batch_of(MAX_SEQUENCE - 5, 2))
+
+    other = Driver()
+    other.store(batch_of(MAX_SEQUENCE - 1, 4))
+    assert other.state.check(batch_of(2)) is None
+
+
+def test_an_older_epoch_is_fenced(driver: Driver) -> None:
+    """A producer that was replaced gets INVALID_PRODUCER_EPOCH, retry or not."""
+    driver.store(batch_of(0, epoch=4))
+    driver.store(batch_of(0, epoch=5))
+
+    assert ErrorCode.INVALID_PRODUCER_EPOCH is driver.refusal(batch_of(0, epoch=4))
+    assert ErrorCode.INVALID_PRODUCER_EPOCH is driver.refusal(batch_of(1, epoch=3))
+
+
+def test_a_new_epoch_begins_at_zero(driver: Driver) -> None:
+    """Any other sequence in a new epoch is out of order, even the old epoch's next one."""
+    driver.store(batch_of(0))
+
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(1, epoch=1))
+    driver.store(batch_of(0, epoch=1))
+    assert driver.state.check(batch_of(1, epoch=1)) is None
+
+
+def test_a_retry_in_flight_waits_for_the_same_result(driver: Driver) -> None:
+    """The second of two equal batches gets the first one's token, and later its offset."""
+    first = driver.submit(batch_of(0, 2), "result of 0")
+    second = driver.submit(batch_of(2), "result of 2")
+
+    assert InFlight("result of 0") == driver.state.check(batch_of(0, 2))
+    assert InFlight("result of 2") == driver.state.check(batch_of(2))
+    driver.complete(first)
+    driver.complete(second)
+    assert Duplicate(100, 2_000) == driver.state.check(batch_of(0, 2))
+    assert driver.state.in_flight_count == 0
+
+
+def test_more_than_five_may_be_in_flight(driver: Driver) -> None:
+    """The window never forgets what is not stored yet."""
+    entries = [driver.submit(batch_of(index), index) for index in range(9)]
+
+    assert [InFlight(index) for index in range(9)] == [
+        driver.state.check(batch_of(index)) for index in range(9)
+    ]
+    for entry in entries:
+        driver.complete(entry)
+    known = driver.state.get(7)
+    assert known is not None
+    assert [4, 5, 6, 7, 8] == [batch.base_sequence for batch in known.batches]
+
+
+def test_roll_back_forgets_what_was_not_stored(driver: Driver) -> None:
+    """After a failed append its sequence is next again, and stored batches stay known."""
+    driver.store(batch_of(0))
+    failed = driver.submit(batch_of(1))
+    driver.submit(batch_of(2))
+
+    driver.state.roll_back()
+
+    assert driver.state.check(batch_of(1)) is None
+    assert Duplicate(100, 2_000) == driver.state.check(batch_of(0))
+    assert driver.state.in_flight_count == 0
+    driver.state.complete(failed, 999)
+    assert driver.state.in_flight_count == 0
+    assert driver.state.check(batch_of(1)) is None
+
+
+def test_roll_back_removes_a_producer_that_stored_nothing(driver: Driver) -> None:
+    """A producer whose first batch failed is unknown again."""
+    driver.submit(batch_of(5))
+
+    driver.state.roll_back()
+
+    assert len(driver.state) == 0
+    assert driver.state.check(batch_of(90)) is None
+
+
+def test_roll_back_returns_to_the_epoch_before(driver: Driver) -> None:
+    """An epoch of which nothing was stored never happened; two of them neither."""
+    driver.store(batch_of(0, 3, epoch=1))
+    driver.submit(batch_of(0, epoch=2))
+    driver.submit(batch_of(0, epoch=3))
+
+    driver.state.roll_back()
+
+    assert Duplicate(100, 2_000) == driver.state.check(batch_of(0, 3, epoch=1))
+    assert driver.state.check(batch_of(3, epoch=1)) is None
+    assert driver.state.check(batch_of(0, epoch=2)) is None
+
+
+def test_roll_back_keeps_an_epoch_that_was_stored(driver: Driver) -> None:
+    """What follows a stored batch of the new epoch fails alone."""
+    driver.store(batch_of(0, epoch=1))
+    driver.store(batch_of(0, epoch=2))
+    driver.submit(batch_of(1, epoch=2))
+
+    driver.state.roll_back()
+
+    assert ErrorCode.INVALID_PRODUCER_EPOCH is driver.refusal(batch_of(1, epoch=1))
+    assert driver.state.check(batch_of(1, epoch=2)) is None
+
+
+def test_roll_back_without_failures_changes_nothing(driver: Driver) -> None:
+    """With nothing in flight there is nothing to forget."""
+    driver.store(batch_of(0))
+
+    driver.state.roll_back()
+
+    assert Duplicate(100, 2_000) == driver.state.check(batch_of(0))
+
+
+def test_replay_rebuilds_the_window() -> None:
+    """The log's batches make the same state as their appends did."""
+    driver = Driver()
+    replayed = ProducerState()
+    for index in range(8):
+        offset = driver.store(batch_of(index, epoch=1))
+        replayed.replay(batch_of(index, epoch=1, base_offset=offset), now_ms=0)
+
+    assert driver.state.snapshot() == replayed.snapshot()
+
+
+def test_replay_of_what_is_known_changes_nothing() -> None:
+    """A snapshot may overlap with the log that is replayed on it."""
+    state = ProducerState()
+    batches = [batch_of(index, base_offset=index) for index in range(7)]
+    for batch in batches:
+        state.replay(batch, now_ms=5)
+    before = state.snapshot()
+
+    for batch in batches:
+        state.replay(batch, now_ms=5)
+
+    assert before == state.snapshot()
+
+
+def test_replay_passes_over_batches_without_a_producer() -> None:
+    """Plain batches leave no trace."""
+    state = ProducerState()
+
+    state.replay(batch_of(-1, producer_id=-1, epoch=-1), now_ms=0)
+
+    assert len(state) == 0
+
+
+def test_replay_does_not_go_back_to_an_older_epoch() -> None:
+    """An older epoch's batch that stands later in the log changes nothing."""
+    state = ProducerState()
+    state.replay(batch_of(0, epoch=2, base_offset=1), now_ms=0)
+    before = state.snapshot()
+
+    state.replay(batch_of(0, epoch=1, base_offset=2), now_ms=0)
+
+    assert before == state.snapshot()
+
+
+def test_replay_follows_transactions() -> None:
+    """Where an open transaction began is known until its marker comes."""
+    state = ProducerState()
+    state.replay(batch_of(0, 2, base_offset=10, attributes=1 << 4), now_ms=0)
+    state.replay(batch_of(2, base_offset=12, attributes=1 << 4), now_ms=0)
+    entry = state.get(7)
+    assert entry is not None
+    assert entry.transaction_first_offset == 10
+    assert state.expire(now_ms=10**9, expiration_ms=1) == 0
+
+    state.replay(batch_of(-1, base_offset=13, attributes=3 << 4), now_ms=0)
+
+    assert entry.transaction_first_offset == -1
+    assert state.expire(now_ms=10**9, expiration_ms=1) == 1
+
+
+def test_producers_expire_by_their_last_append(driver: Driver) -> None:
+    """Who wrote within the time stays, also when the clock was set back between."""
+    for producer_id, now_ms in ((1, 100), (2, 200), (3, 50)):
+        batch = batch_of(0, producer_id=producer_id)
+        driver.complete(driver.state.submit(batch, "token", now_ms))
+
+    assert driver.state.expire(now_ms=1_100, expiration_ms=1_000) == 1
+    assert [2, 3] == [entry.producer_id for entry in driver.state]
+    assert driver.state.check(batch_of(77, producer_id=1)) is None
+
+
+def test_what_is_in_flight_does_not_expire(driver: Driver) -> None:
+    """A slow disk is no reason to forget a batch."""
+    driver.submit(batch_of(0))
+
+    assert driver.state.expire(now_ms=10**9, expiration_ms=1) == 0
+
+
+def test_the_number_of_producers_is_bounded() -> None:
+    """The one that wrote longest ago gives way; a batch in flight keeps its producer."""
+    state = ProducerState(max_producers=3)
+    state.submit(batch_of(0, producer_id=1), "in flight", 0)
+    for producer_id in (2, 3, 2, 4, 5):
+        sequence = 1 if state.get(producer_id) else 0
+        state.complete(state.submit(batch_of(sequence, producer_id=producer_id), "x", 0), 1)
+
+    assert [1, 4, 5] == [entry.producer_id for entry in state]
+
+
+def test_a_snapshot_carries_the_whole_window(driver: Driver) -> None:
+    """After a reload all five batches are recognised, not the last alone."""
+    offsets = [driver.store(batch_of(index, epoch=3)) for index in range(9)]
+    driver.store(batch_of(10, producer_id=8))
+    loaded = ProducerState()
+
+    loaded.load(driver.state.snapshot())
+
+    assert [Duplicate(offsets[index], 2_000 + index) for index in range(4, 9)] == [
+        loaded.check(batch_of(index, epoch=3)) for index in range(4, 9)
+    ]
+    assert loaded.check(batch_of(11, producer_id=8)) is None
+    assert driver.state.snapshot() == loaded.snapshot()
+
+
+def test_a_snapshot_leaves_out_what_is_in_flight(driver: Driver) -> None:
+    """What may still fail is not kept: neither a batch nor an epoch of batches."""
+    driver.store(batch_of(0))
+    before = driver.state.snapshot()
+    driver.submit(batch_of(1))
+    driver.submit(batch_of(0, epoch=1))
+    driver.submit(batch_of(0, producer_id=8))
+
+    assert before == driver.state.snapshot()
+
+
+def test_a_snapshot_of_nothing_loads() -> None:
+    """An empty state is a state."""
+    state = ProducerState()
+
+    state.load(ProducerState().snapshot())
+
+    assert len(state) == 0
+
+
+@pytest.mark.slow
+def test_a_damaged_snapshot_is_refused_whole(driver: Driver) -> None:
+    """Any flipped bit and any missing end raises, and the state stays as it was."""
+    for index in range(3):
+        driver.store(batch_of(index))
+    snapshot = driver.state.snapshot()
+
+    damaged = [snapshot[:length] for length in range(len(snapshot))]
+    for bit in range(len(snapshot) * 8):
+        flipped = bytearray(snapshot)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.append(bytes(flipped))
+    for data in damaged:
+        with pytest.raises(SnapshotError):
+            driver.state.load(data)
+
+    assert snapshot == driver.state.snapshot()
+
+
+def test_snapshots_of_another_version_or_shape_are_refused() -> None:
+    """A good checksum over something else is not enough."""
+    from crc32c import crc32c
+
+    for body in (
+        b"kgwp\x00\x02\x00\x00\x00\x00",
+        b"kgwp\x00\x01\x00\x00\x00\x01",
+        b"kgwp\x00\x01\x00\x00\x00\x00more",
+        b"none\x00\x01\x00\x00\x00\x00",
+    ):
+        with pytest.raises(SnapshotError):
+            ProducerState().load(body + crc32c(body).to_bytes(4, "big"))
+
+
+def test_reprs_say_what_is_known(driver: Driver) -> None:
+    """A failing assertion shows sequences and offsets."""
+    driver.store(batch_of(3, 2))
+
+    assert "7 epoch=0 batches=[<BatchEntry sequences=3..4 base_offset=100>]" in repr(
+        driver.state.get(7)
+    )
+
+
+class ExactlyOnce(RuleBasedStateMachine):
+    """Producers that retry, lose answers, begin new epochs; a log that fails and restarts.
+
+    The rule that all of it serves: per producer and epoch, the log holds each sequence once and in
+    order, whatever is sent.
+    """
+
+    producers = st.integers(0, 2)
+
+    @initialize()
+    def begin(self) -> None:
+        """Start with an empty log."""
+        self.state = ProducerState()
+        self.log: list[RecordBatch] = []
+        self.in_flight: list[tuple[RecordBatch, BatchEntry]] = []
+        self.snapshot: tuple[int, bytes] = (0, ProducerState().snapshot())
+        self.epochs = [0, 0, 0]
+        self.sequences = [0, 0, 0]
+        self.sent: list[list[tuple[int, int, int]]] = [[], [], []]
+
+    def send(self, producer_id: int, epoch: int, base_sequence: int, count: int) -> str:
+        """Send a batch as a client would; return what came of it."""
+        batch = batch_of(base_sequence, count, producer_id=producer_id, epoch=epoch)
+        try:
+            verdict = self.state.check(batch)
+        except KafkaError as error:
+            return error.code.name
+        if verdict is None:
+            entry = self.state.submit(batch, batch, 0)
+            self.in_flight.append((batch, entry))
+            return "new"
+        if isinstance(verdict, InFlight):
+            return "in flight"
+        stored = [known for known in self.log if known.base_offset == verdict.base_offset]
+        assert [(producer_id, epoch, base_sequence, count)] == [
+            (known.producer_id, known.producer_epoch, known.base_sequence, known.record_count)
+            for known in stored
+        ]
+        return "duplicate"
+
+    @rule(producer_id=producers, count=st.integers(1, 4))
+    def send_next(self, producer_id: int, count: int) -> None:
+        """The next batch in order is new."""
+        epoch, sequence = self.epochs[producer_id], self.sequences[producer_id]
+        assert self.send(producer_id, epoch, sequence, count) == "new"
+        self.sent[producer_id].append((epoch, sequence, count))
+        self.sequences[producer_id] = sequence + count
+
+    @rule(producer_id=producers, back=st.integers(1, WINDOW_BATCHES))
+    def retry(self, producer_id: int, back: int) -> None:
+        """A batch of the last five sent again is recognised."""
+        if len(self.sent[producer_id]) >= back:
+            outcome = self.send(producer_id, *self.sent[producer_id][-back])
+            epoch = self.sent[producer_id][-back][0]
+            if epoch == self.epochs[producer_id] and self.state.get(producer_id):
+                assert outcome in {"duplicate", "in flight"}
+            else:
+                assert outcome == "INVALID_PRODUCER_EPOCH"
+
+    @rule(producer_id=producers, skip=st.integers(1, 9))
+    def skip(self, producer_id: int, skip: int) -> None:
+        """A batch ahead of its time is refused, once the producer is known."""
+        if self.sequences[producer_id]:
+            sequence = self.sequences[producer_id] + skip
+            outcome = self.send(producer_id, self.epochs[producer_id], sequence, 1)
+            assert outcome == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+    @rule(producer_id=producers)
+    def bump_epoch(self, producer_id: int) -> None:
+        """A producer begins again, as after an error that it could not resolve."""
+        if self.sequences[producer_id]:
+            self.epochs[producer_id] += 1
+            assert self.send(producer_id, self.epochs[producer_id], 0, 1) == "new"
+            self.sent[producer_id] = [(self.epochs[producer_id], 0, 1)]
+            self.sequences[producer_id] = 1
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def store(self) -> None:
+        """The log stores the oldest batch in flight."""
+        batch, entry = self.in_flight.pop(0)
+        offset = self.log[-1].next_offset if self.log else 0
+        batch.base_offset = offset
+        self.log.append(batch)
+        self.state.complete(entry, offset)
+
+    @rule()
+    def fail(self) -> None:
+        """The log fails everything in flight; the producers send it again from there."""
+        self.in_flight.clear()
+        self.state.roll_back()
+        self._resume()
+
+    @rule()
+    def save_snapshot(self) -> None:
+        """A snapshot is taken, in the middle of whatever goes on."""
+        self.snapshot = (len(self.log), self.state.snapshot())
+
+    @rule(overlap=st.integers(0, 3))
+    def restart(self, overlap: int) -> None:
+        """The process dies: what was in flight is gone, the rest comes from snapshot and log."""
+        self.in_flight.clear()
+        self.state = ProducerState()
+        count, data = self.snapshot
+        self.state.load(data)
+        for batch in self.log[max(0, count - overlap) :]:
+            self.state.replay(batch, 0)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Producers go on from what the log has of theirs."""
+        for producer_id in range(3):
+            own = [batch for batch in self.log if batch.producer_id == producer_id]
+            epoch = own[-1].producer_epoch if own else 0
+            current = [batch for batch in own if batch.producer_epoch == epoch]
+            self.epochs[producer_id] = epoch
+            self.sequences[producer_id] = current[-1].last_sequence + 1 if current else 0
+            self.sent[producer_id] = [
+                (epoch, batch.base_sequence, batch.record_count) for batch in current
+            ]
+
+    @invariant()
+    def each_sequence_once_and_in_order(self) -> None:
+        """The log never holds a gap, a repetition or an older epoch after a newer one."""
+        ends: dict[int, tuple[int, int]] = {}
+        for batch in getattr(self, "log", []):
+            epoch, sequence = ends.get(batch.producer_id, (0, 0))
+            if batch.producer_epoch != epoch:
+                assert batch.producer_epoch > epoch
+                sequence = 0
+            assert sequence == batch.base_sequence
+            ends[batch.producer_id] = (batch.producer_epoch, batch.last_sequence + 1)
+
+    @invariant()
+    def windows_are_bounded(self) -> None:
+        """No more than five stored batches are kept."""
+        for entry in getattr(self, "state", ProducerState()):
+            assert sum(batch.base_offset >= 0 for batch in entry.batches) <= WINDOW_BATCHES
+
+
+ExactlyOnce.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestExactlyOnce = pytest.mark.slow(ExactlyOnce.TestCase)
