@@ -19,6 +19,7 @@ from kgw.errors import DecodeError
 from kgw.protocol.layout import (
     FIXED_FORMATS,
     FIXED_SIZES,
+    TEXT_COST,
     item_memory_cost,
     minimum_item_size,
 )
@@ -62,6 +63,8 @@ class _DecoderWriter:
         self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
         self.names = 0
+        # How many arrays the code is in: what occurs once need not be charged to the budget.
+        self.arrays = 0
         self.namespace: dict[str, Any] = {
             "DecodeError": DecodeError,
             "new": object.__new__,
@@ -280,10 +283,14 @@ class _DecoderWriter:
         """Write the code that reads a string, bytes or records."""
         length = self._length(name, kind, target, nullable=nullable, flexible=flexible)
         self._line(f"stop = position + {length}")
+        condition = "stop > end"
         if kind == "string" and flexible:
-            self._line(f"if stop > end or {length} > {MAX_STRING_BYTES}:")
-        else:
-            self._line("if stop > end:")
+            condition += f" or {length} > {MAX_STRING_BYTES}"
+        if kind != "records" and self.arrays:
+            self._line("if stop > position:")
+            self._line(f"    budget -= {TEXT_COST}")
+            condition += " or budget < 0"
+        self._line(f"if {condition}:")
         self.depth += 1
         self._fail(name, "truncated or too long")
         self.depth -= 1
@@ -324,6 +331,7 @@ class _DecoderWriter:
             self._line(f"{append} = {items}.append")
             self._line(f"for _ in range({count}):")
             self.depth += 1
+            self.arrays += 1
             if not isinstance(item, str):
                 self._struct(item, element)
             elif item == "uuid":
@@ -332,6 +340,7 @@ class _DecoderWriter:
                 self._sized(name, item, element, nullable=False, flexible=self.flexible)
             self._flush()
             self._line(f"{append}({element})")
+            self.arrays -= 1
             self.depth -= 1
         if nullable:
             self.depth -= 1

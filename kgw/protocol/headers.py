@@ -42,7 +42,7 @@ class RequestHeader(Message):
     request_api_version: int = int16()
     correlation_id: int = int32()
     """Returned with the response."""
-    client_id: str | None = string(since=1, nullable_since=1, compact=False, ignorable=True)
+    client_id: str | None = string(since=1, nullable_since=1, compact=False)
 
 
 class ResponseHeader(Message):

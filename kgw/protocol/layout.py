@@ -44,10 +44,13 @@ _VALUE_COSTS = {
     "int64": 48,
     "float64": 32,
     "uuid": 64,
-    "string": 80,
-    "bytes": 48,
+    "string": 0,
+    "bytes": 0,
     "records": 192,
 }
+# Of a string or byte string that is not empty, beside its content; charged where it is read, since
+# most optional strings are empty or null.
+TEXT_COST = 80
 _LIST_COST = 64
 # A pointer in the list, which over-allocates by an eighth as it grows.
 _LIST_SLOT_COST = 9
@@ -88,7 +91,8 @@ def _length_size(kind: str, *, flexible: bool) -> int:
 def item_memory_cost(item: str | type[Struct], version: int) -> int:
     """Return the bytes of memory that one decoded array element takes at most.
 
-    Contents of strings and arrays within it are not counted: they are charged where they are read.
+    Strings and the elements of arrays within it are not counted: they are charged where they are
+    read.
     """
     if isinstance(item, str):
         return _LIST_SLOT_COST + _VALUE_COSTS[item]

@@ -1,0 +1,185 @@
+"""Frames that were made to exhaust memory: limits on counts, objects and tags."""
+
+from __future__ import annotations
+
+import tracemalloc
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.errors import DecodeError
+from kgw.protocol.codec import codec
+from kgw.protocol.framing import FrameBuffer
+from kgw.protocol.headers import decode_request_header
+from kgw.protocol.layout import TEXT_COST, item_memory_cost, minimum_item_size
+from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kgw.protocol.messages.produce import ProduceRequest
+from kgw.protocol.primitives import unsigned_varint
+from kgw.protocol.schema import Request
+from kgw.testing.messages import all_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kgw.protocol.schema import Field, Message
+
+MEGABYTE = 1_000_000
+
+
+def _peak_bytes(decode: Callable[[], object]) -> tuple[int, bool]:
+    """Return the most memory that was held while decoding, and whether it was refused."""
+    tracemalloc.start()
+    try:
+        try:
+            message = decode()
+            refused = False
+        except DecodeError:
+            message, refused = None, True
+        peak = tracemalloc.get_traced_memory()[1]
+        del message
+    finally:
+        tracemalloc.stop()
+    return peak, refused
+
+
+def _bombs(message: Any, version: int, size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield (what, frame) for each top-level array: as many of the smallest elements as fit.
+
+    Elements are zero bytes, which are valid for most and the densest; and, where the elements hold
+    strings, the shortest string that costs an object.
+    """
+    flexible = codec(message, version).flexible
+    prefix = b""
+    for name, field in message.field_table.items():
+        if not field.present(version) or field.tag is not None:
+            continue
+        if field.kind == "array":
+            item_bytes = minimum_item_size(field.item, version, flexible=flexible)
+            for filler in (b"\0", b"\1", b"\2ab", b"\0\2ab", b"\2"):
+                content = (filler * (size // len(filler) + 1))[: size // item_bytes * item_bytes]
+                count = len(content) // item_bytes
+                length = unsigned_varint(count + 1) if flexible else count.to_bytes(4, "big")
+                yield f"{name} of {filler!r}", prefix + length + content
+        default = message()
+        prefix = codec(message, version).encode(default)[: _prefix_size(message, version, name)]
+
+
+def _prefix_size(message: Any, version: int, last: str) -> int:
+    """Return the size of the fields up to one, in a message of defaults."""
+    flexible = codec(message, version).flexible
+    size = 0
+    for name, field in message.field_table.items():
+        if field.present(version) and field.tag is None:
+            size += _default_size(field, version, flexible=flexible)
+        if name == last:
+            break
+    return size
+
+
+def _default_size(field: Field, version: int, *, flexible: bool) -> int:
+    sizes = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16, "float64": 8}
+    if field.kind in sizes:
+        return sizes[field.kind]
+    if flexible or (field.kind == "struct" and field.nullable(version)):
+        return 1
+    return 2 if field.kind == "string" else 4
+
+
+def _request_versions() -> Iterator[tuple[type[Message], int]]:
+    """Each request in its last version before and after flexible encoding."""
+    for message, version in all_versions():
+        if issubclass(message, Request):
+            first, last = message.valid_versions
+            since = message.flexible_since
+            if version == last or (since is not None and version == since - 1 >= first):
+                yield message, version
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("message", "version"),
+    list(_request_versions()),
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_memory_stays_within_sixteen_times_the_frame(message: Any, version: int) -> None:
+    """However dense a request is, decoding it takes at most 16 times its size and a megabyte."""
+    ours = codec(message, version)
+    size = 300_000
+    for what, frame in _bombs(message, version, size):
+        peak, _ = _peak_bytes(partial(ours.decode_prefix, memoryview(frame)))
+        assert peak <= 16 * len(frame) + MEGABYTE, what
+
+
+def test_count_of_a_large_array_in_a_small_frame() -> None:
+    """A count that the remaining bytes cannot hold is refused before anything is allocated."""
+    for version, frame in ((1, b"\x7f\xff\xff\xff"), (9, b"\xff\xff\xff\xff\x07")):
+        peak, refused = _peak_bytes(partial(codec(MetadataRequest, version).decode, frame))
+        assert refused
+        assert peak < 10_000
+
+
+def test_dense_elements_are_refused_before_they_are_made() -> None:
+    """A million empty partitions in six megabytes are refused by the budget, without 48 times."""
+    count = 1_000_000
+    frame = b"\0\0\1\0\0\0\0\2\2t" + unsigned_varint(count + 1) + b"\0\0\0\0\1\0" * count + b"\0\0"
+    with pytest.raises(DecodeError, match="partition_data: too many elements"):
+        codec(ProduceRequest, 9).decode(frame)
+    count = 2_000
+    frame = b"\0\0\1\0\0\0\0\2\2t" + unsigned_varint(count + 1) + b"\0\0\0\0\1\0" * count + b"\0\0"
+    assert count == len(codec(ProduceRequest, 9).decode(frame).topic_data[0].partition_data)
+
+
+def test_ordinary_large_requests_are_far_from_the_budget() -> None:
+    """A request for 100,000 topics with names of 20 bytes, or 50,000 commits, is decoded."""
+    topics = [MetadataRequestTopic(name=f"topic-{number:014}") for number in range(100_000)]
+    metadata = MetadataRequest(topics=topics)
+    ours = codec(MetadataRequest, 12)
+    assert metadata == ours.decode(ours.encode(metadata))
+    partitions = [OffsetCommitRequestPartition(partition_index=number) for number in range(10)]
+    commit = OffsetCommitRequest(
+        group_id="group",
+        topics=[
+            OffsetCommitRequestTopic(name=f"topic-{number:014}", partitions=partitions)
+            for number in range(5_000)
+        ],
+    )
+    assert commit == codec(OffsetCommitRequest, 8).decode(
+        codec(OffsetCommitRequest, 8).encode(commit)
+    )
+
+
+def test_tags_in_a_header_before_authentication() -> None:
+    """Millions of unknown tags before authentication are refused at once (CVE-2026-111115)."""
+    tags = unsigned_varint(10_000_000) + b"\0\0" * 1_000_000
+    frame = b"\0\x12\0\3\0\0\0\1\xff\xff" + tags
+    peak, refused = _peak_bytes(lambda: decode_request_header(frame))
+    assert refused
+    assert peak < 10_000
+
+
+def test_announced_frame_length_allocates_nothing() -> None:
+    """A FrameBuffer holds the bytes that came, not those that were announced."""
+    tracemalloc.start()
+    try:
+        frames = FrameBuffer(max_frame_bytes=100_000_000)
+        assert [] == frames.feed(b"\x05\xf5\xe0\xff" + b"x" * 1000)
+        assert tracemalloc.get_traced_memory()[1] < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_cost_of_an_element_is_not_underestimated() -> None:
+    """The estimated cost of elements is at least what CPython allocates for the largest values."""
+    count = 20_000
+    partition = (2**30).to_bytes(4) + (2**62).to_bytes(8) + (2**30).to_bytes(4) + b"\3ab\0"
+    frame = b"\2g\0\0\0\0\1\0\2" + b"\2t" + unsigned_varint(count + 1) + partition * count + b"\0\0"
+    peak, refused = _peak_bytes(lambda: codec(OffsetCommitRequest, 8).decode(frame))
+    assert not refused
+    cost = item_memory_cost(OffsetCommitRequestPartition, 8) + TEXT_COST
+    assert peak <= count * cost + 20_000
