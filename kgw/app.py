@@ -179,9 +179,7 @@ def _advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener
 
 def _data(gateway: Gateway) -> str:
     config = gateway.config
-    if config.backend != "embedded":
-        return config.backend
-    return str(Path(config.data_dir).absolute())
+    return str(Path(config.data_dir).absolute()) if config.backend == "embedded" else config.backend
 
 
 def _ready_line(gateway: Gateway, bound: Sequence[Listener]) -> str:
