@@ -1,0 +1,408 @@
+"""The embedded backend: the store's plain code, run by threads, seen from the event loop.
+
+One flusher thread takes whatever is queued, writes and syncs it, and posts the group back to the
+loop: one wake-up each way for a group, however many appends it has. While it syncs, the next group
+gathers. Everything that changes segments runs in the flusher, too, so that nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from kgw.backend.base import Backend, Health
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.cache import HotCache
+from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.lock import DirectoryLock
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+from kgw.backend.embedded.store import Append, Store
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.offsets.storage import StateOffsetStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kgw.backend.base import AppendResult, LogSettings, PartitionLog
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.store import Retirement
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
+    from kgw.state.base import StateStore
+    from kgw.types import PartitionKey, TopicName
+
+_Result = TypeVar("_Result")
+
+
+class EmbeddedBackend(Backend):
+    """Segments on the local disk, and small state in SQLite beside them."""
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        options: EmbeddedOptions | None = None,
+        *,
+        fs: FileSystem | None = None,
+        state: StateStore | None = None,
+    ) -> None:
+        """Use `data_dir`, which is created when it is missing. Nothing is touched before `open`."""
+        self._root = str(Path(data_dir).absolute())
+        self._options = options or EmbeddedOptions()
+        self._fs = fs or RealFs()
+        self._given_state = state
+        self._offset_storage: OffsetStorage | None = None
+        self._lock = DirectoryLock(self._fs, self._root)
+        self._store = Store(self._fs, self._root, self._options)
+        self._cache = HotCache(self._options.cache_bytes)
+        self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
+        self._checkpoints: LoadedCheckpoints | None = None
+        self._is_open = False
+        # The flusher's inbox. A deque's ends are safe to use from two threads.
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wakeup: SimpleQueue[bool] = SimpleQueue()
+        self._is_flusher_awake = False
+        self._completed: deque[list[Append]] = deque()
+        self._is_completion_due = False
+        self._flusher: Thread | None = None
+        self._io: ThreadPoolExecutor | None = None
+        self._maintenance: ThreadPoolExecutor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._checkpoint_lock = asyncio.Lock()
+        self._checkpoint_task: asyncio.Task[None] | None = None
+        self._switch_interval_s: float | None = None
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._is_open:
+            raise DataDirectoryError(f"{self._root} is open already")
+        self._loop = loop = asyncio.get_running_loop()
+        self._io = ThreadPoolExecutor(self._options.io_threads, "kgw-io")
+        self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")
+        try:
+            await loop.run_in_executor(self._io, self._open_directory)
+            self.state = self._given_state or self._sqlite_state()
+            await self.state.open()
+            self._offset_storage = StateOffsetStorage(self.state)
+            self._checkpoints = await self._offset_storage.load()
+        except BaseException:
+            self._lock.release()
+            self._stop_executors()
+            raise
+        for key in self._checkpoints.unreadable_keys:
+            self._store.report(f"the checkpoint row {key!r} belongs to no partition")
+        self._store.retire_soon = self._retire_soon
+        self._switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(self._options.switch_interval_s)
+        self._flusher = Thread(target=self._run_flusher, name="kgw-flusher", daemon=True)
+        self._flusher.start()
+        self._maintenance.submit(self._store.prepare_journal)
+        self._is_open = True
+
+    def _open_directory(self) -> None:
+        root = self._root
+        try:
+            missing: list[str] = []
+            while not self._fs.is_directory(root):
+                missing.append(root)
+                root = root.rpartition("/")[0]
+            for path in reversed(missing):
+                self._fs.make_directory_durably(path)
+        except OSError as error:
+            raise DataDirectoryError(f"{self._root}: {error}") from error
+        self._lock.acquire()
+        self._store.open()
+
+    def _sqlite_state(self) -> StateStore:
+        from kgw.state.sql.sqlite import SqliteStateStore
+
+        return SqliteStateStore(
+            f"{self._root}/{layout.STATE_NAME}", quick_check=not self._store.clean_stop
+        )
+
+    async def abandon(self) -> None:
+        """Let go at once and make nothing durable, as if the process had been killed.
+
+        What was submitted and not answered may or may not be there after the next start.
+        """
+        self._is_open = False
+        self._store.is_closed = True
+        await self._stop()
+
+    async def aclose(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._store.is_closed = True
+        if self._checkpoint_task is not None:
+            await self._checkpoint_task
+        try:
+            while self._store.has_pending:
+                await self.run_in_flusher(_nothing)
+            async with self._checkpoint_lock:
+                await self._close_store()
+        finally:
+            await self._stop()
+
+    async def _close_store(self) -> None:
+        """Write the marker only when all that it vouches for is durable."""
+        assert self._maintenance is not None
+        assert self._loop is not None
+        # What was handed to the maintenance thread, such as a journal file, is finished first.
+        await self._loop.run_in_executor(self._maintenance, _nothing)
+        try:
+            checkpoints = await self.run_in_flusher(self._store.close)
+            await self._storage.save(checkpoints)
+            await self.run_in_flusher(self._store.mark_clean)
+        except StorageError as error:
+            self._store.report(f"the directory was not left in order: {error}")
+
+    async def _stop(self) -> None:
+        flusher, self._flusher = self._flusher, None
+        if flusher is not None:
+            self._wakeup.put(False)
+            await asyncio.to_thread(flusher.join)
+        self._stop_executors()
+        self._complete()
+        for append in self._store.take_group():
+            append.error = StorageError("the backend is closed")
+            _resolve(append)
+        self._store.abandon()
+        await self.state.aclose()
+        self._lock.release()
+        if self._switch_interval_s is not None:
+            sys.setswitchinterval(self._switch_interval_s)
+        self._partitions.clear()
+        self._logs.clear()
+
+    def _stop_executors(self) -> None:
+        for executor in (self._io, self._maintenance):
+            if executor is not None:
+                executor.shutdown(wait=True)
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
+        return MappingProxyType(self._partitions)
+
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        self._check_open()
+        existing = self._partitions.get(key)
+        if existing is not None:
+            return existing
+        log = await self.run_in_flusher(partial(self._store.create_log, key, topic, settings))
+        return self._adopt(log)
+
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        self._check_open()
+        existing = self._partitions.get(key)
+        if existing is not None:
+            return existing
+        checkpoints = self._checkpoints
+        assert checkpoints is not None
+        open_log = partial(
+            self._store.open_log,
+            key,
+            topic,
+            settings,
+            checkpoints.checkpoints.get(key),
+            checkpoint_damaged=key in checkpoints.damaged,
+        )
+        log = await self.run_in_io(open_log)
+        return self._adopt(log)
+
+    def _adopt(self, log: SegmentedLog) -> PartitionLog:
+        partition = self._logs.get(log)
+        if partition is None:
+            partition = EmbeddedPartitionLog(log, self, self._store, self._cache)
+            self._logs[log] = partition
+            self._partitions[log.key] = partition
+        return partition
+
+    async def delete_partition(self, key: PartitionKey) -> None:
+        self._check_open()
+        log = self._store.retire_log(key)
+        self._partitions.pop(key, None)
+        removed = await self.run_in_flusher(partial(self._store.remove_log, key, log))
+        if log is not None:
+            self._logs.pop(log, None)
+        if removed is not None:
+            await self.run_in_io(partial(self._store.remove_directory, removed))
+        await self._storage.delete([key])
+
+    @property
+    def _storage(self) -> OffsetStorage:
+        assert self._offset_storage is not None
+        return self._offset_storage
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("the backend is not open")
+
+    # --- checkpoints and health ------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        self._check_open()
+        async with self._checkpoint_lock:
+            plan = await self.run_in_flusher(self._store.begin_checkpoint)
+            checkpoints: list[Checkpoint] = await self._run_in(
+                self._maintenance, partial(self._store.finish_checkpoint, plan)
+            )
+            if checkpoints:
+                await self._storage.save(checkpoints)
+
+    async def _checkpoint_by_size(self) -> None:
+        try:
+            await self.checkpoint()
+        except StorageError as error:
+            self._store.report(str(error))
+        finally:
+            self._checkpoint_task = None
+
+    @property
+    def health(self) -> Health:
+        store = self._store
+        unclaimed = [
+            f"partition directory {key} belongs to no topic; see `kgw log adopt`"
+            for key in store.unclaimed
+        ]
+        return Health(self._is_open and store.is_writable, (*store.problems, *unclaimed))
+
+    # --- the way to the threads and back ---------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[AppendResult]:
+        """Return a future of the loop that the backend was opened in."""
+        assert self._loop is not None
+        return self._loop.create_future()
+
+    def kick(self) -> None:
+        """Let the flusher look at its inbox."""
+        if not self._is_flusher_awake:
+            self._is_flusher_awake = True
+            self._wakeup.put(True)
+
+    async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function between two groups and return its result."""
+        assert self._loop is not None
+        loop = self._loop
+        future: asyncio.Future[_Result] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+                loop.call_soon_threadsafe(_set_exception, future, error)
+            else:
+                loop.call_soon_threadsafe(_set_result, future, result)
+
+        self._jobs.append(run)
+        self.kick()
+        return await future
+
+    async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that waits for the disk, in one of several threads."""
+        return await self._run_in(self._io, function)
+
+    async def _run_in(
+        self, executor: ThreadPoolExecutor | None, function: Callable[[], _Result]
+    ) -> _Result:
+        assert self._loop is not None
+        return await self._loop.run_in_executor(executor, function)
+
+    def _run_flusher(self) -> None:
+        store, jobs, wakeup = self._store, self._jobs, self._wakeup
+        while wakeup.get():
+            while True:
+                while jobs:
+                    jobs.popleft()()
+                group = store.take_group()
+                if group:
+                    self._flush(group)
+                    continue
+                if jobs:
+                    continue
+                self._is_flusher_awake = False
+                # Whoever came in between has not put a token: look once more.
+                if not store.has_pending and not jobs:
+                    break
+                self._is_flusher_awake = True
+
+    def _flush(self, group: list[Append]) -> None:
+        try:
+            self._store.write_group(group)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
+            self._store.fail(error)
+            for append in group:
+                append.error = append.error or self._store.failure
+        self._completed.append(group)
+        if not self._is_completion_due:
+            self._is_completion_due = True
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._complete)
+
+    def _complete(self) -> None:
+        """Announce and answer what the flusher has finished, in the order of the groups."""
+        self._is_completion_due = False
+        completed = self._completed
+        while completed:
+            group = completed.popleft()
+            moved = self._store.complete_group(group)
+            for append in group:
+                if append.error is None:
+                    partition = self._logs.get(append.log)
+                    if partition is not None:
+                        self._cache.add(partition.tail, append.batches)
+            for log in moved:
+                partition = self._logs.get(log)
+                if partition is not None and partition.on_advance is not None:
+                    partition.on_advance(partition)
+            for append in group:
+                _resolve(append)
+        is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
+        if is_due and self._checkpoint_task is None and self._is_open:
+            assert self._loop is not None
+            self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
+
+    def _retire_soon(self, retirement: Retirement) -> None:
+        assert self._maintenance is not None
+        self._maintenance.submit(self._store.retire, retirement)
+
+
+def _resolve(append: Append) -> None:
+    future = append.waiter
+    if future is None or future.done():
+        return
+    if append.error is None:
+        future.set_result(append.result)
+    else:
+        future.set_exception(append.error)
+
+
+def _set_result(future: asyncio.Future[_Result], result: _Result) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: asyncio.Future[_Result], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _nothing() -> None:
+    """Wait for one's turn."""

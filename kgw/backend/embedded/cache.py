@@ -1,0 +1,91 @@
+"""Recently appended batches, in memory, so that readers at the tail never meet the disk.
+
+Bounded over all partitions; the oldest batch goes first. Only durable batches enter, so that what
+is read here is what would be read from the disk. Used in the event loop alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import ReadResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+_OVERHEAD_BYTES: Final = 512
+"""What a cached batch costs beside its bytes: objects and the frame's other fields."""
+_COMPACT_AT: Final = 1024
+_JOIN_ABOVE: Final = 16
+"""Many small buffers cost a response more than copying them together once."""
+
+
+class CachedTail:
+    """The cached batches of one log, oldest first."""
+
+    __slots__ = ("base_offsets", "batches", "first")
+
+    def __init__(self) -> None:
+        self.base_offsets: list[int] = []
+        self.batches: list[RecordBatch | None] = []
+        self.first = 0
+        """The places before this one have been evicted."""
+
+    def read(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        """Return batches from the one that holds `offset`, None when that is not cached."""
+        base_offsets = self.base_offsets
+        place = bisect_right(base_offsets, offset, self.first) - 1
+        if place < self.first:
+            return None
+        buffers: list[Buffer] = []
+        size_bytes = 0
+        next_offset = offset
+        for batch in self.batches[place:] if place else self.batches:
+            if batch is None or batch.next_offset <= offset:
+                continue
+            if batch.next_offset > upper_bound:
+                break
+            size_bytes += len(batch.buffer)
+            if size_bytes > max_bytes and buffers:
+                size_bytes -= len(batch.buffer)
+                break
+            buffers.append(batch.buffer)
+            next_offset = batch.next_offset
+        if len(buffers) > _JOIN_ABOVE:
+            buffers = [b"".join(buffers)]
+        return ReadResult(buffers, size_bytes, next_offset)
+
+    def evict_first(self) -> int:
+        """Forget the oldest batch; returns what it was counted as."""
+        batch = self.batches[self.first]
+        self.batches[self.first] = None
+        self.first += 1
+        if self.first >= _COMPACT_AT and self.first * 2 > len(self.batches):
+            del self.batches[: self.first]
+            del self.base_offsets[: self.first]
+            self.first = 0
+        return len(batch.buffer) + _OVERHEAD_BYTES if batch is not None else 0
+
+
+class HotCache:
+    """All tails, and the order in which their batches came."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._order: deque[CachedTail] = deque()
+        self.size_bytes = 0
+
+    def add(self, tail: CachedTail, batches: Iterable[RecordBatch]) -> None:
+        """Take batches behind those that the tail has."""
+        for batch in batches:
+            tail.base_offsets.append(batch.base_offset)
+            tail.batches.append(batch)
+            self._order.append(tail)
+            self.size_bytes += len(batch.buffer) + _OVERHEAD_BYTES
+        while self.size_bytes > self._limit_bytes and self._order:
+            self.size_bytes -= self._order.popleft().evict_first()

@@ -1,0 +1,56 @@
+"""How the disk can fail, as far as the code must tell the ways apart (durability.md 4.3)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.fs import File, FileSystem
+    from kgw.backend.embedded.segment import Segment
+
+_OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class SyncFailedError(Exception):
+    """A sync did not succeed: what is on the disk is unknown, and no later sync will tell."""
+
+
+class SideFileDamagedError(Exception):
+    """A side file does not say what a lookup needs; it must be rebuilt from its segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.side_path)
+        self.segment = segment
+
+
+def is_out_of_space(error: OSError) -> bool:
+    """Whether the call failed for want of room, so that it may work again later."""
+    return error.errno in _OUT_OF_SPACE
+
+
+def sync_file(file: File) -> None:
+    """Sync a file. Raises SyncFailedError, never to be answered by trying again."""
+    try:
+        file.fdatasync()
+    except OSError as error:
+        raise SyncFailedError(f"{file.path}: {error}") from error
+
+
+def sync_directory(fs: FileSystem, path: str) -> None:
+    """Sync the names in a directory. Raises SyncFailedError."""
+    try:
+        fs.sync_directory(path)
+    except OSError as error:
+        raise SyncFailedError(f"{path}: {error}") from error
+
+
+def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
+    """Put a small file in place. Raises OSError when there was no room, else SyncFailedError:
+    which of its steps failed is not known."""
+    try:
+        fs.replace_durably(path, content)
+    except OSError as error:
+        if is_out_of_space(error):
+            raise
+        raise SyncFailedError(f"{path}: {error}") from error

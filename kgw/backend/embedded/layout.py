@@ -1,0 +1,201 @@
+"""Names in a data directory, and the small files that say what a partition is.
+
+A small file is one line of JSON and a second line with its CRC-32C, so that a person can read it
+and a flipped bit cannot pass. It is replaced as a whole (temporary file, sync, rename, sync of the
+directory); a broken one is reported and rebuilt, never a reason to delete data.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from crc32c import crc32c
+
+from kgw.errors import DataDirectoryError
+from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FORMAT_VERSION: Final = 1
+"""Of the data directory as a whole; a newer one is refused."""
+
+LOCK_NAME: Final = "kgw.lock"
+STATE_NAME: Final = "meta.sqlite"
+FORMAT_NAME: Final = "format.json"
+CLEAN_NAME: Final = "clean.json"
+JOURNAL_DIRECTORY: Final = "journal"
+PARTITIONS_DIRECTORY: Final = "partitions"
+QUARANTINE_DIRECTORY: Final = "quarantine"
+DELETED_SUFFIX: Final = ".deleted"
+
+PARTITION_NAME: Final = "partition.json"
+LOG_STATE_NAME: Final = "log-state.json"
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+
+LOG_SUFFIX: Final = ".log"
+SIDE_SUFFIX: Final = ".checksums"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+SNAPSHOT_SUFFIX: Final = ".state"
+
+_OFFSET_DIGITS: Final = 20
+
+
+class SmallFileError(ValueError):
+    """A small file whose checksum or content is wrong."""
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the first offset that was, or will be, written under it."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+class DamagedRange(NamedTuple):
+    """Offsets whose bytes are gone: answered with an error, never skipped in silence."""
+
+    start_offset: int
+    end_offset: int
+
+
+class PartitionIdentity(NamedTuple):
+    """What `partition.json` says: enough to bring a partition back without the database."""
+
+    topic: TopicName
+    key: PartitionKey
+
+
+class LogState(NamedTuple):
+    """What `log-state.json` says of a log beyond its segments."""
+
+    log_start_offset: int = 0
+    epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
+    damaged: tuple[DamagedRange, ...] = ()
+
+
+def segment_stem(base_offset: int) -> str:
+    """Return Kafka's file name of a segment, without suffix: twenty digits."""
+    return f"{base_offset:0{_OFFSET_DIGITS}d}"
+
+
+def parse_stem(name: str, suffix: str) -> int | None:
+    """Return the offset that a file name with this suffix carries, None for any other name."""
+    stem = name.removesuffix(suffix)
+    if len(stem) + len(suffix) != len(name) or len(stem) != _OFFSET_DIGITS:
+        return None
+    return int(stem) if stem.isascii() and stem.isdigit() else None
+
+
+def parse_directory_name(name: str) -> PartitionKey | None:
+    """Return the partition whose directory has this name, None when it is no partition's."""
+    topic_id, _, partition = name.rpartition("-")
+    try:
+        key = PartitionKey(TopicId(parse_uuid(topic_id)), int(partition))
+    except ValueError:
+        return None
+    return key if str(key) == name else None
+
+
+def encode_small(fields: dict[str, Any]) -> bytes:
+    """Return the content of a small file."""
+    body = json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_small(data: bytes) -> dict[str, Any]:
+    """Return the fields of a small file. Raises SmallFileError."""
+    body, newline, check = data.partition(b"\n")
+    body += newline
+    if check != b"crc32c %08x\n" % crc32c(body):
+        raise SmallFileError("the checksum does not match")
+    try:
+        fields = json.loads(body)
+    except ValueError as error:
+        raise SmallFileError(str(error)) from error
+    if not isinstance(fields, dict):
+        raise SmallFileError("not an object")
+    return fields
+
+
+def encode_partition(identity: PartitionIdentity) -> bytes:
+    """Return the content of `partition.json`."""
+    return encode_small(
+        {
+            "format": FORMAT_VERSION,
+            "topic": identity.topic,
+            "topic_id": format_uuid(identity.key.topic_id),
+            "partition": identity.key.partition,
+        }
+    )
+
+
+def decode_partition(data: bytes) -> PartitionIdentity:
+    """Return what `partition.json` says. Raises SmallFileError."""
+    fields = decode_small(data)
+    try:
+        topic = fields["topic"]
+        key = PartitionKey(TopicId(parse_uuid(fields["topic_id"])), int(fields["partition"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SmallFileError(f"lacks or mistypes {error}") from error
+    if not isinstance(topic, str):
+        raise SmallFileError("the topic is not a name")
+    return PartitionIdentity(TopicName(topic), key)
+
+
+def encode_log_state(state: LogState) -> bytes:
+    """Return the content of `log-state.json`."""
+    return encode_small(
+        {
+            "format": FORMAT_VERSION,
+            "log_start_offset": state.log_start_offset,
+            "epochs": state.epochs,
+            "damaged": state.damaged,
+        }
+    )
+
+
+def decode_log_state(data: bytes) -> LogState:
+    """Return what `log-state.json` says. Raises SmallFileError."""
+    fields = decode_small(data)
+    try:
+        epochs = tuple(EpochStart(int(one[0]), int(one[1])) for one in fields["epochs"])
+        damaged = tuple(DamagedRange(int(one[0]), int(one[1])) for one in fields["damaged"])
+        log_start_offset = int(fields["log_start_offset"])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SmallFileError(f"lacks or mistypes {error}") from error
+    if not epochs or list(epochs) != sorted(epochs):
+        raise SmallFileError("the epochs are not in order")
+    return LogState(log_start_offset, epochs, damaged)
+
+
+def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
+    """Return the history of epochs in the text form of Kafka's `leader-epoch-checkpoint`."""
+    lines = [f"{epoch.leader_epoch} {epoch.start_offset}\n" for epoch in epochs]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def decode_epochs(data: bytes) -> tuple[EpochStart, ...]:
+    """Return what Kafka's text form says. Raises SmallFileError."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        epochs = tuple(EpochStart(*map(int, line.split())) for line in lines)
+    except (ValueError, TypeError) as error:
+        raise SmallFileError(str(error)) from error
+    if version != "0" or count != str(len(epochs)) or list(epochs) != sorted(epochs):
+        raise SmallFileError("not a version 0 history of epochs in order")
+    return epochs
+
+
+def check_format(data: bytes) -> None:
+    """Raise DataDirectoryError when a directory's format file is of a newer version or broken."""
+    try:
+        version = decode_small(data).get("format")
+    except SmallFileError as error:
+        raise DataDirectoryError(f"{FORMAT_NAME} is damaged: {error}") from error
+    if version != FORMAT_VERSION:
+        raise DataDirectoryError(
+            f"the data directory has format {version}; this program knows {FORMAT_VERSION}"
+        )

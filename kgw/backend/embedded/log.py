@@ -1,0 +1,291 @@
+"""One partition's log in segments: what the flusher writes and what everybody may ask.
+
+Plain code without threads. Who may call what: offsets, attempts and `begin_append` belong to the
+event loop; everything that writes belongs to the flusher; reading is in `reading`, for any thread,
+and goes by tuples that the flusher replaces as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.base import EpochEnd
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import replace_durably, sync_directory
+from kgw.backend.embedded.journal import Redo
+from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
+from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
+from kgw.offsets.recovery import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.files import FilePool
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.offsets.manager import PartitionOffsetManager
+    from kgw.records.batch import RecordBatch
+    from kgw.types import PartitionKey, TopicName
+
+_NEVER: Final = -1
+
+
+class DataDirectory(NamedTuple):
+    """What all logs of a directory share."""
+
+    root: str
+    fs: FileSystem
+    pool: FilePool
+    options: EmbeddedOptions
+    report: Callable[[str], None]
+    """Takes a sentence about something that an operator should know."""
+
+    def partition_path(self, key: PartitionKey) -> str:
+        """Return the directory of a partition."""
+        return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
+
+
+class SegmentedLog:
+    """Segments, offsets, leader epochs and what is known to be damaged."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        key: PartitionKey,
+        topic: TopicName,
+        settings: LogSettings,
+        offsets: PartitionOffsetManager,
+    ) -> None:
+        self.key = key
+        self.topic = topic
+        self.settings = settings
+        self.offsets = offsets
+        self.directory = directory
+        self.path = directory.partition_path(key)
+        self.segments: tuple[Segment, ...] = ()
+        self.epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
+        self.damaged: tuple[DamagedRange, ...] = ()
+        self.written_end = offsets.next_offset
+        """The offset after the last batch that is in a segment, as the flusher knows it."""
+        self.state_is_stale = False
+        """Whether `log-state.json` lacks something that must be in it before the next append."""
+        self.attempt = 0
+        """Counts failed appends: what was submitted before the failure was known fails, too."""
+        self.refused_attempt = _NEVER
+        self.is_deleted = False
+        self.is_changed = False
+        """Whether anything was appended or moved since the last checkpoint."""
+        self.has_clean_checkpoint = False
+        """Whether the checkpoint in the state store is one of an orderly stop."""
+        self.unindexed: dict[Segment, None] = {}
+        """Sealed segments whose Kafka indexes are not complete."""
+        self._marks: list[tuple[Segment, SegmentMark]] = []
+        self._created: list[Segment] = []
+        self._segments_before: tuple[Segment, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<SegmentedLog {self.key} {self.offsets!r}>"
+
+    # --- asking --------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appends are stamped with now."""
+        return self.epochs[-1].leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        """Return where an epoch ended, as `PartitionLog.epoch_end`."""
+        epochs = self.epochs
+        if leader_epoch == epochs[-1].leader_epoch:
+            return EpochEnd(leader_epoch, self.offsets.next_offset)
+        for earlier, later in pairwise(epochs):
+            if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
+                return EpochEnd(earlier.leader_epoch, later.start_offset)
+        return None
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch under which `offset` was, or would next be, written."""
+        epochs = self.epochs
+        position = bisect_right(epochs, offset, key=lambda epoch: epoch.start_offset)
+        return epochs[max(position - 1, 0)].leader_epoch
+
+    def damage_at(self, offset: int) -> DamagedRange | None:
+        """Return the damaged range that holds `offset`."""
+        for damaged in self.damaged:
+            if damaged.start_offset <= offset < damaged.end_offset:
+                return damaged
+        return None
+
+    # --- submitting: the event loop ------------------------------------------------------------
+
+    def begin_append(self, batches: Sequence[RecordBatch]) -> int:
+        """Give the batches their offsets and epoch; returns the first offset."""
+        leader_epoch = self.epochs[-1].leader_epoch
+        if len(batches) == 1:
+            batch = batches[0]
+            base_offset = self.offsets.assign(batch.last_offset_delta + 1)
+            batch.assign(base_offset, leader_epoch)
+            return base_offset
+        base_offsets = self.offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
+        for batch, base_offset in zip(batches, base_offsets, strict=True):
+            batch.assign(base_offset, leader_epoch)
+        return base_offsets[0]
+
+    # --- writing: the flusher ------------------------------------------------------------------
+
+    def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
+        """Write batches behind the last one, without a sync of the end, and say where they are.
+
+        Everything before them is durable. Raises OSError, after which `undo` is called, or
+        SyncFailedError.
+        """
+        self._segments_before = self.segments
+        self._marks.clear()
+        self._created.clear()
+        if self.state_is_stale:
+            self.save_state()
+        self.is_changed = True
+        durable_end = batches[0].base_offset
+        redos: list[Redo] = []
+        segment = self.segments[-1] if self.segments else None
+        start = 0
+        while start < len(batches):
+            if segment is None or not segment.has_room(batches[start], self.settings):
+                segment = self.roll(batches[start].base_offset)
+            else:
+                self._marks.append((segment, SegmentMark(segment)))
+            end = self._end_of_run(segment, batches, start)
+            run = batches[start:end]
+            position = segment.size_bytes
+            buffers = segment.write(run, durable_end, self.settings)
+            redos.append(
+                Redo(
+                    self.key, segment.base_offset, position, buffers, segment.size_bytes - position
+                )
+            )
+            start = end
+        return redos
+
+    def _end_of_run(self, segment: Segment, batches: Sequence[RecordBatch], start: int) -> int:
+        """Return how far `segment` takes the batches; it takes the one at `start` in any case."""
+        room_bytes = min(self.settings.segment_bytes, MAX_POSITION) - segment.size_bytes
+        # An entry of Kafka's index is made once in index_interval_bytes at most.
+        room_index = self.settings.segment_index_bytes // 8 - segment.index_count
+        end = start
+        while end < len(batches):
+            batch = batches[end]
+            room_bytes -= len(batch.buffer)
+            room_index -= 1
+            fits = room_bytes >= 0 and room_index > 0
+            if end > start and not (
+                fits and batch.last_offset - segment.base_offset <= MAX_POSITION
+            ):
+                break
+            end += 1
+        return end
+
+    def roll(self, base_offset: int) -> Segment:
+        """Begin a segment. That it exists proves everything below it: the old one is synced."""
+        if self.segments:
+            old = self.segments[-1]
+            self._marks.append((old, SegmentMark(old)))
+            old.sync()
+            old.write_side(at_least_bytes=1)
+            self.unindexed[old] = None
+        segment = Segment(self.path, base_offset, self.directory.pool)
+        self._created.append(segment)
+        for path in (segment.log_path, segment.side_path):
+            pooled = self.directory.pool.acquire(path, create=True)
+            try:
+                # A crash may have left a file of this name that no checkpoint ever knew.
+                pooled.file.truncate(0)
+            finally:
+                self.directory.pool.release(pooled)
+        sync_directory(self.directory.fs, self.path)
+        self.segments = (*self.segments, segment)
+        return segment
+
+    def undo(self) -> None:
+        """Take back what the last `write` did. Raises OSError, SyncFailedError."""
+        fs = self.directory.fs
+        self.segments = self._segments_before
+        for segment in self._created:
+            segment.forget()
+            for path in (segment.log_path, segment.side_path):
+                if fs.exists(path):
+                    fs.unlink(path)
+        if self._created:
+            sync_directory(fs, self.path)
+        for segment, mark in reversed(self._marks):
+            if segment in self.segments:
+                segment.go_back(mark)
+        if self.segments:
+            self.unindexed.pop(self.segments[-1], None)
+        self._marks.clear()
+        self._created.clear()
+
+    def save_state(self) -> None:
+        """Write log start, epochs and damage, durably, and Kafka's form of the epochs beside it.
+
+        Raises OSError when there is no room for it, SyncFailedError when the disk fails.
+        """
+        state = LogState(self.offsets.log_start_offset, self.epochs, self.damaged)
+        self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
+        self._replace(layout.EPOCHS_NAME, layout.encode_epochs(self.epochs))
+        self.state_is_stale = False
+
+    def save_log_start(self, log_start_offset: int) -> None:
+        """Note a log start, durably, before it is shown. Raises as `save_state`."""
+        state = LogState(log_start_offset, self.epochs, self.damaged)
+        self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
+        self.is_changed = True
+
+    def _replace(self, name: str, content: bytes) -> None:
+        replace_durably(self.directory.fs, f"{self.path}/{name}", content)
+
+    def remove_below(self, offset: int) -> list[Segment]:
+        """Remove segments that lie wholly below `offset`; returns them. Raises OSError."""
+        segments = self.segments
+        kept = 0
+        while kept + 1 < len(segments) and segments[kept + 1].base_offset <= offset:
+            kept += 1
+        removed = list(segments[:kept])
+        self.segments = segments[kept:]
+        fs = self.directory.fs
+        for segment in removed:
+            segment.is_removed = True
+            self.unindexed.pop(segment, None)
+        for segment in removed:
+            segment.forget()
+            for suffix in (
+                layout.LOG_SUFFIX,
+                layout.SIDE_SUFFIX,
+                layout.OFFSET_INDEX_SUFFIX,
+                layout.TIME_INDEX_SUFFIX,
+            ):
+                path = segment.stem_path + suffix
+                if fs.exists(path):
+                    fs.unlink(path)
+        return removed
+
+    def make_checkpoint(self, *, clean: bool) -> Checkpoint:
+        """Say how far the log is durable; everything written so far is."""
+        segment = self.segments[-1] if self.segments else None
+        return Checkpoint(
+            topic_id=self.key.topic_id,
+            partition=self.key.partition,
+            log_start_offset=self.offsets.log_start_offset,
+            next_offset=self.written_end,
+            leader_epoch=self.leader_epoch,
+            segment_base_offset=segment.base_offset if segment else self.written_end,
+            segment_position=segment.size_bytes if segment else 0,
+            clean=clean,
+        )

@@ -1,0 +1,33 @@
+"""What can be set about the embedded backend, with the reason for each default."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EmbeddedOptions(NamedTuple):
+    """Sizes and limits of one data directory."""
+
+    cache_bytes: int = 32 << 20
+    """Recently appended batches kept for readers at the tail, over all partitions."""
+    min_free_bytes: int = 64 << 20
+    """Appends are refused below this, so that the state store can still commit."""
+    journal_bytes: int = 16 << 20
+    """Size of each of the two journal files; they are written once in full and then reused."""
+    journal_append_bytes: int = 32 << 10
+    """A group goes through the journal while its bytes are below this figure times its number of
+    partitions (docs/decisions/0002-journal.md); 0 turns the journal off."""
+    group_bytes: int = 32 << 20
+    """The most that one flush writes; what is left waits for the next."""
+    checkpoint_bytes: int = 128 << 20
+    """Appended bytes after which a checkpoint is made between the periodic ones. It bounds what
+    recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""
+    open_files: int = 512
+    """Descriptors that are kept open for segments and side files."""
+    dirty_segments: int = 256
+    """Segments behind the journal after which they are synced and the journal is changed."""
+    io_threads: int = 4
+    """Threads for reads that miss the cache and for opening partitions."""
+    switch_interval_s: float = 0.0005
+    """How long the event loop may keep the interpreter while the flusher waits for it. Python's
+    5 ms would be added to every step of a flush when the loop is busy."""

@@ -1,0 +1,169 @@
+"""A partition of the embedded backend as the event loop sees it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kgw.backend.base import PartitionLog, ReadResult
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.cache import CachedTail
+from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
+from kgw.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from kgw.backend.base import AppendResult, EpochEnd, LogSettings, Snapshot
+    from kgw.backend.embedded.backend import EmbeddedBackend
+    from kgw.backend.embedded.cache import HotCache
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.segment import Segment
+    from kgw.backend.embedded.store import Store
+    from kgw.records.batch import RecordBatch
+
+_Result = TypeVar("_Result")
+
+_REBUILDS: Final = 8
+"""How many side files one read may have rebuilt before the disk is blamed."""
+
+
+class EmbeddedPartitionLog(PartitionLog):
+    """One partition's log, its cached tail, and the way to the threads."""
+
+    def __init__(
+        self, log: SegmentedLog, backend: EmbeddedBackend, store: Store, cache: HotCache
+    ) -> None:
+        self.key = log.key
+        self.tail = CachedTail()
+        self._log = log
+        self._offsets = log.offsets
+        self._backend = backend
+        self._store = store
+        self._cache = cache
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._offsets.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._offsets.high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        return self._offsets.next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def append(self, batches: Sequence[RecordBatch]) -> Future[AppendResult]:
+        future: Future[AppendResult] = self._backend.create_future()
+        try:
+            append = self._store.submit(self._log, batches)
+        except StorageError as error:
+            future.set_exception(error)
+            return future
+        append.waiter = future
+        self._backend.kick()
+        return future
+
+    def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+        if offset >= upper_bound or offset >= self._offsets.high_watermark:
+            return ReadResult([], 0, offset)
+        return self.tail.read(offset, max_bytes, upper_bound)
+
+    async def read(
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
+    ) -> ReadResult:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        return await self._from_disk(
+            partial(
+                reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one
+            )
+        )
+
+    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        return await self._from_disk(
+            partial(reading.find_by_time, self._log, timestamp_ms, bound)
+        )
+
+    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
+        bound = min(upper_bound, self._offsets.high_watermark)
+        return await self._from_disk(partial(reading.find_max_timestamp, self._log, bound))
+
+    async def _from_disk(self, function: Callable[[], _Result]) -> _Result:
+        """Run a read in a thread; a side file that it finds damaged is rebuilt first."""
+        try:
+            for _ in range(_REBUILDS):
+                try:
+                    return await self._backend.run_in_io(function)
+                except SideFileDamagedError as damage:
+                    await self._backend.run_in_flusher(partial(self._rebuild, damage.segment))
+        except CorruptionError as error:
+            self._store.report(str(error))
+            raise
+        except (OSError, SyncFailedError) as error:
+            raise StorageError(f"cannot read partition {self.key}: {error}") from error
+        raise StorageError(f"the side files of partition {self.key} cannot be rebuilt")
+
+    def _rebuild(self, segment: Segment) -> None:
+        if segment in self._log.segments:
+            rebuild_side(self._log.directory, self._log, segment)
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        return self._log.epoch_end(leader_epoch)
+
+    def epoch_at(self, offset: int) -> int:
+        return self._log.epoch_at(offset)
+
+    async def drop_before(self, offset: int) -> None:
+        if offset <= self._offsets.log_start_offset:
+            return
+        if offset > self._offsets.high_watermark:
+            raise ValueError(
+                f"log start cannot be {offset}, above {self._offsets.high_watermark}"
+            )
+        await self._backend.run_in_flusher(partial(self._store.save_log_start, self._log, offset))
+        self._offsets.raise_log_start(offset)
+        await self._backend.run_in_flusher(partial(self._store.remove_below, self._log, offset))
+
+    async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
+        upper_bound = self._offsets.high_watermark
+        while True:
+            batches, from_offset = await self._from_disk(
+                partial(reading.replay, self._log, from_offset, upper_bound)
+            )
+            if not batches:
+                return
+            for batch in batches:
+                yield batch
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        try:
+            await self._backend.run_in_io(partial(save_snapshot, self._log, snapshot))
+        except OSError as error:
+            raise StorageError(f"cannot save a snapshot of partition {self.key}: {error}") from error
+
+    async def load_snapshot(self) -> Snapshot | None:
+        try:
+            return await self._backend.run_in_io(
+                partial(load_snapshot, self._log, self._offsets.next_offset)
+            )
+        except OSError as error:
+            raise StorageError(f"cannot load a snapshot of partition {self.key}: {error}") from error
+
+    def configure(self, settings: LogSettings) -> None:
+        self._log.settings = settings

@@ -1,0 +1,538 @@
+"""What happens to a directory after an unclean stop. Every step may be interrupted and repeated.
+
+What is known to have been durable, and may therefore be damaged but never torn: everything below
+the base of the last segment (a roll syncs the old one first), below the checkpoint, below any
+"durable end" in the side file, and what the journal held. Bytes above that are a group that was
+perhaps never answered: whole batches are kept, the rest is cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import (
+    SideFileDamagedError,
+    is_out_of_space,
+    replace_durably,
+    sync_directory,
+    sync_file,
+)
+from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
+from kgw.backend.embedded.log import SegmentedLog
+from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
+from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
+from kgw.records.batch import split_batches
+from kgw.records.errors import RecordError
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.journal import Redo
+    from kgw.backend.embedded.log import DataDirectory
+    from kgw.offsets.recovery import Checkpoint, RecoveryPlan
+    from kgw.offsets.registry import PartitionOffsetRegistry
+    from kgw.types import PartitionKey, TopicName
+
+_COPY_BYTES: Final = 4 << 20
+_QUARANTINE_BYTES: Final = 64 << 20
+"""The most that is kept of one torn tail."""
+
+
+def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[PartitionKey, int]:
+    """Write again what the journal holds, durably; returns each partition's end as it proves it.
+
+    Raises OSError, SyncFailedError.
+    """
+    fs = directory.fs
+    proven: dict[PartitionKey, int] = {}
+    files: dict[str, File] = {}
+    try:
+        for redo in redos:
+            path = directory.partition_path(redo.key)
+            if not fs.is_directory(path):
+                continue
+            segment = Segment(path, redo.segment_base_offset, directory.pool)
+            file = files.get(segment.log_path)
+            if file is None:
+                if not fs.exists(segment.log_path):
+                    if _is_below_log_start(directory, path, redo.segment_base_offset):
+                        continue
+                    directory.report(f"{segment.log_path} was gone; restored from the journal")
+                file = files[segment.log_path] = fs.open(segment.log_path, create=True)
+            file.pwrite(redo.buffers, redo.position)
+            end_offset = _end_of(redo)
+            proven[redo.key] = max(proven.get(redo.key, 0), end_offset)
+        for file in files.values():
+            sync_file(file)
+        for path in {path.rpartition("/")[0] for path in files}:
+            sync_directory(fs, path)
+    finally:
+        for file in files.values():
+            file.close()
+    return proven
+
+
+def _end_of(redo: Redo) -> int:
+    try:
+        return split_batches(redo.buffers[0])[-1].next_offset
+    except (RecordError, IndexError):
+        return 0
+
+
+def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -> bool:
+    """Whether a segment that is not there was removed on purpose."""
+    state, _ = _read_state(directory, path)
+    if state is None:
+        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in directory.fs.listdir(path))
+        return any(stem is not None and stem > base_offset for stem in stems)
+    return base_offset < state.log_start_offset
+
+
+def _read_state(directory: DataDirectory, path: str) -> tuple[LogState | None, str]:
+    """Return what `log-state.json` says, or None and why not."""
+    try:
+        content = directory.fs.read_bytes(f"{path}/{layout.LOG_STATE_NAME}")
+        return layout.decode_log_state(content), ""
+    except FileNotFoundError:
+        return None, "is missing"
+    except layout.SmallFileError as error:
+        return None, str(error)
+
+
+class _Scanned(NamedTuple):
+    """What reading the segments of a log has shown."""
+
+    end_offset: int
+    """The offset after the last batch that is really there."""
+    proven_end: int
+    ends_in_damage: bool
+    damaged: list[DamagedRange]
+    epochs: list[EpochStart]
+
+
+class LogRecovery:
+    """One partition's way from a directory to a log that can be written."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        registry: PartitionOffsetRegistry,
+        key: PartitionKey,
+        topic: TopicName,
+        settings: LogSettings,
+        proven_end: int,
+    ) -> None:
+        self._directory = directory
+        self._registry = registry
+        self._key = key
+        self._topic = topic
+        self._settings = settings
+        self._path = directory.partition_path(key)
+        self._proven_end = proven_end
+        self._segments: list[Segment] = []
+        self._state = LogState()
+        self._state_is_lost = False
+        self._scanned: _Scanned | None = None
+        self._names: frozenset[str] = frozenset()
+
+    def run(
+        self, checkpoint: Checkpoint | None, *, checkpoint_damaged: bool, clean_stop: bool
+    ) -> SegmentedLog:
+        """Recover. Raises OSError, SyncFailedError."""
+        self._look()
+        if self._state_is_lost:
+            # The history of epochs has to be read from the batches: all of them.
+            checkpoint_floor, checkpoint, clean_stop = checkpoint, None, False
+            if checkpoint_floor is not None:
+                self._proven_end = max(self._proven_end, checkpoint_floor.next_offset)
+        facts = LogFacts(
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            segments=[SegmentFacts(one.base_offset, one.size_bytes) for one in self._segments],
+            clean_stop=clean_stop,
+            log_start_offset=self._state.log_start_offset,
+            leader_epoch=self._state.epochs[-1].leader_epoch,
+        )
+        offsets, recovered = self._registry.recover(
+            self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
+        )
+        for anomaly in recovered.anomalies:
+            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING:
+                # Also the fate of every log that was killed before its first checkpoint.
+                continue
+            self._directory.report(f"partition {self._key} of {self._topic}: {anomaly.detail}")
+        log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
+        log.segments = tuple(self._segments)
+        log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
+        self._take_state(log, recovered.leader_epoch)
+        self._take_damage(log)
+        log.unindexed = {
+            segment: None
+            for segment in log.segments[:-1]
+            if self._scanned is not None
+            or f"{segment.stem}{layout.OFFSET_INDEX_SUFFIX}" not in self._names
+        }
+        log.is_changed = self._scanned is not None or log.state_is_stale
+        self._drop_snapshots_above(log.offsets.next_offset)
+        return log
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Take in the directory without reading a segment."""
+        fs, path = self._directory.fs, self._path
+        names = fs.listdir(path)
+        self._names = frozenset(names)
+        for name in names:
+            base_offset = layout.parse_stem(name, layout.LOG_SUFFIX)
+            if base_offset is None:
+                continue
+            segment = Segment(path, base_offset, self._directory.pool)
+            segment.size_bytes = fs.file_size(segment.log_path)
+            segment.side = None
+            segment.index_count = segment.size_bytes // max(self._settings.index_interval_bytes, 1)
+            self._segments.append(segment)
+        self._check_identity()
+        state, reason = _read_state(self._directory, path)
+        if state is None:
+            self._state_is_lost = True
+            self._directory.report(f"{path}/{layout.LOG_STATE_NAME} {reason}; rebuilt")
+            if self._segments:
+                state = LogState(self._segments[0].base_offset)
+        self._state = state or LogState()
+
+    def _check_identity(self) -> None:
+        path = f"{self._path}/{layout.PARTITION_NAME}"
+        fs = self._directory.fs
+        wanted = layout.PartitionIdentity(self._topic, self._key)
+        try:
+            found = layout.decode_partition(fs.read_bytes(path))
+            if found == wanted:
+                return
+            problem = f"names {found.topic} {found.key}, not {self._topic} {self._key}"
+        except (FileNotFoundError, layout.SmallFileError) as error:
+            problem = str(error)
+        self._directory.report(f"{path}: {problem}; rewritten")
+        try:
+            replace_durably(fs, path, layout.encode_partition(wanted))
+        except OSError as error:
+            self._directory.report(f"{path}: {error}")
+
+    # --- scanning ------------------------------------------------------------------------------
+
+    def _scan(self, plan: RecoveryPlan) -> ScanResult:
+        """Read what no checkpoint vouches for, cut a torn tail, and say where the log ends."""
+        assert plan.scan is not None
+        self._proven_end = max(
+            self._proven_end, plan.next_offset, self._segments[-1].base_offset, self._last_mark()
+        )
+        damaged: list[DamagedRange] = []
+        epochs: list[EpochStart] = []
+        leader_epoch = NO_LEADER_EPOCH
+        end_offset = plan.scan.next_offset
+        ends_in_damage = False
+        for number, segment in enumerate(self._segments):
+            if segment.base_offset < plan.scan.segment_base_offset:
+                continue
+            following = self._segments[number + 1] if number + 1 < len(self._segments) else None
+            if following is not None and not self._state_is_lost and self._is_complete(segment):
+                # The segment after it proves that this one was durable; what has rotted since is
+                # found when it is read.
+                end_offset = following.base_offset
+                continue
+            found, scanner = self._scan_segment(segment, plan, following)
+            damaged += found.damaged
+            epochs += scanner.found_epochs
+            leader_epoch = max(leader_epoch, found.leader_epoch)
+            end_offset = found.next_offset
+            ends_in_damage = bool(found.damaged) and (
+                found.damaged[-1].end_offset == found.next_offset
+            )
+            if following is not None and end_offset < following.base_offset:
+                damaged.append(DamagedRange(end_offset, following.base_offset))
+                end_offset = following.base_offset
+        if end_offset < self._proven_end:
+            damaged.append(DamagedRange(end_offset, self._proven_end))
+        self._scanned = _Scanned(end_offset, self._proven_end, ends_in_damage, damaged, epochs)
+        return ScanResult(max(end_offset, self._proven_end), leader_epoch)
+
+    def _last_mark(self) -> int:
+        """Return the newest "durable up to" that an intact side entry of the last segment has."""
+        segment = self._segments[-1]
+        fs = self._directory.fs
+        if not fs.exists(segment.side_path):
+            return 0
+        file = fs.open(segment.side_path)
+        try:
+            index = file.size() // ENTRY_BYTES
+            while index > 0:
+                count = min(index, 64)
+                index -= count
+                data = file.pread(count * ENTRY_BYTES, index * ENTRY_BYTES)
+                for number in range(count - 1, -1, -1):
+                    entry = decode_entry(data, number * ENTRY_BYTES)
+                    if entry is not None:
+                        return entry.durable_end
+        finally:
+            file.close()
+        return 0
+
+    def _is_complete(self, segment: Segment) -> bool:
+        try:
+            segment.load()
+        except SideFileDamagedError:
+            return False
+        return True
+
+    def _scan_segment(
+        self, segment: Segment, plan: RecoveryPlan, following: Segment | None
+    ) -> tuple[SegmentScan, SegmentScanner]:
+        assert plan.scan is not None
+        position, next_offset = 0, segment.base_offset
+        if segment.base_offset == plan.scan.segment_base_offset:
+            position, next_offset = plan.scan.position, plan.scan.next_offset
+        start = None if self._state_is_lost else _side_start(segment, position)
+        if start is None:
+            position, next_offset, start = 0, segment.base_offset, (0, NO_TIMESTAMP_MS)
+        side_index, largest_timestamp_ms = start
+        # Nothing above the proven end was answered, so that its bytes may be there only in the
+        # page cache, after a sync that failed: they are written again before they are relied on.
+        rewrite_from = self._proven_end if following is None else None
+        return scan_and_repair(
+            self._directory,
+            segment,
+            epochs=() if self._state_is_lost else self._state.epochs,
+            proven_end=self._proven_end,
+            position=position,
+            next_offset=next_offset,
+            side_index=side_index,
+            largest_timestamp_ms=largest_timestamp_ms,
+            segment_end=following.base_offset if following else None,
+            rewrite_from=rewrite_from,
+        )
+
+    # --- concluding ----------------------------------------------------------------------------
+
+    def _take_state(self, log: SegmentedLog, leader_epoch: int) -> None:
+        """Give the log its epochs, with the one that begins now."""
+        epochs = list(self._state.epochs)
+        if self._state_is_lost:
+            found = self._scanned.epochs if self._scanned is not None else []
+            epochs = []
+            for epoch in found:
+                if not epochs or epoch.leader_epoch > epochs[-1].leader_epoch:
+                    epochs.append(epoch)
+            epochs = epochs or [EpochStart(0, log.offsets.log_start_offset)]
+        log.damaged = self._state.damaged
+        log.state_is_stale = self._state_is_lost
+        if leader_epoch > epochs[-1].leader_epoch:
+            next_offset = log.offsets.next_offset
+            while epochs and epochs[-1].start_offset >= next_offset:
+                # Nothing was ever written under it.
+                epochs.pop()
+            epochs.append(EpochStart(leader_epoch, next_offset))
+            log.state_is_stale = True
+        log.epochs = tuple(epochs)
+
+    def _take_damage(self, log: SegmentedLog) -> None:
+        """Record what is gone, and begin a segment where the log goes on behind a hole."""
+        scanned = self._scanned
+        next_offset = log.offsets.next_offset
+        physical_end = scanned.end_offset if scanned is not None else next_offset
+        if scanned is None and not self._segments and next_offset > log.offsets.log_start_offset:
+            physical_end = log.offsets.log_start_offset
+            self._note_damage(log, [DamagedRange(physical_end, next_offset)])
+        if scanned is not None:
+            self._note_damage(log, scanned.damaged)
+        is_broken_off = next_offset > physical_end or (
+            scanned is not None and scanned.ends_in_damage
+        )
+        last = self._segments[-1] if self._segments else None
+        if is_broken_off and (last is None or last.base_offset != next_offset):
+            log.roll(next_offset)
+
+    def _note_damage(self, log: SegmentedLog, damaged: list[DamagedRange]) -> None:
+        fresh = [one for one in damaged if one not in log.damaged]
+        if not fresh:
+            return
+        log.damaged = tuple(sorted({*log.damaged, *fresh}))
+        for one in fresh:
+            self._directory.report(
+                f"partition {self._key} of {self._topic}: offsets {one.start_offset} to "
+                f"{one.end_offset - 1} are damaged"
+            )
+        log.state_is_stale = True
+        try:
+            log.save_state()
+        except OSError as error:
+            self._directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
+
+    def _drop_snapshots_above(self, next_offset: int) -> None:
+        for name in self._names:
+            offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
+            if offset is not None and offset > next_offset:
+                self._directory.fs.unlink(f"{self._path}/{name}")
+
+
+def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
+    """Return the number of side entries before `position` and the largest timestamp among them.
+
+    None when the side file does not know `position` as the end of a batch.
+    """
+    if position == 0:
+        return 0, NO_TIMESTAMP_MS
+    try:
+        pooled = segment.pool.acquire(segment.side_path)
+    except FileNotFoundError:
+        return None
+    try:
+        low, high = 0, pooled.file.size() // ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            entry = decode_entry(pooled.file.pread(ENTRY_BYTES, middle * ENTRY_BYTES))
+            if entry is None:
+                return None
+            if entry.end_position == position:
+                return middle + 1, entry.largest_timestamp_ms
+            if entry.end_position < position:
+                low = middle + 1
+            else:
+                high = middle
+    finally:
+        segment.pool.release(pooled)
+    return None
+
+
+def scan_and_repair(
+    directory: DataDirectory,
+    segment: Segment,
+    *,
+    epochs: Sequence[EpochStart],
+    proven_end: int,
+    position: int,
+    next_offset: int,
+    side_index: int,
+    largest_timestamp_ms: int,
+    segment_end: int | None,
+    rewrite_from: int | None,
+) -> tuple[SegmentScan, SegmentScanner]:
+    """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
+
+    With `rewrite_from`, batches from that offset on are written again and the file is synced.
+    Raises OSError, SyncFailedError.
+    """
+    pool = directory.pool
+    log_file = pool.acquire(segment.log_path)
+    side_file = pool.acquire(segment.side_path, create=True)
+    try:
+        scanner = SegmentScanner(log_file.file, side_file.file, side_index, epochs, proven_end)
+        found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
+        if found.is_torn:
+            _quarantine(directory, segment, log_file.file, found.end_position)
+            log_file.file.truncate(found.end_position)
+        if rewrite_from is not None:
+            start = _position_of(scanner.entries, rewrite_from)
+            if start is not None:
+                _rewrite(log_file.file, start, found.end_position)
+            sync_file(log_file.file)
+        _replace_side(side_file.file, side_index, scanner.entries)
+    finally:
+        pool.release(side_file)
+        pool.release(log_file)
+    segment.size_bytes = found.end_position
+    segment.largest_timestamp_ms = found.largest_timestamp_ms
+    segment.side = (found.entry_count, b"")
+    segment.side_is_dirty = True
+    return found, scanner
+
+
+def rebuild_side(directory: DataDirectory, log: SegmentedLog, segment: Segment) -> None:
+    """Make a segment's side file anew from its batches, while the log is in use (flusher only).
+
+    Raises OSError, SyncFailedError.
+    """
+    directory.report(f"{segment.side_path} was damaged; rebuilt")
+    segments = log.segments
+    number = segments.index(segment)
+    segment_end = (
+        segments[number + 1].base_offset if number + 1 < len(segments) else log.written_end
+    )
+    if segment.side is not None:
+        segment.write_side(at_least_bytes=1)
+    scan_and_repair(
+        directory,
+        segment,
+        epochs=log.epochs,
+        proven_end=log.written_end,
+        position=0,
+        next_offset=segment.base_offset,
+        side_index=0,
+        largest_timestamp_ms=NO_TIMESTAMP_MS,
+        segment_end=segment_end,
+        rewrite_from=None,
+    )
+
+
+def _position_of(entries: bytearray, offset: int) -> int | None:
+    for number in range(0, len(entries), ENTRY_BYTES):
+        entry = decode_entry(entries, number)
+        if entry is not None and entry.base_offset >= offset:
+            return entry.position
+    return None
+
+
+def _rewrite(file: File, start: int, end: int) -> None:
+    while start < end:
+        data = file.pread(min(_COPY_BYTES, end - start), start)
+        if not data:
+            return
+        file.pwrite((data,), start)
+        start += len(data)
+
+
+def _replace_side(file: File, index: int, entries: bytearray) -> None:
+    """Write entries from number `index` on where they differ, and end the file behind them."""
+    start = index * ENTRY_BYTES
+    end = start + len(entries)
+    if file.pread(len(entries) + 1, start) != entries:
+        file.pwrite((entries,), start)
+    if file.size() != end:
+        file.truncate(end)
+
+
+def _quarantine(directory: DataDirectory, segment: Segment, file: File, position: int) -> None:
+    """Keep the bytes that are about to be cut, for whoever wants to know what they were."""
+    data = file.pread(_QUARANTINE_BYTES, position)
+    if not data.strip(b"\0"):
+        return
+    partition = segment.log_path.rsplit("/", 2)[1]
+    name = f"{partition}-{layout.segment_stem(segment.base_offset)}-{position}.torn"
+    try:
+        directory.fs.replace_durably(f"{directory.root}/{layout.QUARANTINE_DIRECTORY}/{name}", data)
+    except OSError as error:
+        if not is_out_of_space(error):
+            raise
+        directory.report(f"{name}: {error}")
+
+
+def recover_log(
+    directory: DataDirectory,
+    registry: PartitionOffsetRegistry,
+    key: PartitionKey,
+    topic: TopicName,
+    settings: LogSettings,
+    checkpoint: Checkpoint | None,
+    *,
+    checkpoint_damaged: bool,
+    clean_stop: bool,
+    proven_end: int,
+) -> SegmentedLog:
+    """Open a partition's directory that exists. Raises OSError, SyncFailedError."""
+    recovery = LogRecovery(directory, registry, key, topic, settings, proven_end)
+    return recovery.run(checkpoint, checkpoint_damaged=checkpoint_damaged, clean_stop=clean_stop)

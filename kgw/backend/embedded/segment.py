@@ -1,0 +1,305 @@
+"""One segment: a file of batches in Kafka's layout, and its side file.
+
+Written by one thread, the flusher, and read by several. What readers need of the side file is one
+tuple that is replaced as a whole: how many entries the file holds, and those that are not in it yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SideFileDamagedError, sync_file
+from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry, encode_batches
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.files import FilePool
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+MAX_POSITION: Final = (1 << 31) - 1
+"""Kafka's positions and relative offsets are signed 32-bit numbers."""
+
+_SIDE_TAIL_BYTES: Final = 4096
+"""Side entries are gathered up to a page before they are written: with many partitions a write for
+each of them in each group costs more than the journal itself."""
+_INDEX_ENTRY_BYTES: Final = 8
+
+
+class SegmentMark:
+    """How far a segment was written, to go back to when a group fails."""
+
+    __slots__ = ("bytes_since_index", "index_count", "largest", "side", "size_bytes")
+
+    def __init__(self, segment: Segment) -> None:
+        self.size_bytes = segment.size_bytes
+        self.side = segment.side
+        self.largest = segment.largest_timestamp_ms
+        self.index_count = segment.index_count
+        self.bytes_since_index = segment.bytes_since_index
+
+
+class Segment:
+    """Batches from `base_offset` on."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_index",
+        "index_count",
+        "is_removed",
+        "largest_timestamp_ms",
+        "log_path",
+        "pool",
+        "side",
+        "side_is_dirty",
+        "size_bytes",
+        "stem",
+        "stem_path",
+    )
+
+    def __init__(self, directory: str, base_offset: int, pool: FilePool) -> None:
+        self.base_offset = base_offset
+        self.stem = layout.segment_stem(base_offset)
+        self.stem_path = f"{directory}/{self.stem}"
+        self.log_path = self.stem_path + layout.LOG_SUFFIX
+        self.pool = pool
+        self.size_bytes = 0
+        self.side: tuple[int, bytes] | None = (0, b"")
+        """Entries in the file and those behind them, in memory; None until the file is asked."""
+        self.largest_timestamp_ms = NO_TIMESTAMP_MS
+        self.index_count = 0
+        self.bytes_since_index = 0
+        self.side_is_dirty = False
+        self.is_removed = False
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.log_path} bytes={self.size_bytes}>"
+
+    @property
+    def side_path(self) -> str:
+        return self.stem_path + layout.SIDE_SUFFIX
+
+    # --- reading: any thread -----------------------------------------------------------------
+
+    def load(self) -> tuple[int, bytes]:
+        """Return how many side entries there are in the file, and the rest of them.
+
+        Raises SideFileDamagedError when the file does not end where the segment ends.
+        """
+        side = self.side
+        if side is not None:
+            return side
+        try:
+            pooled = self.pool.acquire(self.side_path)
+        except FileNotFoundError:
+            raise SideFileDamagedError(self) from None
+        try:
+            side_bytes = pooled.file.size()
+            data = pooled.file.pread(ENTRY_BYTES, side_bytes - ENTRY_BYTES) if side_bytes else b""
+        finally:
+            self.pool.release(pooled)
+        last = decode_entry(data)
+        end_position = last.end_position if last is not None else 0
+        damaged = side_bytes % ENTRY_BYTES or (side_bytes and last is None)
+        if damaged or end_position != self.size_bytes:
+            raise SideFileDamagedError(self)
+        if last is not None:
+            self.largest_timestamp_ms = last.largest_timestamp_ms
+        self.side = side = (side_bytes // ENTRY_BYTES, b"")
+        return side
+
+    @property
+    def entry_count(self) -> int:
+        """Batches in this segment. Raises SideFileDamagedError."""
+        written, tail = self.load()
+        return written + len(tail) // ENTRY_BYTES
+
+    def read_entries(self, index: int, count: int) -> list[SideEntry]:
+        """Return up to `count` entries from the one with number `index`.
+
+        Raises SideFileDamagedError when one of them fails its checksum.
+        """
+        written, tail = self.load()
+        data = b""
+        if index < written:
+            pooled = self.pool.acquire(self.side_path)
+            try:
+                data = pooled.file.pread(
+                    min(count, written - index) * ENTRY_BYTES, index * ENTRY_BYTES
+                )
+            finally:
+                self.pool.release(pooled)
+            if len(data) != min(count, written - index) * ENTRY_BYTES:
+                raise SideFileDamagedError(self)
+        missing = count * ENTRY_BYTES - len(data)
+        if missing and tail:
+            start = max(index - written, 0) * ENTRY_BYTES
+            data += tail[start : start + missing]
+        entries: list[SideEntry] = []
+        for position in range(0, len(data), ENTRY_BYTES):
+            entry = decode_entry(data, position)
+            if entry is None:
+                raise SideFileDamagedError(self)
+            entries.append(entry)
+        return entries
+
+    def read_entry(self, index: int) -> SideEntry:
+        """Return one entry that exists. Raises SideFileDamagedError."""
+        entries = self.read_entries(index, 1)
+        if not entries:
+            raise SideFileDamagedError(self)
+        return entries[0]
+
+    def find_offset(self, offset: int) -> int:
+        """Return the number of the last entry that begins at or below `offset`; 0 when none does.
+
+        Raises SideFileDamagedError.
+        """
+        low, high = 0, self.entry_count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.read_entry(middle).base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def find_position(self, position: int) -> int:
+        """Return the number of the first entry at or above `position`, the count when none is."""
+        low, high = 0, self.entry_count
+        while low < high:
+            middle = (low + high) // 2
+            if self.read_entry(middle).position < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def find_timestamp(self, timestamp_ms: int, count: int) -> int:
+        """Return the first of `count` entries whose largest timestamp is at or past the one given,
+        `count` when none is. It is the first batch that itself has such a timestamp."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if self.read_entry(middle).largest_timestamp_ms < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        """Return bytes of the segment; fewer where the file ends early. Raises OSError."""
+        pooled = self.pool.acquire(self.log_path)
+        try:
+            return pooled.file.pread(size_bytes, position)
+        finally:
+            self.pool.release(pooled)
+
+    # --- writing: the flusher ----------------------------------------------------------------
+
+    def has_room(self, batch: RecordBatch, settings: LogSettings) -> bool:
+        """Whether a batch may still enter, by Kafka's rules for rolling."""
+        if self.size_bytes == 0:
+            return True
+        end_position = self.size_bytes + len(batch.buffer)
+        return (
+            end_position <= min(settings.segment_bytes, MAX_POSITION)
+            and batch.last_offset - self.base_offset <= MAX_POSITION
+            and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
+        )
+
+    def write(
+        self, batches: Sequence[RecordBatch], durable_end: int, settings: LogSettings
+    ) -> list[Buffer]:
+        """Write batches behind the others, without a sync, and return their buffers.
+
+        Raises OSError; the caller then goes back to a mark.
+        """
+        written, tail = self.load()
+        buffers: list[Buffer] = [batch.buffer for batch in batches]
+        pooled = self.pool.acquire(self.log_path)
+        try:
+            pooled.file.pwrite(buffers, self.size_bytes)
+            pooled.dirty = True
+        finally:
+            self.pool.release(pooled)
+        entries, self.largest_timestamp_ms = encode_batches(
+            batches, self.size_bytes, self.largest_timestamp_ms, durable_end
+        )
+        self.side = (written, tail + entries)
+        for buffer in buffers:
+            if self.bytes_since_index > settings.index_interval_bytes:
+                self.index_count += 1
+                self.bytes_since_index = 0
+            self.bytes_since_index += len(buffer)
+            self.size_bytes += len(buffer)
+        return buffers
+
+    def write_side(self, *, at_least_bytes: int = _SIDE_TAIL_BYTES) -> None:
+        """Write the gathered side entries to their file when they are many. Raises OSError."""
+        side = self.side
+        if side is None or len(side[1]) < at_least_bytes:
+            return
+        written, tail = side
+        if not tail:
+            return
+        pooled = self.pool.acquire(self.side_path, create=True)
+        try:
+            pooled.file.pwrite((tail,), written * ENTRY_BYTES)
+        finally:
+            self.pool.release(pooled)
+        self.side_is_dirty = True
+        self.side = (written + len(tail) // ENTRY_BYTES, b"")
+
+    def go_back(self, mark: SegmentMark) -> None:
+        """Undo what was written since the mark, durably. Raises OSError, SyncFailedError."""
+        pooled = self.pool.acquire(self.log_path)
+        try:
+            pooled.file.truncate(mark.size_bytes)
+            # Or what was given up could come back after a power loss, behind later batches.
+            sync_file(pooled.file)
+        finally:
+            self.pool.release(pooled)
+        self.size_bytes = mark.size_bytes
+        self.largest_timestamp_ms = mark.largest
+        self.index_count = mark.index_count
+        self.bytes_since_index = mark.bytes_since_index
+        before, now = mark.side, self.side
+        if before is not None and now is not None and now[0] > before[0]:
+            pooled = self.pool.acquire(self.side_path)
+            try:
+                pooled.file.truncate(before[0] * ENTRY_BYTES)
+            finally:
+                self.pool.release(pooled)
+        self.side = before
+
+    def sync(self) -> None:
+        """Make the batches durable. Raises SyncFailedError."""
+        pooled = self.pool.acquire(self.log_path)
+        try:
+            # First: what the flusher writes while this runs makes the file dirty again.
+            pooled.dirty = False
+            sync_file(pooled.file)
+        finally:
+            self.pool.release(pooled)
+
+    def sync_side(self) -> None:
+        """Make the written side entries durable. Raises SyncFailedError."""
+        if not self.side_is_dirty:
+            return
+        pooled = self.pool.acquire(self.side_path)
+        try:
+            self.side_is_dirty = False
+            sync_file(pooled.file)
+        finally:
+            self.pool.release(pooled)
+
+    def forget(self) -> None:
+        """Close the files of a segment that is no more."""
+        self.is_removed = True
+        self.pool.forget(self.log_path)
+        self.pool.forget(self.side_path)

@@ -1,0 +1,93 @@
+"""The file beside a segment: one entry a batch, which protects what the batch's CRC leaves open.
+
+Kafka's CRC covers a batch from its attributes on: base offset, length, leader epoch and magic can
+change unnoticed. Each entry holds a checksum over the whole header, and says how far the log was
+durable when it was written (a proven lower bound for recovery). As it knows every batch's offset,
+place and the largest timestamp so far, it is also what lookups go by; Kafka's own two indexes are
+written for Kafka's tools alone. All of it is derived: it can be rebuilt from the segment, whose
+batches must follow each other without a gap.
+
+Entry, 40 bytes: base offset i64, largest timestamp in the segment up to here i64, durable end i64,
+position u32, size u32, CRC-32C of the 61-byte header u32, CRC-32C of the 36 bytes before it u32.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error as StructError  # noqa: N812 - a class of struct in lower case
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from kgw.records.batch import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
+
+ENTRY_BYTES: Final = 40
+_BODY: Final = Struct(">qqqIII")
+_ENTRY: Final = Struct(">qqqIIII")
+_CRC: Final = Struct(">I")
+
+DAMAGE_MASK: Final = 0xFFFFFFFF
+"""Flips a header's checksum, so that an entry for damaged bytes can never be found to match."""
+
+
+class SideEntry(NamedTuple):
+    """What the side file says of one batch."""
+
+    base_offset: int
+    largest_timestamp_ms: int
+    durable_end: int
+    position: int
+    size_bytes: int
+    header_crc: int
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size_bytes
+
+
+def encode_entry(entry: SideEntry) -> bytes:
+    """Return the 40 bytes of an entry."""
+    body = _BODY.pack(*entry)
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
+    """Return the entry that begins at `position`, None when its checksum fails or it is cut."""
+    try:
+        *fields, crc = _ENTRY.unpack_from(data, position)
+    except StructError:
+        return None
+    if crc32c(memoryview(data)[position : position + ENTRY_BYTES - 4]) != crc:
+        return None
+    return SideEntry(*fields)
+
+
+def encode_batches(
+    batches: Iterable[RecordBatch], position: int, largest_timestamp_ms: int, durable_end: int
+) -> tuple[bytes, int]:
+    """Return the entries of batches that lie back to back from `position`, and the new largest
+    timestamp."""
+    parts: list[bytes] = []
+    pack = _BODY.pack
+    for batch in batches:
+        buffer = batch.buffer
+        size_bytes = len(buffer)
+        if batch.max_timestamp_ms > largest_timestamp_ms:
+            largest_timestamp_ms = batch.max_timestamp_ms
+        body = pack(
+            batch.base_offset,
+            largest_timestamp_ms,
+            durable_end,
+            position,
+            size_bytes,
+            crc32c(buffer[:HEADER_BYTES]),
+        )
+        parts.append(body)
+        parts.append(_CRC.pack(crc32c(body)))
+        position += size_bytes
+    return b"".join(parts), largest_timestamp_ms

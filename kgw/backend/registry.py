@@ -1,0 +1,52 @@
+"""From configuration to the backend that keeps the records.
+
+`kgw.backend` is `embedded` (the data directory), `memory`, or the name or URL of an installed
+backend: an entry point in group `kgw.backends`, named by the URL's scheme, that is called with the
+configuration and a clock and returns a Backend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.errors import DataDirectoryError
+
+if TYPE_CHECKING:
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
+    from kgw.config import Config
+
+ENTRY_POINT_GROUP: Final = "kgw.backends"
+
+
+def open_backend(config: Config, clock: Clock) -> Backend:
+    """Return the backend that the configuration names; it is not open yet.
+
+    Raises DataDirectoryError when no backend of that name is installed.
+    """
+    name = config.backend.partition(":")[0]
+    if name == "embedded":
+        return _embedded(config)
+    if name == "memory":
+        from kgw.backend.memory import MemoryBackend
+
+        return MemoryBackend()
+    # Reading the metadata of installed packages takes tens of milliseconds: only when needed.
+    from importlib.metadata import entry_points
+
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        backend: Backend = entry_point.load()(config, clock)
+        return backend
+    raise DataDirectoryError(f"no backend is installed for kgw.backend={config.backend}")
+
+
+def _embedded(config: Config) -> Backend:
+    from kgw.backend.embedded.backend import EmbeddedBackend
+    from kgw.backend.embedded.options import EmbeddedOptions
+
+    options = EmbeddedOptions(
+        cache_bytes=config.cache_bytes,
+        min_free_bytes=config.min_free_bytes,
+        checkpoint_bytes=config.checkpoint_bytes,
+    )
+    return EmbeddedBackend(config.data_dir, options)
