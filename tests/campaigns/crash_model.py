@@ -1,0 +1,301 @@
+"""A store on a simulated disk, driven step by step, and what it has promised so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.base import LogSettings
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.store import Store
+from kgw.testing.batches import make_batch, read_stored
+from kgw.types import PartitionKey, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.store import Append
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.testing.faults import SimulatedFs
+
+ROOT = "/data"
+TOPIC = TopicName("crash")
+
+
+class Contents(NamedTuple):
+    """What a partition serves."""
+
+    log_start_offset: int
+    high_watermark: int
+    records: dict[int, bytes]
+
+
+def partition_key(number: int) -> PartitionKey:
+    """Return one of the few partitions of a campaign."""
+    return PartitionKey(TopicId(bytes([7] * 15 + [number])), number)
+
+
+def serve(log: SegmentedLog) -> Contents:
+    """Return everything that a consumer would be served. Raises StorageError."""
+    start = log.offsets.log_start_offset
+    end = log.offsets.high_watermark
+    records: dict[int, bytes] = {}
+    offset = start
+    while offset < end:
+        try:
+            result = reading.read(log, offset, 700, end)
+        except SideFileDamagedError as error:
+            rebuild_side(log.directory, log, error.segment)
+            result = reading.read(log, offset, 700, end)
+        if not result.buffers:
+            break
+        for record in read_stored(result.buffers):
+            if record.offset >= start:
+                if record.offset in records:
+                    raise AssertionError(f"offset {record.offset} is served twice")
+                records[record.offset] = record.value
+        offset = result.next_offset
+    return Contents(start, end, records)
+
+
+class PartitionModel:
+    """What a partition has promised, and what it may hold beyond that."""
+
+    def __init__(self) -> None:
+        self.promised: dict[int, bytes] = {}
+        """Acknowledged, or served after a start: never to change."""
+        self.possible: dict[int, set[bytes]] = {}
+        """Submitted and not answered, or answered with an error."""
+        self.log_starts = {0}
+        """Where the log may begin: the last start that was confirmed, and one under way."""
+        self.end = 0
+        self.leader_epoch = -1
+        self.must_raise_epoch = False
+        """Whether something was answered under this epoch and no orderly stop has come since."""
+
+    def check(self, found: Contents, leader_epoch: int) -> Iterator[str]:
+        """Yield what a recovered partition has broken."""
+        start, end, records = found
+        if start not in self.log_starts:
+            yield f"the log starts at {start}, not at one of {sorted(self.log_starts)}"
+        if end < self.end:
+            yield f"the high watermark went back from {self.end} to {end}"
+        for offset, value in self.promised.items():
+            if offset < start:
+                continue
+            known = records.get(offset)
+            if known is None:
+                yield f"LOST offset {offset} ({value[:20]!r}); served {start}..{end}"
+            elif known != value:
+                yield f"WRONG at {offset}: {known[:20]!r} for {value[:20]!r}"
+        for offset, value in records.items():
+            if offset not in self.promised and value not in self.possible.get(offset, ()):
+                yield f"PHANTOM {value[:20]!r} at {offset}"
+        if len(records) != end - start:
+            missing = [offset for offset in range(start, end) if offset not in records]
+            yield f"HOLE at {missing[:10]} of {start}..{end}"
+        if leader_epoch < self.leader_epoch or (
+            self.must_raise_epoch and leader_epoch == self.leader_epoch
+        ):
+            yield f"leader epoch {leader_epoch} after {self.leader_epoch}"
+
+    def adopt(self, found: Contents, leader_epoch: int) -> None:
+        """Go on from a recovered state: what it serves is promised from now on."""
+        self.promised = dict(found.records)
+        self.possible.clear()
+        self.log_starts = {found.log_start_offset}
+        self.end = found.high_watermark
+        self.leader_epoch = leader_epoch
+        self.must_raise_epoch = False
+
+
+class Machine:
+    """One life of a store after another, with the state that lies outside of its files.
+
+    Checkpoints and the catalogue stand for the state store: they change at one stroke and are
+    durable at once.
+    """
+
+    def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
+        self.random = random
+        self.fs = fs
+        self.options = options
+        self.settings = LogSettings(
+            segment_bytes=random.choice((1_500, 4_000, 1 << 20)),
+            segment_index_bytes=1 << 10,
+            index_interval_bytes=256,
+        )
+        self.checkpoints: dict[PartitionKey, Checkpoint] = {}
+        self.partitions: dict[PartitionKey, PartitionModel] = {}
+        self.store: Store | None = None
+        self._number = 0
+        fs.mkdir(ROOT)
+        fs.sync_directory("/")
+
+    def make_store(self, fs: FileSystem) -> Store:
+        """Return a store over a file system; a control replaces it by an unsafe one."""
+        return Store(fs, ROOT, self.options)
+
+    def open_logs(self, store: Store) -> dict[PartitionKey, SegmentedLog]:
+        """Open every partition of the catalogue."""
+        return {
+            key: store.open_log(key, TOPIC, self.settings, self.checkpoints.get(key))
+            for key in self.partitions
+        }
+
+    def recover(self, fs: FileSystem) -> tuple[Store, dict[PartitionKey, Contents]]:
+        """Start a store on what a crash has left and read everything. Raises what that raises."""
+        store = self.make_store(fs)
+        store.open()
+        return store, {key: serve(log) for key, log in self.open_logs(store).items()}
+
+    def judge(self, store: Store, contents: dict[PartitionKey, Contents]) -> list[str]:
+        """Compare a recovered state with what was promised."""
+        found: list[str] = []
+        for key, model in self.partitions.items():
+            log = store.logs[key]
+            found += [
+                f"partition {key.partition}: {broken}"
+                for broken in model.check(contents[key], log.leader_epoch)
+            ]
+            if log.damaged:
+                found.append(f"partition {key.partition}: damage where nothing rots {log.damaged}")
+        return found
+
+    def begin_life(self, fs: SimulatedFs) -> list[str]:
+        """Go on with what a crash (or an orderly stop) has left; returns what is wrong with it."""
+        self.fs = fs
+        self.store, contents = self.recover(fs)
+        found = self.judge(self.store, contents)
+        for key, model in self.partitions.items():
+            model.adopt(contents[key], self.store.logs[key].leader_epoch)
+        self.store.prepare_journal()
+        return found
+
+    # --- one step --------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Do one thing that a gateway does."""
+        chance = self.random.random()
+        if not self.partitions or (chance < 0.03 and len(self.partitions) < 4):
+            self._create()
+        elif chance < 0.05:
+            self._delete()
+        elif chance < 0.10:
+            self._checkpoint(clean=False)
+        elif chance < 0.13:
+            self._drop_before()
+        elif chance < 0.15:
+            self._restart()
+        else:
+            self._append()
+
+    def _started(self) -> Store:
+        assert self.store is not None
+        return self.store
+
+    def _create(self) -> None:
+        free = [n for n in range(6) if partition_key(n) not in self.partitions]
+        key = partition_key(self.random.choice(free))
+        log = self._started().create_log(key, TOPIC, self.settings)
+        model = self.partitions[key] = PartitionModel()
+        model.leader_epoch = log.leader_epoch
+
+    def _delete(self) -> None:
+        key = self.random.choice(list(self.partitions))
+        store = self._started()
+        # The order of the real shell: the catalogue forgets a partition before its files go.
+        del self.partitions[key]
+        self.checkpoints.pop(key, None)
+        left_over = store.remove_log(key, store.retire_log(key))
+        if left_over is not None and self.random.random() < 0.7:
+            store.remove_directory(left_over)
+
+    def _checkpoint(self, *, clean: bool) -> None:
+        store = self._started()
+        made = store.close() if clean else store.checkpoint()
+        for checkpoint in made:
+            self.checkpoints[PartitionKey(checkpoint.topic_id, checkpoint.partition)] = checkpoint
+
+    def _drop_before(self) -> None:
+        key = self.random.choice(list(self.partitions))
+        log = self._started().logs[key]
+        offset = self.random.randint(log.offsets.log_start_offset, log.offsets.high_watermark)
+        if offset == log.offsets.log_start_offset:
+            return
+        model = self.partitions[key]
+        model.log_starts.add(offset)
+        log.save_log_start(offset)
+        log.offsets.raise_log_start(offset)
+        model.log_starts = {offset}
+        log.remove_below(offset)
+
+    def _restart(self) -> None:
+        self._checkpoint(clean=True)
+        for model in self.partitions.values():
+            model.must_raise_epoch = False
+        self._started().mark_clean()
+        broken = self.begin_life(self.fs)
+        assert not broken, broken
+
+    def _append(self) -> None:
+        store = self._started()
+        submitted: list[Append] = []
+        for _ in range(self.random.choice((1, 1, 2, 3, 6))):
+            key = self.random.choice(list(self.partitions))
+            submitted.append(self._submit(store, key))
+        while store.has_pending:
+            group = store.flush_group()
+            for append in group:
+                self._answer(append)
+
+    def _submit(self, store: Store, key: PartitionKey) -> Append:
+        model = self.partitions[key]
+        lists: list[list[bytes]] = []
+        for _ in range(self.random.choice((1, 1, 1, 2))):
+            count = self.random.choice((1, 1, 2, 5))
+            lists.append([self._value() for _ in range(count)])
+        append = store.submit(store.logs[key], [make_batch(values) for values in lists])
+        offset = append.result.base_offset
+        for values in lists:
+            for value in values:
+                model.possible.setdefault(offset, set()).add(value)
+                offset += 1
+        append.waiter = (key, [value for values in lists for value in values])
+        return append
+
+    def _value(self) -> bytes:
+        self._number += 1
+        size = self.random.choice((5, 20, 20, 100, 100, 600))
+        return b"%d-" % self._number + b"v" * size
+
+    def _answer(self, append: Append) -> None:
+        """Take the verdict of an append, as a producer would."""
+        if append.error is not None:
+            return
+        waiter = append.waiter
+        assert isinstance(waiter, tuple)
+        key, values = waiter
+        model = self.partitions[key]
+        for offset, value in enumerate(values, append.result.base_offset):
+            model.promised[offset] = value
+        model.end = max(model.end, append.result.last_offset + 1)
+        model.must_raise_epoch = True
+
+
+def random_options(random: Random) -> EmbeddedOptions:
+    """Return options under which little data meets every mechanism."""
+    return EmbeddedOptions(
+        cache_bytes=0,
+        min_free_bytes=0,
+        journal_bytes=random.choice((12 << 10, 40 << 10)),
+        journal_append_bytes=random.choice((0, 300, 32 << 10, 32 << 10)),
+        group_bytes=random.choice((1, 1_000, 1 << 20)),
+        open_files=random.choice((2, 64)),
+        dirty_segments=random.choice((1, 3, 64)),
+    )

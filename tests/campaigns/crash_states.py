@@ -1,0 +1,188 @@
+"""D1: a power loss after every file operation, inside recovery too.
+
+Run as `python -m tests.campaigns.crash_states --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from random import Random
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded.store import Store
+from kgw.testing.faults import SimulatedFs
+from tests.campaigns.crash_model import Contents, Machine, random_options
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.types import PartitionKey
+
+KILL_SHARE = 0.15
+"""Part of the states that are left by a kill: the kernel's memory survives."""
+INSIDE_RECOVERY_SHARE = 0.15
+SECOND_RECOVERY_SHARE = 0.25
+STEPS_A_LIFE = 25
+LIVES = 4
+
+
+class EnoughError(Exception):
+    """As many states have been seen as were asked for."""
+
+
+class Explorer:
+    """Takes crash states out of a running machine and recovers each of them beside it."""
+
+    def __init__(self, report: Report, seed: int, wanted: int, machine: Machine) -> None:
+        self._report = report
+        self._random = Random(seed)
+        self._wanted = wanted
+        self._machine = machine
+        self.place = ""
+
+    def observe(self, call: str, path: str) -> None:
+        """Take a state: the observer of the machine's file system."""
+        self.place = f"{call} {path}"
+        self._try_state(self._machine.fs, may_nest=True)
+        if self._report.counts["states"] >= self._wanted:
+            raise EnoughError
+
+    def _leave(self, fs: SimulatedFs) -> SimulatedFs:
+        """Return what a crash leaves now."""
+        if self._random.random() < KILL_SHARE:
+            return fs.clone()
+        return fs.power_loss(self._random)
+
+    def _try_state(self, fs: SimulatedFs, *, may_nest: bool) -> None:
+        report, random = self._report, self._random
+        state = self._leave(fs)
+        report.count("states")
+        inside: list[SimulatedFs] = []
+        if may_nest and random.random() < INSIDE_RECOVERY_SHARE:
+            turn = random.randrange(30)
+            state.on_operation = _taking(state, turn, inside, self._leave)
+        try:
+            store, contents = self._machine.recover(state)
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            report.fail(f"{self.place}: recovery failed: {traceback.format_exc(limit=-6)}")
+            return
+        state.on_operation = None
+        self._check(store, contents)
+        if random.random() < SECOND_RECOVERY_SHARE:
+            self._recover_again(state, contents)
+        for nested in inside:
+            report.count("states")
+            report.count("states_inside_recovery")
+            self._recover_nested(nested)
+
+    def _check(self, store: Store, contents: dict[PartitionKey, Contents]) -> None:
+        for broken in self._machine.judge(store, contents):
+            self._report.fail(f"{self.place}: {broken}; problems {store.problems}")
+
+    def _recover_again(self, state: SimulatedFs, first: dict[PartitionKey, Contents]) -> None:
+        """What was served once is served after the next power loss, too."""
+        self._report.count("second_recoveries")
+        try:
+            _, second = self._machine.recover(self._leave(state))
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            self._report.fail(f"{self.place}: second recovery: {traceback.format_exc(limit=-6)}")
+            return
+        if first != second:
+            self._report.fail(f"{self.place}: second recovery differs: {first} then {second}")
+
+    def _recover_nested(self, state: SimulatedFs) -> None:
+        try:
+            store, contents = self._machine.recover(state)
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            self._report.fail(f"{self.place}: nested recovery: {traceback.format_exc(limit=-6)}")
+            return
+        self._check(store, contents)
+
+
+def _taking(
+    state: SimulatedFs,
+    turn: int,
+    inside: list[SimulatedFs],
+    leave: Callable[[SimulatedFs], SimulatedFs],
+) -> Callable[[str, str], None]:
+    """Return an observer that takes one state at the given operation of a recovery."""
+    seen = 0
+
+    def observe(call: str, path: str) -> None:
+        nonlocal seen
+        if seen == turn:
+            inside.append(leave(state))
+        seen += 1
+
+    return observe
+
+
+def explore(report: Report, seed: int, wanted: int, kind: type[Machine] = Machine) -> None:
+    """Take `wanted` states, from as many machines as that needs."""
+    run = 0
+    while report.counts["states"] < wanted and report.failure_count < 50:
+        run_seed = seed * 1_000 + run
+        run += 1
+        failures = report.failure_count
+        explore_run(report, run_seed, wanted, kind)
+        if report.failure_count > failures:
+            report.failures.append(f"  ^ run seed {run_seed}")
+    report.count("runs", run)
+
+
+def explore_run(report: Report, run_seed: int, wanted: int, kind: type[Machine] = Machine) -> None:
+    """Take states from one machine through several lives."""
+    random = Random(run_seed)
+    machine = kind(random, SimulatedFs(), random_options(random))
+    explorer = Explorer(report, run_seed, wanted, machine)
+    try:
+        fs = machine.fs
+        for _ in range(LIVES):
+            explorer.place = "start of a life"
+            for broken in machine.begin_life(fs):
+                report.fail(f"start of a life: {broken}")
+            machine.fs.on_operation = explorer.observe
+            for _ in range(random.randrange(1, STEPS_A_LIFE)):
+                machine.step()
+            machine.fs.on_operation = None
+            fs = machine.fs.clone() if random.random() < 0.3 else machine.fs.power_loss(random)
+    except EnoughError:
+        return
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        report.fail(f"{explorer.place}: {traceback.format_exc(limit=-6)}")
+
+
+class _HastyStore(Store):
+    """Answers without waiting for the disk: what the campaign must catch."""
+
+    def _sync_through_journal(self, written: dict[SegmentedLog, list[object]]) -> bool:  # type: ignore[override]
+        return True
+
+
+class HastyMachine(Machine):
+    """The positive control."""
+
+    def make_store(self, fs: FileSystem) -> Store:
+        return _HastyStore(fs, "/data", self.options)
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("crash-states", seed)
+    wanted = 50_000 if full else 4_000
+    explore(report, seed, wanted)
+    report.require("states", wanted)
+    report.require("states_inside_recovery", wanted // 10)
+    control = Report("control", seed)
+    explore(control, seed, 1_000, HastyMachine)
+    report.count("control_losses", control.failure_count)
+    if not any("LOST" in failure for failure in control.failures):
+        report.fail("control: answers before the sync lost nothing in 1000 states")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,297 @@
+"""D3: idempotent producers write while the gateway is killed and started again and again.
+
+Run as `python -m tests.campaigns.kill_loop --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kgw.testing.history import FinalLog, Outcome, Poll, Send, check_history
+from kgw.testing.process import SERVE, GatewayProcess
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confluent_kafka import KafkaError, Message
+
+    from kgw.testing.history import Event
+
+TOPIC = "kill-loop"
+PARTITIONS = 16
+PRODUCERS = 8
+CONSUMERS = 2
+VALUE_BYTES = 120
+RECORDS_PER_S = 4_000
+START_UP_KILL_SHARE = 0.1
+START_UP_KILL_S = 0.2
+
+UNSAFE_SERVE = (sys.executable, "-m", "tests.campaigns.unsafe_serve", "serve")
+
+_SILENT = logging.getLogger("kill-loop")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class _Sent:
+    """A record on its way, and what became of it."""
+
+    __slots__ = ("offset", "outcome", "partition", "value")
+
+    def __init__(self, partition: int, value: bytes) -> None:
+        self.partition = partition
+        self.value = value
+        self.outcome = Outcome.INFO
+        self.offset: int | None = None
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Take the client's verdict. No error of it is definite: the record may be stored."""
+        if error is None:
+            self.outcome = Outcome.OK
+            self.offset = message.offset()
+
+
+class Clients:
+    """Producers and consumers that live through every restart."""
+
+    def __init__(self, bootstrap: str, random: Random) -> None:
+        self._random = random
+        self._bootstrap = bootstrap
+        self._producers = [
+            Producer(
+                {
+                    **self._common(),
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    "linger.ms": 3,
+                    "batch.num.messages": 40,
+                    "message.timeout.ms": 600_000,
+                    "retry.backoff.ms": 30,
+                    "retry.backoff.max.ms": 200,
+                },
+                logger=_SILENT,
+            )
+            for _ in range(PRODUCERS)
+        ]
+        self.fatal: list[str] = []
+        self._consumers = [self._consumer(f"follower-{n}") for n in range(CONSUMERS)]
+        self._sent: list[list[_Sent]] = [[] for _ in range(PRODUCERS)]
+        self._polls: list[Event] = []
+        self._number = 0
+        self._started_s = time.monotonic()
+
+    def _common(self) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self._bootstrap,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,
+        }
+
+    def _consumer(self, group: str) -> Consumer:
+        consumer = Consumer(
+            {
+                **self._common(),
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,
+                "fetch.error.backoff.ms": 50,
+            },
+            logger=_SILENT,
+        )
+        consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+        return consumer
+
+    def step(self, elapsed_s: float) -> None:
+        """Send what is due and take what has come."""
+        due = int(elapsed_s * RECORDS_PER_S)
+        while self._number < due:
+            which = self._random.randrange(PRODUCERS)
+            producer = self._producers[which]
+            if len(producer) > 2_000:
+                break
+            value = b"%d-%d-" % (which, self._number)
+            sent = _Sent(self._random.randrange(PARTITIONS), value.ljust(VALUE_BYTES, b"x"))
+            self._sent[which].append(sent)
+            producer.produce(
+                TOPIC, sent.value, partition=sent.partition, on_delivery=sent.delivered
+            )
+            self._number += 1
+        for number, producer in enumerate(self._producers):
+            producer.poll(0)
+            self._check_fatal(number, producer)
+        for number in range(CONSUMERS):
+            self._follow(number)
+
+    def _check_fatal(self, number: int, producer: Producer) -> None:
+        error = getattr(producer, "fatal_error", None)
+        if error is not None and (found := error()):
+            self.fatal.append(f"producer {number}: {found}")
+
+    def _follow(self, number: int, timeout_s: float = 0.0) -> int:
+        messages = self._consumers[number].consume(1_000, timeout_s)
+        by_partition: dict[int, list[tuple[int, bytes]]] = {}
+        for message in messages:
+            if message.error() is None:
+                place = by_partition.setdefault(message.partition(), [])
+                place.append((message.offset(), message.value()))
+        for partition, records in by_partition.items():
+            self._polls.append(Poll(f"follower-{number}", partition, tuple(records)))
+        return sum(map(len, by_partition.values()))
+
+    def finish(self, timeout_s: float) -> int:
+        """Wait until every record was answered; returns how many were not."""
+        deadline = time.monotonic() + timeout_s
+        for producer in self._producers:
+            producer.flush(max(0.1, deadline - time.monotonic()))
+        return sum(len(producer) for producer in self._producers)
+
+    def drain(self, final: dict[int, FinalLog], timeout_s: float) -> None:
+        """Let the followers read to the end of every partition."""
+        deadline = time.monotonic() + timeout_s
+        for number, consumer in enumerate(self._consumers):
+            while time.monotonic() < deadline:
+                self._follow(number, 0.2)
+                positions = consumer.position(
+                    [TopicPartition(TOPIC, partition) for partition in final]
+                )
+                if all(final[at.partition].high_watermark <= max(at.offset, 0) for at in positions):
+                    break
+            consumer.close()
+
+    def read_final(self) -> dict[int, FinalLog]:
+        """Read every partition from its start to its end with a fresh consumer."""
+        consumer = self._consumer("final")
+        final: dict[int, FinalLog] = {}
+        for number in range(PARTITIONS):
+            place = TopicPartition(TOPIC, number, 0)
+            low, high = consumer.get_watermark_offsets(place, timeout=20)
+            consumer.assign([TopicPartition(TOPIC, number, low)])
+            records: list[tuple[int, bytes]] = []
+            deadline = time.monotonic() + 60
+            while (not records or records[-1][0] < high - 1) and low < high:
+                for message in consumer.consume(10_000, 0.5):
+                    if message.error() is None:
+                        records.append((message.offset(), message.value()))
+                if time.monotonic() > deadline:
+                    break
+            final[number] = FinalLog(low, high, records)
+        consumer.close()
+        return final
+
+    def events(self) -> list[Event]:
+        """Return what the clients saw."""
+        sends: list[Event] = [
+            Send(f"producer-{which}", sent.partition, sent.value, sent.outcome, sent.offset)
+            for which, all_sent in enumerate(self._sent)
+            for sent in all_sent
+        ]
+        return sends + self._polls
+
+
+def create_topic(bootstrap: str) -> None:
+    """Create the topic of the campaign."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_SILENT)
+    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+        future.result(20)
+
+
+def kill_during_start(gateway: GatewayProcess, delay_s: float) -> None:
+    """Start the gateway and kill it before it can be expected to be ready."""
+    import subprocess
+
+    with gateway.log_path.open("ab") as log:
+        gateway._process = subprocess.Popen(
+            [*gateway._command, "--listen", gateway.bootstrap], stdout=subprocess.PIPE, stderr=log
+        )
+    time.sleep(delay_s)
+    gateway.kill()
+
+
+def run_kills(seed: int, kills: int, command: Sequence[str] = SERVE) -> Report:
+    """Kill a gateway under load so many times, then compare what it holds with what it said."""
+    random = Random(seed)
+    report = Report("kill-loop", seed)
+    with tempfile.TemporaryDirectory() as directory:
+        gateway = GatewayProcess(Path(directory) / "data", command=command)
+        gateway.start()
+        create_topic(gateway.bootstrap)
+        clients = Clients(gateway.bootstrap, random)
+        began_s = time.monotonic()
+        slowest_s = 0.0
+        step = partial(clients.step)
+        for _ in range(kills):
+            until_s = time.monotonic() + random.uniform(0.2, 1.6)
+            while time.monotonic() < until_s:
+                step(time.monotonic() - began_s)
+                time.sleep(0.002)
+            gateway.kill()
+            report.count("kills")
+            while random.random() < START_UP_KILL_SHARE:
+                kill_during_start(gateway, random.uniform(0, START_UP_KILL_S))
+                report.count("kills")
+                report.count("kills_during_start")
+            try:
+                gateway.start()
+            except RuntimeError as error:
+                report.fail(f"no unattended restart: {error}"[:2_000])
+                return report
+            report.count("restarts")
+            slowest_s = max(slowest_s, gateway.start_s)
+        report.count("slowest_restart_ms", int(slowest_s * 1_000))
+        unanswered = clients.finish(60)
+        if unanswered:
+            report.fail(f"{unanswered} records were never answered")
+        try:
+            final = clients.read_final()
+        except KafkaException as error:
+            report.fail(f"the final logs cannot be read: {error}")
+            final = {}
+        clients.drain(final, 60)
+        if (status := gateway.stop()) != 0:
+            report.fail(f"exit status {status} after SIGTERM")
+        for fatal in sorted(set(clients.fatal)):
+            report.fail(f"fatal: {fatal}")
+        judge(report, clients.events(), final)
+        report.require("kills", kills)
+    return report
+
+
+def judge(report: Report, events: list[Event], final: dict[int, FinalLog]) -> None:
+    """Add what the history checker finds."""
+    for event in events:
+        if isinstance(event, Send):
+            report.count("sent")
+            report.count("acknowledged", event.outcome is Outcome.OK)
+        elif isinstance(event, Poll):
+            report.count("polled", len(event.records))
+    report.count("stored", sum(len(log.records) for log in final.values()))
+    for anomaly in check_history(events, final, drained=True):
+        report.fail(f"{anomaly.kind.value} in partition {anomaly.partition}: {anomaly.detail}")
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = run_kills(seed, 100 if full else 5)
+    control = run_kills(seed, 12 if full else 4, UNSAFE_SERVE)
+    report.count("control_anomalies", control.failure_count)
+    if not any("acked-lost" in failure for failure in control.failures):
+        report.fail(f"control: acknowledging before the write lost nothing: {control}")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)

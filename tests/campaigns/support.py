@@ -1,0 +1,73 @@
+"""What every campaign shares: a seed that is printed, counts of what was injected, a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FAILURES_SHOWN = 20
+
+
+class Report:
+    """What one run of a campaign did and found. A run that injected too little has failed."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name = name
+        self.seed = seed
+        self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self._failed = 0
+        self._started_s = time.monotonic()
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that was injected or checked."""
+        self.counts[what] += number
+
+    def fail(self, what: str) -> None:
+        """Note something that must not be."""
+        self._failed += 1
+        if self._failed <= _FAILURES_SHOWN:
+            self.failures.append(what)
+
+    @property
+    def failure_count(self) -> int:
+        """How often `fail` was called."""
+        return self._failed
+
+    def require(self, what: str, minimum: int) -> None:
+        """Fail when something was done less often than stated."""
+        if self.counts[what] < minimum:
+            self.fail(f"{what}: only {self.counts[what]} of {minimum}")
+
+    def __str__(self) -> str:
+        figures = " ".join(f"{what}={number}" for what, number in sorted(self.counts.items()))
+        elapsed_s = time.monotonic() - self._started_s
+        verdict = f"FAILED ({self._failed})" if self._failed else "passed"
+        lines = [f"{self.name} seed={self.seed} {figures} seconds={elapsed_s:.1f}: {verdict}"]
+        lines += [f"  {failure}" for failure in self.failures]
+        return "\n".join(lines)
+
+    def conclude(self) -> None:
+        """Raise AssertionError with everything that was found unless the run has passed."""
+        print(self, flush=True)
+        if self._failed:
+            raise AssertionError(str(self))
+
+
+def main(run: Callable[[int, bool], Report]) -> None:
+    """Run a campaign from the command line: `--full` for full size, `--seed N` to replay."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true", help="full size instead of the short form")
+    parser.add_argument("--seed", type=int, default=None, help="replay the run of this seed")
+    arguments = parser.parse_args()
+    seed = time.time_ns() % 1_000_000 if arguments.seed is None else arguments.seed
+    print(f"seed={seed}", flush=True)
+    report = run(seed, arguments.full)
+    print(report, flush=True)
+    sys.exit(1 if report.failure_count else 0)
