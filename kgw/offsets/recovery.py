@@ -266,7 +266,7 @@ def _scan_start(
             at = index
             break
     if at is None or segments[at].size_bytes < checkpoint.segment_position:
-        return _scan_when_records_missing(checkpoint, segments, anomalies)
+        return _scan_when_records_missing(checkpoint, facts, anomalies)
     is_at_end = at == len(segments) - 1 and segments[at].size_bytes == checkpoint.segment_position
     if facts.clean_stop and checkpoint.clean:
         if is_at_end:
@@ -284,9 +284,10 @@ def _scan_start(
 
 
 def _scan_when_records_missing(
-    checkpoint: Checkpoint, segments: Sequence[SegmentFacts], anomalies: list[Anomaly]
+    checkpoint: Checkpoint, facts: LogFacts, anomalies: list[Anomaly]
 ) -> ScanStart:
     """The checkpoint names a place that the log does not have: read the last segment below it."""
+    segments = facts.segments
     below = [
         segment for segment in segments if segment.base_offset <= checkpoint.segment_base_offset
     ]
@@ -299,7 +300,8 @@ def _scan_when_records_missing(
                 f"{checkpoint.segment_base_offset}, which the log does not have",
             )
         )
-    else:
+    elif start.base_offset > facts.log_start_offset:
+        # Otherwise retention has removed that segment since, as it should.
         anomalies.append(
             Anomaly(
                 AnomalyKind.CHECKPOINT_BEHIND,

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kgw.offsets.manager import MAX_OFFSET, OffsetInvariantError, PartitionOffsetManager
+
+
+def test_a_new_partition_begins_at_zero() -> None:
+    """Nothing is assigned, durable or seen."""
+    manager = PartitionOffsetManager()
+
+    assert (0, 0, 0, 0) == (
+        manager.log_start_offset,
+        manager.high_watermark,
+        manager.durable_end,
+        manager.next_offset,
+    )
+
+
+def test_a_recovered_partition_goes_on_where_it_was() -> None:
+    """Everything below the next offset is durable and committed."""
+    manager = PartitionOffsetManager(10, 50)
+
+    assert (10, 50, 50, 50) == (
+        manager.log_start_offset,
+        manager.high_watermark,
+        manager.durable_end,
+        manager.next_offset,
+    )
+    assert manager.assign(3) == 50
+    assert "next=53" in repr(manager)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (6, 5), (0, MAX_OFFSET + 1)])
+def test_impossible_bounds_are_refused(start: int, end: int) -> None:
+    """A log does not begin below 0 or after its end, or pass int64."""
+    with pytest.raises(OffsetInvariantError):
+        PartitionOffsetManager(start, end)
+
+
+def test_a_batch_gets_consecutive_offsets() -> None:
+    """One call reserves all of its offsets (rule 3)."""
+    manager = PartitionOffsetManager()
+
+    assert [0, 5, 6] == [manager.assign(5), manager.assign(1), manager.assign(2)]
+    assert manager.next_offset == 8
+
+
+def test_many_batches_are_assigned_in_one_call() -> None:
+    """Each gets its first offset, in order; none of them leaves no trace."""
+    manager = PartitionOffsetManager()
+
+    assert [0, 3, 4] == manager.assign_many([3, 1, 2])
+    assert manager.assign_many([]) == []
+    assert manager.next_offset == 6
+
+
+@pytest.mark.parametrize("count", [0, -1, MAX_OFFSET, 1 << 70])
+def test_counts_that_cannot_be_are_refused_whole(count: int) -> None:
+    """Neither nothing nor more than int64 holds; what was assigned stays as it was."""
+    manager = PartitionOffsetManager(0, 10)
+
+    with pytest.raises(OffsetInvariantError):
+        manager.assign(count)
+    with pytest.raises(OffsetInvariantError):
+        manager.assign_many([2, count])
+
+    assert manager.next_offset == 10
+
+
+def test_the_high_watermark_follows_the_durable_end() -> None:
+    """What is not durable is not seen, what is durable is (rule 6)."""
+    manager = PartitionOffsetManager()
+    manager.assign(5)
+    assert (0, 5) == (manager.high_watermark, manager.undurable_count)
+
+    assert manager.advance_durable(3)
+    assert not manager.advance_durable(3)
+
+    assert (3, 3, 2) == (manager.high_watermark, manager.durable_end, manager.undurable_count)
+
+
+@pytest.mark.parametrize("end", [1, 2, 11])
+def test_the_durable_end_neither_goes_back_nor_ahead(end: int) -> None:
+    """It moves up to what was assigned and never down."""
+    manager = PartitionOffsetManager(0, 3)
+    manager.assign(7)
+    with pytest.raises(OffsetInvariantError):
+        manager.advance_durable(end)
+    assert (3, 3, 10) == (manager.durable_end, manager.high_watermark, manager.next_offset)
+
+
+def test_offsets_of_a_failed_append_are_given_up() -> None:
+    """Nobody saw them, so that the next append gets them."""
+    manager = PartitionOffsetManager(0, 3)
+    manager.assign(7)
+
+    manager.rewind(3)
+
+    assert manager.assign(1) == 3
+
+
+@pytest.mark.parametrize("next_offset", [2, 11])
+def test_durable_offsets_are_never_given_up(next_offset: int) -> None:
+    """A rewind stays between the durable end and the next offset."""
+    manager = PartitionOffsetManager(0, 3)
+    manager.assign(7)
+    with pytest.raises(OffsetInvariantError):
+        manager.rewind(next_offset)
+    assert manager.next_offset == 10
+
+
+def test_the_log_start_only_rises() -> None:
+    """Up to the high watermark, as DeleteRecords may ask; a lower one changes nothing."""
+    manager = PartitionOffsetManager(5, 20)
+    manager.assign(3)
+
+    assert manager.raise_log_start(20)
+    assert not manager.raise_log_start(7)
+    assert manager.log_start_offset == 20
+    with pytest.raises(OffsetInvariantError):
+        manager.raise_log_start(21)
+
+
+async def test_concurrent_callers_never_overlap() -> None:
+    """Ranges handed out to many tasks tile the offsets (rule 3)."""
+    manager = PartitionOffsetManager()
+
+    async def assign(count: int) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return manager.assign(count), count
+
+    counts = [1 + index % 7 for index in range(500)]
+    ranges = sorted(await asyncio.gather(*map(assign, counts)))
+
+    expected = 0
+    for base_offset, count in ranges:
+        assert expected == base_offset
+        expected += count
+    assert expected == manager.next_offset
+
+
+class OffsetsNeverComeBack(RuleBasedStateMachine):
+    """Any order of calls, allowed or not: rules 2, 3 and 6 hold."""
+
+    @initialize(start=st.integers(0, 50), length=st.integers(0, 50))
+    def begin(self, start: int, length: int) -> None:
+        """Recover anywhere."""
+        self.manager = PartitionOffsetManager(start, start + length)
+        self.seen_end = self.manager.high_watermark
+        self.seen_start = self.manager.log_start_offset
+        self.assigned_end = self.manager.next_offset
+
+    @rule(count=st.integers(-1, 5))
+    def assign(self, count: int) -> None:
+        """Dense from where the last one ended, or refused."""
+        if count < 1:
+            with pytest.raises(OffsetInvariantError):
+                self.manager.assign(count)
+        else:
+            assert self.assigned_end == self.manager.assign(count)
+            self.assigned_end += count
+
+    @rule(counts=st.lists(st.integers(1, 4), max_size=4))
+    def assign_many(self, counts: list[int]) -> None:
+        """As one after the other."""
+        expected = [self.assigned_end + sum(counts[:index]) for index in range(len(counts))]
+        assert expected == self.manager.assign_many(counts)
+        self.assigned_end += sum(counts)
+
+    @rule(distance=st.integers(-3, 10))
+    def advance(self, distance: int) -> None:
+        """Up to what was assigned, or refused."""
+        end = self.manager.durable_end + distance
+        if 0 <= distance and end <= self.assigned_end:
+            assert (distance > 0) == self.manager.advance_durable(end)
+            self.seen_end = end
+        else:
+            with pytest.raises(OffsetInvariantError):
+                self.manager.advance_durable(end)
+
+    @rule(distance=st.integers(-3, 10))
+    def rewind(self, distance: int) -> None:
+        """Down to what is durable, or refused."""
+        next_offset = self.assigned_end - distance
+        if self.seen_end <= next_offset <= self.assigned_end:
+            self.manager.rewind(next_offset)
+            self.assigned_end = next_offset
+        else:
+            with pytest.raises(OffsetInvariantError):
+                self.manager.rewind(next_offset)
+
+    @rule(distance=st.integers(-5, 20))
+    def raise_log_start(self, distance: int) -> None:
+        """Up to what is seen, or refused."""
+        offset = self.seen_start + distance
+        if offset > self.seen_end:
+            with pytest.raises(OffsetInvariantError):
+                self.manager.raise_log_start(offset)
+        else:
+            assert (distance > 0) == self.manager.raise_log_start(offset)
+            self.seen_start = max(self.seen_start, offset)
+
+    @invariant()
+    def bounds_are_in_order(self) -> None:
+        """Log start <= high watermark <= durable end <= next offset, as the model has them."""
+        if not hasattr(self, "manager"):
+            return
+        manager = self.manager
+        assert (self.seen_start, self.seen_end, self.assigned_end) == (
+            manager.log_start_offset,
+            manager.high_watermark,
+            manager.next_offset,
+        )
+        assert manager.log_start_offset <= manager.high_watermark <= manager.durable_end
+        assert manager.durable_end <= manager.next_offset
+
+
+OffsetsNeverComeBack.TestCase.settings = settings(max_examples=60, deadline=None)
+TestOffsetsNeverComeBack = pytest.mark.slow(OffsetsNeverComeBack.TestCase)
