@@ -123,7 +123,7 @@ def consume(
         has_timestamps=timestamps,
         has_headers=headers,
     )
-    stream = click.get_binary_stream("stdout")
+    stream = sys.stdout.buffer
 
     async def action(client: AsyncClient) -> None:
         run = _Run(client, output, stream, max_records)

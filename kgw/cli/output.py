@@ -63,7 +63,10 @@ def is_terminal() -> bool:
 
 @contextmanager
 def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Give a function to count done units with; on a terminal a bar shows them, unless length is 0."""
+    """Give a function to count done units with; a bar shows them to people.
+
+    Nothing is shown without a terminal, or when the length is 0.
+    """
     if not length or not is_terminal():
         yield lambda _: None
         return

@@ -301,7 +301,7 @@ class AsyncClient:
         broker = self._brokers.get(self._cluster.controller_id)
         if broker is None:
             return await self.any_connection()
-        return await self._connection(broker.host, broker.port)
+        return await self._broker_connection(broker)
 
     async def retrying(
         self, action: Callable[[], Awaitable[ResultT]], *, limit_s: float | None = None
@@ -352,8 +352,11 @@ class AsyncClient:
             raise ServerRefusedError(
                 ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} partition {partition}"
             )
+        return description, await self._broker_connection(broker)
+
+    async def _broker_connection(self, broker: Broker) -> Connection:
         try:
-            return description, await self._connection(broker.host, broker.port)
+            return await self._connection(broker.host, broker.port)
         except CannotConnectError as error:
             raise CannotConnectError(
                 f"{error} (the address that the server advertises for node {broker.node_id})"
@@ -391,7 +394,12 @@ class AsyncClient:
             self._topics.clear()
         for topic in answer.topics:
             if topics is not None:
-                refuse(topic.error_code, f"topic {topic.name}")
+                missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refuse(
+                    topic.error_code,
+                    f"topic {topic.name}",
+                    "there is no such topic" if missing else None,
+                )
             if not topic.error_code and topic.name:
                 self._topics[TopicName(topic.name)] = _describe_topic(topic)
 

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.client import (
+    AdminClient,
+    AsyncClient,
+    CannotConnectError,
+    NewRecord,
+    Producer,
+    ServerRefusedError,
+    TopicReader,
+    UnsupportedApiError,
+)
+from kgw.client.admin import BROKER, TOPIC
+from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.errors import ErrorCode
+from kgw.records.batch import Compression
+from kgw.records.builder import BatchBuilder
+from kgw.types import ZERO_TOPIC_ID
+from tests.client.serving import CuttingProxy, ServedGateway
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.config import Value
+
+
+@asynccontextmanager
+async def served_client(**settings: Value) -> AsyncIterator[AsyncClient]:
+    """Give a client of a gateway with these settings."""
+    async with (
+        ServedGateway(**settings) as served,
+        await AsyncClient.connect(served.host, served.port) as client,
+    ):
+        yield client
+
+
+def batch(*values: bytes) -> bytearray:
+    """Return a batch of these values, one millisecond apart from 1000 on."""
+    builder = BatchBuilder()
+    for number, value in enumerate(values):
+        builder.add(value=value, timestamp_ms=1000 + number)
+    return builder.build()
+
+
+def record(value: bytes, key: bytes | None = None) -> NewRecord:
+    """Return a record at time 1000."""
+    return NewRecord(key, value, 1000)
+
+
+async def test_a_batch_comes_back_as_it_was_stored() -> None:
+    """What is produced is fetched again, byte for byte but for what the server assigns."""
+    async with served_client() as client:
+        await AdminClient(client).create_topic("events", partitions=2)
+        assert 0 == (await client.produce("events", 1, batch(b"a", b"b"))).base_offset
+        assert 2 == (await client.produce("events", 1, batch(b"c"))).base_offset
+        (fetched,) = await client.fetch("events", {1: 0})
+        assert 3 == fetched.high_watermark
+        assert 0 == fetched.log_start_offset
+        reader = TopicReader(client, "events", {0: 0, 1: 0})
+        found = await reader.read()
+        assert [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c")] == [
+            (one.partition, one.record.offset, one.record.value) for one in found
+        ]
+        assert {0: 0, 1: 3} == reader.positions
+
+
+async def test_reading_begins_in_the_middle_of_a_batch() -> None:
+    """Records before the position are left out though their batch comes whole."""
+    async with served_client() as client:
+        await client.topic("events", auto_create=True)
+        await client.produce("events", 0, batch(b"a", b"b", b"c"))
+        found = await TopicReader(client, "events", {0: 2}).read()
+        assert [b"c"] == [one.record.value for one in found]
+
+
+async def test_offsets_are_found_by_time() -> None:
+    """Earliest, latest, the greatest timestamp, and the first record at or after a time."""
+    async with served_client() as client:
+        await client.topic("events", auto_create=True)
+        await client.produce("events", 0, batch(b"a", b"b", b"c"))
+        offsets = {
+            timestamp: (await client.list_offsets("events", {0: timestamp}))[0].offset
+            for timestamp in (EARLIEST, LATEST, MAX_TIMESTAMP, 1001, 5000)
+        }
+        assert {EARLIEST: 0, LATEST: 3, MAX_TIMESTAMP: 2, 1001: 1, 5000: -1} == offsets
+
+
+async def test_topics_are_described_and_deleted() -> None:
+    """A topic appears with its partitions and is gone after its deletion."""
+    async with served_client() as client:
+        admin = AdminClient(client)
+        await admin.create_topic("b", partitions=2)
+        await admin.create_topic("a", partitions=1, replication_factor=1)
+        topics = await client.topics()
+        assert ["a", "b"] == [topic.name for topic in topics]
+        assert [0, 1] == [one.partition for one in topics[1].partitions]
+        assert topics[0].topic_id != ZERO_TOPIC_ID
+        await admin.create_partitions("b", 3)
+        assert 3 == len((await client.topic("b")).partitions)
+        await admin.delete_topic("a")
+        assert not await admin.topic_exists("a")
+        assert await admin.topic_exists("b")
+
+
+async def test_settings_are_changed_and_described() -> None:
+    """A topic's own value is told from a default, and can be taken back."""
+    async with served_client() as client:
+        admin = AdminClient(client)
+        await admin.create_topic("a", config={"max.message.bytes": "5000"})
+        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
+        assert ("5000", "topic") == (
+            rows["max.message.bytes"].value,
+            rows["max.message.bytes"].source,
+        )
+        await admin.alter_settings(TOPIC, "a", {"max.message.bytes": None})
+        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
+        assert ("1048588", "default") == (
+            rows["max.message.bytes"].value,
+            rows["max.message.bytes"].source,
+        )
+        broker = await admin.describe_settings(BROKER, "0", documentation=True)
+        assert all(row.documentation for row in broker)
+
+
+async def test_refusals_carry_the_code_and_the_reason() -> None:
+    """What the server says reaches the caller in one line."""
+    async with served_client() as client:
+        with pytest.raises(ServerRefusedError, match="there is no such topic") as caught:
+            await client.topic("missing")
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await client.topic("events", auto_create=True)
+        with pytest.raises(ServerRefusedError, match="no partition 7"):
+            await client.produce("events", 7, batch(b"a"))
+        with pytest.raises(ServerRefusedError, match="OFFSET_OUT_OF_RANGE"):
+            await client.fetch("events", {0: 99})
+        with pytest.raises(ServerRefusedError, match="INVALID_CONFIG"):
+            await AdminClient(client).create_topic("b", config={"retention.ms": "1"})
+        damaged = batch(b"a")
+        damaged[-1] ^= 1
+        with pytest.raises(ServerRefusedError, match="CORRUPT_MESSAGE"):
+            await client.produce("events", 0, damaged, retry=False)
+
+
+async def test_a_topic_is_created_only_when_asked() -> None:
+    """Looking at a topic does not create it."""
+    async with (
+        ServedGateway(auto_create_topics_enable=False) as served,
+        AsyncClient([("127.0.0.1", served.port)], retry_s=0) as client,
+    ):
+        with pytest.raises(ServerRefusedError, match="no such topic"):
+            await client.topic("events", auto_create=True)
+
+
+async def test_the_next_address_is_tried_when_one_is_down(unused_tcp_port: int) -> None:
+    """One of several bootstrap addresses is enough; without any the first failure is told."""
+    async with (
+        ServedGateway() as served,
+        AsyncClient([("127.0.0.1", unused_tcp_port), ("127.0.0.1", served.port)]) as client,
+    ):
+        assert [served.port] == [broker.port for broker in (await client.cluster()).brokers]
+    with pytest.raises(CannotConnectError, match="refused"):
+        await AsyncClient([("127.0.0.1", unused_tcp_port)]).open()
+
+
+async def test_an_advertised_address_that_is_wrong_is_named(unused_tcp_port: int) -> None:
+    """The mistake most often made with listeners gets an error of its own."""
+    async with (
+        ServedGateway(advertised_listeners=(f"127.0.0.1:{unused_tcp_port}",)) as served,
+        AsyncClient([("127.0.0.1", served.port)], retry_s=0) as client,
+    ):
+        with pytest.raises(CannotConnectError, match="that the server advertises for node 0"):
+            await AdminClient(client).create_topic("events")
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_a_producer_stores_batches_in_order(compression: Compression) -> None:
+    """Many batches in flight keep their order, whatever they are compressed with."""
+    async with served_client() as client:
+        await AdminClient(client).create_topic("events", partitions=2)
+        async with Producer(client, compression=compression) as producer:
+            futures = [
+                await producer.send("events", number % 2, [record(b"%d" % number)])
+                for number in range(40)
+            ]
+        assert list(range(20)) == [(await future).base_offset for future in futures[::2]]
+        found = await TopicReader(client, "events", {1: 0}).read()
+        assert [b"%d" % number for number in range(1, 40, 2)] == [one.record.value for one in found]
+
+
+async def test_a_retry_after_a_lost_answer_is_not_stored_twice() -> None:
+    """A batch whose answer was lost with the connection is recognised by its sequence."""
+    async with (
+        CuttingProxy() as proxy,
+        ServedGateway(advertised_listeners=(f"127.0.0.1:{proxy.port}",)) as served,
+    ):
+        proxy.target_port = served.port
+        async with AsyncClient([("127.0.0.1", proxy.port)]) as client:
+            await client.topic("events", auto_create=True)
+            async with Producer(client) as producer:
+                await (await producer.send("events", 0, [record(b"first")]))
+                proxy.cuts = 1
+                futures = [
+                    await producer.send("events", 0, [record(b"%d" % number)])
+                    for number in range(8)
+                ]
+            assert list(range(1, 9)) == [(await future).base_offset for future in futures]
+            assert 9 == (await client.list_offsets("events", {0: LATEST}))[0].offset
+
+
+async def test_a_failure_that_lasts_ends_what_follows() -> None:
+    """Batches after one that is refused are not stored out of order."""
+    async with served_client(message_max_bytes=1000) as client:
+        await client.topic("events", auto_create=True)
+        producer = Producer(client)
+        await producer.open()
+        stored = await producer.send("events", 0, [record(b"small")])
+        refused = await producer.send("events", 0, [record(b"x" * 2000)])
+        after = await producer.send("events", 0, [record(b"small")])
+        await producer.flush()
+        assert 0 == (await stored).base_offset
+        for future in (refused, after, await producer.send("events", 0, [record(b"y")])):
+            with pytest.raises(ServerRefusedError, match="MESSAGE_TOO_LARGE"):
+                await future
+        assert 1 == (await client.list_offsets("events", {0: LATEST}))[0].offset
+
+
+async def test_nothing_is_awaited_without_acks() -> None:
+    """With acks=0 a batch counts as sent, and its offset is not known."""
+    async with served_client() as client:
+        await client.topic("events", auto_create=True)
+        async with Producer(client, acks=0) as producer:
+            future = await producer.send("events", 0, [record(b"a")])
+        assert -1 == (await future).base_offset
+        assert 1 == (await client.list_offsets("events", {0: LATEST}))[0].offset
+
+
+async def test_an_api_that_is_not_served_is_not_retried() -> None:
+    """What the server does not serve fails at once, by name."""
+    async with served_client() as client:
+        connection = await client.any_connection()
+        del connection.versions[22]
+        with pytest.raises(UnsupportedApiError, match="does not serve InitProducerId"):
+            await client.init_producer_id()
+        await client.topic("events", auto_create=True)
+        async with Producer(client) as producer:
+            future = await producer.send("events", 0, [record(b"a")])
+        assert 0 == (await future).base_offset

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.client import (
+    CannotConnectError,
+    Connection,
+    ConnectionLostError,
+    NotKafkaError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+)
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.framing import response_frame
+from kgw.protocol.headers import peek_request_header
+from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kgw.protocol.messages.produce import ProduceRequest
+from tests.client.serving import ServedGateway
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kgw.protocol.schema import Response
+
+
+@asynccontextmanager
+async def scripted_server(
+    answer: Callable[[bytes], bytes | None],
+) -> AsyncIterator[int]:
+    """Serve a script: it is given each frame and returns bytes to send, or None to hang up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                reply = answer(await reader.readexactly(size))
+                if reply is None:
+                    break
+                writer.write(reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def reply(frame: bytes, message: Response, version: int) -> bytes:
+    """Return the bytes that answer a request."""
+    _, _, correlation_id = peek_request_header(memoryview(frame))
+    return b"".join(response_frame(message, version, correlation_id))
+
+
+def versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+    """Return an ApiVersions answer with these APIs."""
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            ApiVersion(api_key=ApiKey[name], min_version=first, max_version=last)
+            for name, (first, last) in ranges.items()
+        ],
+    )
+
+
+async def test_the_highest_common_version_is_spoken() -> None:
+    """Versions are negotiated once, and every request uses the highest that both sides have."""
+    async with ServedGateway() as served:
+        connection = await Connection.open(served.host, served.port)
+        answer = await connection.ask(MetadataRequest(topics=[]), MetadataResponse)
+        assert 13 == connection.spoken_version(MetadataRequest)
+        assert 5 == connection.spoken_version(MetadataRequest, maximum=5)
+        assert [served.port] == [broker.port for broker in answer.brokers]
+        await connection.aclose()
+        assert not connection.is_open
+
+
+async def test_requests_in_flight_together_get_their_own_answers() -> None:
+    """Answers are told apart by correlation id."""
+    async with ServedGateway() as served:
+        connection = await Connection.open(served.host, served.port)
+        futures = [
+            connection.send(MetadataRequest(topics=None), version) for version in range(1, 10)
+        ]
+        answers = await asyncio.gather(*futures)
+        assert all(isinstance(answer, MetadataResponse) for answer in answers)
+        await connection.aclose()
+
+
+async def test_a_server_that_does_not_know_the_version_says_what_it_knows() -> None:
+    """ApiVersions is asked again in the version that the refusal names (KIP-511)."""
+    asked = []
+
+    def answer(frame: bytes) -> bytes:
+        _, version, _ = peek_request_header(memoryview(frame))
+        asked.append(version)
+        message = versions(API_VERSIONS=(0, 2), METADATA=(0, 1))
+        if version > 2:
+            message.error_code = 35
+            return reply(frame, message, 0)
+        return reply(frame, message, version)
+
+    async with scripted_server(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        assert [4, 2] == asked
+        assert (0, 1) == connection.versions[ApiKey.METADATA]
+        await connection.aclose()
+
+
+async def test_an_api_in_no_common_version_is_refused_before_it_is_sent() -> None:
+    """The error says what each side has."""
+    async with scripted_server(lambda frame: reply(frame, versions(PRODUCE=(0, 2)), 4)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(UnsupportedApiError, match="Produce in versions 0 to 2"):
+            connection.spoken_version(ProduceRequest, 3)
+        with pytest.raises(UnsupportedApiError, match="does not serve Metadata"):
+            connection.spoken_version(MetadataRequest)
+        support = {api.name: api for api in connection.api_support()}
+        assert 2 == support["Produce"].spoken
+        await connection.aclose()
+
+
+async def test_a_closed_port_cannot_be_connected_to(unused_tcp_port: int) -> None:
+    """The error names the address and the system's reason."""
+    with pytest.raises(
+        CannotConnectError, match=f"127.0.0.1:{unused_tcp_port}: connection refused"
+    ):
+        await Connection.open("127.0.0.1", unused_tcp_port)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "expected"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "speaks another protocol"),
+        (b"\xff\xff\xff\xff", "does not speak Kafka"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "a request that was not asked"),
+        (b"\x00\x00\x00\x05\x00\x00\x00\x00\x01", "cannot be read"),
+    ],
+)
+async def test_what_is_no_kafka_server_is_recognised(greeting: bytes, expected: str) -> None:
+    """A peer that speaks something else is named, not waited for."""
+    async with scripted_server(lambda _: greeting) as port:
+        with pytest.raises(NotKafkaError, match=expected):
+            await Connection.open("127.0.0.1", port)
+
+
+async def test_a_server_that_hangs_up_is_told_apart() -> None:
+    """Hanging up at the first request is what a listener with TLS or SASL does."""
+    async with scripted_server(lambda _: None) as port:
+        with pytest.raises(ConnectionLostError, match="without TLS and SASL"):
+            await Connection.open("127.0.0.1", port)
+
+
+async def test_a_silent_server_is_not_waited_for_long() -> None:
+    """Connecting, with what belongs to it, has a time limit."""
+    async with scripted_server(lambda _: b"") as port:
+        with pytest.raises(NotKafkaError, match="says nothing"):
+            await Connection.open("127.0.0.1", port, timeout_s=0.05)
+
+
+async def test_an_answer_that_does_not_come_times_out() -> None:
+    """A request has a time limit, and the connection can still be used after it."""
+    silent = versions(METADATA=(0, 13))
+
+    def answer(frame: bytes) -> bytes:
+        api_key, version, _ = peek_request_header(memoryview(frame))
+        return reply(frame, silent, version) if api_key == ApiKey.API_VERSIONS else b""
+
+    async with scripted_server(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(RequestTimedOutError, match="did not answer Metadata"):
+            await connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=0.02)
+        assert connection.is_open
+        await connection.aclose()
+
+
+async def test_what_waits_fails_when_the_connection_ends() -> None:
+    """Every answer that is awaited fails, and nothing can be sent afterwards."""
+    known = versions(METADATA=(0, 13))
+
+    def answer(frame: bytes) -> bytes | None:
+        api_key, version, _ = peek_request_header(memoryview(frame))
+        return reply(frame, known, version) if api_key == ApiKey.API_VERSIONS else None
+
+    async with scripted_server(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        futures = [connection.send(MetadataRequest(topics=[]), 13) for _ in range(3)]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        assert [ConnectionLostError] * 3 == [type(result) for result in results]
+        with pytest.raises(ConnectionLostError):
+            connection.send(MetadataRequest(topics=[]), 13)
+        await connection.aclose()
