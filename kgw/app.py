@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -96,6 +97,8 @@ class _Process:
             bound = await server.open(config.bound_listeners)
             gateway.listeners = _advertised(config, bound)
             self._announce(gateway, bound)
+            # What was made at start stays until the end: the collector need not look at it again.
+            gc.freeze()
             await self._stop.wait()
             await self._drain(server)
         finally:
