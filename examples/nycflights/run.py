@@ -50,7 +50,9 @@ def send(gateway: GatewayProcess, rows: list[Row], *, kill: bool) -> int:
     """
     settings = {"bootstrap.servers": gateway.bootstrap}
     topic = NewTopic(TOPIC, num_partitions=1, replication_factor=1)
-    AdminClient(settings).create_topics([topic])[TOPIC].result(timeout=30)
+    # The future is answered only while the client that made it lives.
+    admin = AdminClient(settings)
+    admin.create_topics([topic])[TOPIC].result(timeout=30)
 
     acknowledged = 0
 
