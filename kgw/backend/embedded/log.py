@@ -259,21 +259,11 @@ class SegmentedLog:
             kept += 1
         removed = list(segments[:kept])
         self.segments = segments[kept:]
-        fs = self.directory.fs
         for segment in removed:
             segment.is_removed = True
             self.unindexed.pop(segment, None)
         for segment in removed:
-            segment.forget()
-            for suffix in (
-                layout.LOG_SUFFIX,
-                layout.SIDE_SUFFIX,
-                layout.OFFSET_INDEX_SUFFIX,
-                layout.TIME_INDEX_SUFFIX,
-            ):
-                path = segment.stem_path + suffix
-                if fs.exists(path):
-                    fs.unlink(path)
+            segment.unlink(self.directory.fs)
         return removed
 
     def make_checkpoint(self, *, clean: bool) -> Checkpoint:

@@ -206,6 +206,24 @@ class LogRecovery:
             if self._segments:
                 state = LogState(self._segments[0].base_offset)
         self._state = state or LogState()
+        self._drop_left_overs()
+
+    def _drop_left_overs(self) -> None:
+        """Remove what a crash has left of segments that were being removed.
+
+        Their names were not synced, so that any of them may be back: a hole between two of them is
+        no damage, and the checkpoint may name one that is gone.
+        """
+        segments = self._segments
+        kept = 0
+        while (
+            kept + 1 < len(segments)
+            and segments[kept + 1].base_offset <= self._state.log_start_offset
+        ):
+            kept += 1
+        for segment in segments[:kept]:
+            segment.unlink(self._directory.fs)
+        del segments[:kept]
 
     def _check_identity(self) -> None:
         path = f"{self._path}/{layout.PARTITION_NAME}"
@@ -448,6 +466,7 @@ def scan_and_repair(
     segment.size_bytes = found.end_position
     segment.largest_timestamp_ms = found.largest_timestamp_ms
     segment.side = (found.entry_count, b"")
+    segment.index_builder = None
     segment.side_is_dirty = True
     return found, scanner
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files import FilePool
+    from kgw.backend.embedded.indexes import IndexBuilder
+    from kgw.backend.embedded.fs import FileSystem
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -49,6 +51,7 @@ class Segment:
     __slots__ = (
         "base_offset",
         "bytes_since_index",
+        "index_builder",
         "index_count",
         "is_removed",
         "largest_timestamp_ms",
@@ -72,6 +75,8 @@ class Segment:
         """Entries in the file and those behind them, in memory; None until the file is asked."""
         self.largest_timestamp_ms = NO_TIMESTAMP_MS
         self.index_count = 0
+        self.index_builder: IndexBuilder | None = None
+        """How far Kafka's indexes have been written; None when they must be begun anew."""
         self.bytes_since_index = 0
         self.side_is_dirty = False
         self.is_removed = False
@@ -268,6 +273,7 @@ class Segment:
         self.largest_timestamp_ms = mark.largest
         self.index_count = mark.index_count
         self.bytes_since_index = mark.bytes_since_index
+        self.index_builder = None
         before, now = mark.side, self.side
         if before is not None and now is not None and now[0] > before[0]:
             pooled = self.pool.acquire(self.side_path)
@@ -297,6 +303,19 @@ class Segment:
             sync_file(pooled.file)
         finally:
             self.pool.release(pooled)
+
+    def unlink(self, fs: FileSystem) -> None:
+        """Remove all files of a segment, the batches first. Raises OSError."""
+        self.forget()
+        for suffix in (
+            layout.LOG_SUFFIX,
+            layout.SIDE_SUFFIX,
+            layout.OFFSET_INDEX_SUFFIX,
+            layout.TIME_INDEX_SUFFIX,
+        ):
+            path = self.stem_path + suffix
+            if fs.exists(path):
+                fs.unlink(path)
 
     def forget(self) -> None:
         """Close the files of a segment that is no more."""

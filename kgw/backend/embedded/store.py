@@ -24,6 +24,7 @@ from kgw.backend.embedded.failures import (
     sync_directory,
 )
 from kgw.backend.embedded.files import FilePool
+from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.recovery import rebuild_side, recover_log, replay_journal
@@ -76,11 +77,12 @@ class Retirement:
 class CheckpointPlan:
     """What a checkpoint is about to note, once its files are synced."""
 
-    __slots__ = ("checkpoints", "logs", "segments")
+    __slots__ = ("checkpoints", "is_clean", "logs", "segments")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_clean: bool) -> None:
+        self.is_clean = is_clean
         self.checkpoints: list[Checkpoint] = []
-        self.segments: list[Segment] = []
+        self.segments: list[tuple[SegmentedLog, Segment]] = []
         self.logs: list[SegmentedLog] = []
 
 
@@ -646,7 +648,7 @@ class Store:
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointPlan:
         """Note how far the logs have come and write their side files. Raises StorageError."""
         self._check_writable()
-        plan = CheckpointPlan()
+        plan = CheckpointPlan(is_clean=clean)
         self.appended_bytes = 0
         try:
             for log in list(self.logs.values()):
@@ -657,7 +659,7 @@ class Store:
                 plan.logs.append(log)
                 if log.segments:
                     log.segments[-1].write_side(at_least_bytes=1)
-                plan.segments += [*log.unindexed, *log.segments[-1:]]
+                plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
                 plan.checkpoints.append(log.make_checkpoint(clean=clean))
         except (OSError, SyncFailedError) as error:
             self._note_failed_checkpoint(plan, error)
@@ -667,14 +669,31 @@ class Store:
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
         """Sync what a checkpoint is about. Raises StorageError."""
         try:
-            for segment in plan.segments:
+            for log, segment in plan.segments:
                 if not segment.is_removed:
                     segment.sync()
                     segment.sync_side()
+                    self._write_indexes(log, segment, is_clean=plan.is_clean)
         except (OSError, SyncFailedError) as error:
             self._note_failed_checkpoint(plan, error)
             raise StorageError(f"cannot make a checkpoint: {error}") from error
         return plan.checkpoints
+
+    def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
+        """Bring Kafka's indexes up to date; they are a convenience, and may fail."""
+        is_sealed = segment is not log.segments[-1]
+        try:
+            write_indexes(
+                self.fs,
+                segment,
+                log.settings.index_interval_bytes,
+                is_final=is_sealed or is_clean,
+            )
+        except (OSError, SideFileDamagedError) as error:
+            self.report(f"{segment.stem_path}: the indexes could not be written: {error}")
+        else:
+            if is_sealed:
+                log.unindexed.pop(segment, None)
 
     def _note_failed_checkpoint(self, plan: CheckpointPlan, error: Exception) -> None:
         for log in plan.logs:

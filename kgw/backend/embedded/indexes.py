@@ -1,0 +1,149 @@
+"""Kafka's offset and time index of a segment, written for Kafka's own tools.
+
+Nothing here reads them: lookups go by the side file, which is checked. So they can be written late
+(at checkpoints, rolls and at the end), need no sync, and are built anew when they do not fit.
+
+Offset index, 8 bytes an entry: offset relative to the segment i32, position i32. Time index, 12
+bytes: largest timestamp so far i64, relative offset of the batch that has it i32. An entry names
+the *last* offset of its batch (KAFKA-4586: since format 2 a batch is known by its last offset).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.segment import MAX_POSITION
+from kgw.records.batch import HEADER_BYTES, read_header
+from kgw.records.errors import RecordError
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.segment import Segment
+    from kgw.backend.embedded.side import SideEntry
+
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+_CHUNK_ENTRIES: Final = 1024
+
+
+class IndexBuilder:
+    """The rules by which Kafka makes index entries, and what has been decided so far."""
+
+    __slots__ = (
+        "_bytes_since",
+        "_largest_ms",
+        "_largest_offset",
+        "_last_time_ms",
+        "base_offset",
+        "done",
+        "offset_bytes",
+        "offset_entries",
+        "time_bytes",
+        "time_entries",
+    )
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.done = 0
+        """Batches seen."""
+        self.offset_bytes = 0
+        self.time_bytes = 0
+        """Lengths of the two files."""
+        self.offset_entries = bytearray()
+        self.time_entries = bytearray()
+        """What is to be appended to them."""
+        self._bytes_since = 0
+        self._largest_ms = NO_TIMESTAMP_MS
+        self._largest_offset = 0
+        self._last_time_ms = NO_TIMESTAMP_MS
+
+    def add(self, entry: SideEntry, last_offset: int, interval_bytes: int) -> None:
+        """Take the next batch."""
+        if entry.largest_timestamp_ms > self._largest_ms:
+            self._largest_ms = entry.largest_timestamp_ms
+            self._largest_offset = last_offset
+        if self._bytes_since > interval_bytes:
+            relative = last_offset - self.base_offset
+            if relative <= MAX_POSITION:
+                self.offset_entries += OFFSET_ENTRY.pack(relative, entry.position)
+                self.add_time()
+            self._bytes_since = 0
+        self._bytes_since += entry.size_bytes
+        self.done += 1
+
+    def add_time(self) -> None:
+        """Note the largest timestamp so far, unless it has been."""
+        if self._largest_ms > self._last_time_ms:
+            self.time_entries += TIME_ENTRY.pack(
+                self._largest_ms, self._largest_offset - self.base_offset
+            )
+            self._last_time_ms = self._largest_ms
+
+
+def write_indexes(fs: FileSystem, segment: Segment, interval_bytes: int, *, is_final: bool) -> None:
+    """Bring a segment's index files up to date with its side file.
+
+    The newest batch is left out unless `is_final`: its last offset is known only from what follows
+    it. Raises OSError, SideFileDamagedError.
+    """
+    builder = segment.index_builder
+    is_new = builder is None
+    if builder is None:
+        builder = segment.index_builder = IndexBuilder(segment.base_offset)
+    before: SideEntry | None = None
+    index = builder.done
+    while True:
+        entries = segment.read_entries(index, _CHUNK_ENTRIES)
+        for entry in entries:
+            if before is not None:
+                builder.add(before, entry.base_offset - 1, interval_bytes)
+            before = entry
+        index += len(entries)
+        if len(entries) < _CHUNK_ENTRIES:
+            break
+    if is_final:
+        if before is not None:
+            last_offset = _last_offset(segment, before)
+            if last_offset is not None:
+                builder.add(before, last_offset, interval_bytes)
+        builder.add_time()
+    builder.offset_bytes = _append(
+        fs,
+        segment.stem_path + layout.OFFSET_INDEX_SUFFIX,
+        builder.offset_entries,
+        builder.offset_bytes,
+        is_new=is_new,
+    )
+    builder.time_bytes = _append(
+        fs,
+        segment.stem_path + layout.TIME_INDEX_SUFFIX,
+        builder.time_entries,
+        builder.time_bytes,
+        is_new=is_new,
+    )
+
+
+def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
+    try:
+        return read_header(segment.read_bytes(entry.position, HEADER_BYTES)).last_offset
+    except RecordError:
+        return None
+
+
+def _append(fs: FileSystem, path: str, entries: bytearray, position: int, *, is_new: bool) -> int:
+    """Write gathered entries behind the others; returns the new length of the file."""
+    if not entries and not is_new:
+        return position
+    file = fs.open(path, create=True)
+    try:
+        if is_new or file.size() != position:
+            file.truncate(position)
+        file.pwrite((bytes(entries),), position)
+    finally:
+        file.close()
+    position += len(entries)
+    entries.clear()
+    return position
