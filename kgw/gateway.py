@@ -7,7 +7,7 @@ import json
 import logging
 from base64 import urlsafe_b64encode
 from os import urandom
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
@@ -44,6 +44,7 @@ class Gateway:
         self.catalog = TopicCatalog(backend, config, clock)
         self.producer_ids: ProducerIds
         self.cluster_id = ""
+        self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
@@ -52,10 +53,6 @@ class Gateway:
 
     def __repr__(self) -> str:
         return f"<Gateway node={self.node_id} cluster={self.cluster_id} {self.backend!r}>"
-
-    @property
-    def node_id(self) -> int:
-        return self.config.node_id
 
     def listener(self, name: str) -> Listener:
         """Return where clients of a listener are told to connect to.
@@ -72,7 +69,7 @@ class Gateway:
         """
         await self.backend.open()
         try:
-            self.cluster_id = await self._load_cluster_id()
+            await self._load_identity()
             await self._load_broker_config()
             self.producer_ids = ProducerIds(self.backend.state)
             await self.catalog.open()
@@ -127,7 +124,7 @@ class Gateway:
                 name: SERVER_SETTINGS[name].format(value) for name, value in config.dynamic.items()
             }
             await self.backend.state.apply(
-                [Change(BROKER_CONFIG, "cluster", json.dumps(texts).encode())]
+                [Change(BROKER_CONFIG, CLUSTER, json.dumps(texts).encode())]
             )
             self._take_config(config)
 
@@ -141,19 +138,28 @@ class Gateway:
         self.config = config
         self.catalog.reconfigure(config)
 
-    async def _load_cluster_id(self) -> str:
-        """Return this cluster's id, made at the first start and kept for ever."""
+    async def _load_identity(self) -> None:
+        """Take the cluster's id, made at the first start and kept for ever, and this node's.
+
+        A node id that is given wins over the stored one, which wins over the default.
+        """
         state = self.backend.state
-        row = (await state.load(CLUSTER)).get("cluster")
-        if row is not None:
-            return cast("str", json.loads(row.value)["cluster_id"])
-        cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
-        fields = {"cluster_id": cluster_id, "node_id": self.node_id}
-        await state.apply([Change(CLUSTER, "cluster", json.dumps(fields).encode(), 0)])
-        return cluster_id
+        row = (await state.load(CLUSTER)).get(CLUSTER)
+        if row is None:
+            self.cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
+        else:
+            stored = json.loads(row.value)
+            self.cluster_id = stored["cluster_id"]
+            if not self.config.is_given("node.id"):
+                self.node_id = stored["node_id"]
+            if stored["node_id"] == self.node_id:
+                return
+            _log.warning("this node was %d and is %d now", stored["node_id"], self.node_id)
+        fields = {"cluster_id": self.cluster_id, "node_id": self.node_id}
+        await state.apply([Change(CLUSTER, CLUSTER, json.dumps(fields).encode())])
 
     async def _load_broker_config(self) -> None:
-        row = (await self.backend.state.load(BROKER_CONFIG)).get("cluster")
+        row = (await self.backend.state.load(BROKER_CONFIG)).get(CLUSTER)
         if row is None:
             return
         for name, text in json.loads(row.value).items():

@@ -99,5 +99,18 @@ class Later:
         self.abandon = abandon
 
 
+def advertised_address(context: RequestContext) -> tuple[str, int]:
+    """Return the host and port that this client is told to connect to.
+
+    Those of the listener that it came through (KIP-103). A listener that is bound to every address
+    and advertised with none has an empty host: then it is the address that this client used.
+    """
+    session = context.session
+    listener = context.gateway.listener(session.listener_name)
+    if listener.host or session.local_address is None:
+        return listener.host, listener.port
+    return session.local_address[0], listener.port
+
+
 Answer: TypeAlias = Response | Later | Awaitable[Response | None] | None
 """A response at once, none at all (acks=0), or one that something has to be waited for."""

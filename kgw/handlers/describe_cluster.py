@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.context import advertised_address
 from kgw.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is unknown"
         )
     gateway = context.gateway
-    listener = gateway.listener(context.session.listener_name)
+    host, port = advertised_address(context)
     return DescribeClusterResponse(
         cluster_id=gateway.cluster_id,
         controller_id=gateway.node_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=gateway.node_id, host=listener.host, port=listener.port)
-        ],
+        brokers=[DescribeClusterBroker(broker_id=gateway.node_id, host=host, port=port)],
     )
 
 

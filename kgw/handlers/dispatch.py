@@ -9,6 +9,7 @@ from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, Storag
 from kgw.handlers.context import Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
+from kgw.metrics import count
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
 from kgw.protocol.headers import decode_request_header, peek_request_header
@@ -71,6 +72,7 @@ class Dispatcher:
         handler = self._handlers.get(api_key)
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, self._gateway, session)
+        count(self._gateway.metrics.requests, handler.label)
         header, position = decode_request_header(frame)
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
@@ -166,5 +168,8 @@ class Dispatcher:
             code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         else:
             code, text = handler.bug_code, None
-            self._gateway.report_internal_error(handler.api_key.name, error)
+            self._gateway.report_internal_error(handler.label, error)
+        errors = self._gateway.metrics.request_errors
+        place = (handler.label, code.name)
+        errors[place] = errors.get(place, 0) + 1
         return handler.module.error_response(request, code, text, context)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.handlers.context import advertised_address
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.messages.metadata import (
     MetadataResponse,
@@ -142,11 +143,9 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
 
 def _response(context: RequestContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     gateway = context.gateway
-    listener = gateway.listener(context.session.listener_name)
+    host, port = advertised_address(context)
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=gateway.node_id, host=listener.host, port=listener.port)
-        ],
+        brokers=[MetadataResponseBroker(node_id=gateway.node_id, host=host, port=port)],
         cluster_id=gateway.cluster_id,
         controller_id=gateway.node_id,
         topics=topics,

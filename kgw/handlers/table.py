@@ -45,6 +45,7 @@ class Handler:
         "advertised_min",
         "api_key",
         "bug_code",
+        "label",
         "max_version",
         "min_version",
         "module_name",
@@ -65,6 +66,7 @@ class Handler:
         self.max_version = max_version
         self.advertised_min = min_version if advertised_min is None else advertised_min
         self.bug_code = bug_code
+        self.label = api_key.name
         self.module_name = api_key.name.lower()
         self._loaded: HandlerModule | None = None
         self.request_class: type[Request] | None = None

@@ -1,0 +1,176 @@
+"""What the tests of handlers share: batches, and requests of one topic or partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kgw.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kgw.records.batch import Compression, split_batches
+from kgw.records.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.partitions.topic import Topic
+    from kgw.testing.gateway import InProcessGateway
+
+START_MS = 1_700_000_000_000
+"""Where ManualClock's wall time begins."""
+
+
+def batch(
+    *values: bytes,
+    timestamps_ms: Sequence[int] = (),
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """Return a batch as a producer sends it, of one record with the value b"v" unless told."""
+    builder = BatchBuilder(
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if producer_id >= 0 else -1,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        is_control=is_control,
+    )
+    for index, value in enumerate(values or (b"v",)):
+        timestamp_ms = timestamps_ms[index] if timestamps_ms else START_MS
+        builder.add(value=value, timestamp_ms=timestamp_ms)
+    return builder.build()
+
+
+async def create_topic(
+    gateway: InProcessGateway, name: str = "orders", partitions: int = 1, **configs: str
+) -> Topic:
+    """Create a topic; settings are given with underscores for dots."""
+    response = await gateway.ask(
+        CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    configs=[
+                        CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                        for key, value in configs.items()
+                    ],
+                )
+            ]
+        ),
+        7,
+        CreateTopicsResponse,
+    )
+    assert ErrorCode.NONE == response.topics[0].error_code, response.topics[0].error_message
+    topic = gateway.gateway.catalog.get(name)
+    assert topic is not None
+    return topic
+
+
+def produce_request(
+    records: bytes | bytearray | None,
+    *,
+    name: str = "orders",
+    index: int = 0,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """Return a request with one batch for one partition."""
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=name, partition_data=[PartitionProduceData(index=index, records=records)]
+            )
+        ],
+    )
+
+
+async def produce(
+    gateway: InProcessGateway,
+    records: bytes | bytearray | None,
+    *,
+    name: str = "orders",
+    index: int = 0,
+    acks: int = -1,
+    version: int = 9,
+) -> PartitionProduceResponse:
+    """Produce one batch and return the partition's answer."""
+    request = produce_request(records, name=name, index=index, acks=acks)
+    response = await gateway.ask(request, version, ProduceResponse)
+    return response.responses[0].partition_responses[0]
+
+
+def fetch_request(
+    offset: int = 0,
+    *,
+    name: str = "orders",
+    index: int = 0,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    current_leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    isolation_level: int = 0,
+) -> FetchRequest:
+    """Return a request for one partition."""
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        topics=[
+            FetchTopic(
+                topic=name,
+                partitions=[
+                    FetchPartition(
+                        partition=index,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
+                        current_leader_epoch=current_leader_epoch,
+                        last_fetched_epoch=last_fetched_epoch,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+async def fetch(
+    gateway: InProcessGateway, request: FetchRequest, version: int = 12
+) -> PartitionData:
+    """Send a request for one partition and return the partition's answer."""
+    response = await gateway.ask(request, version, FetchResponse)
+    return response.responses[0].partitions[0]
+
+
+def offsets_in(data: PartitionData) -> list[tuple[int, int]]:
+    """Return first and last offset of each batch in an answer."""
+    assert isinstance(data.records, bytes | bytearray | memoryview)
+    return [(one.base_offset, one.last_offset) for one in split_batches(data.records)]

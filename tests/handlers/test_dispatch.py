@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from struct import pack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.table import HANDLERS
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class, response_class
+from kgw.protocol.codec import codec
+from kgw.protocol.framing import decode_response, request_frame
+from kgw.protocol.messages.api_versions import ApiVersionsResponse
+from kgw.protocol.messages.fetch import FetchRequest
+from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kgw.testing.gateway import InProcessGateway
+from kgw.testing.messages import random_message
+from tests.handlers.support import batch, create_topic, fetch_request, produce_request
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+
+SERVED = [
+    pytest.param(handler.api_key, version, id=f"{handler.api_key.name}-v{version}")
+    for handler in HANDLERS.values()
+    for version in range(handler.min_version, handler.max_version + 1)
+]
+
+
+async def settle(gateway: InProcessGateway) -> None:
+    """Let everything that waits for nothing but turns of the loop happen."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gateway.manual_clock.advance(3_000_000)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("api_key", "version"), SERVED)
+async def test_every_version_of_every_api_answers_any_request(
+    api_key: ApiKey, version: int
+) -> None:
+    """Whatever a well-formed request says, there is a response in its version, and no bug."""
+    random = Random(f"{api_key}-{version}")
+    config = Config.of(topic_partitions_max=20, partitions_max=200)
+    async with InProcessGateway(config) as gateway:
+        await create_topic(gateway, "orders")
+        for _ in range(15):
+            request = random_message(request_class(api_key), version, random)
+            if isinstance(request, ProduceRequest):
+                request.acks = random.choice((-1, 1, 2))
+            pending = gateway.start(request, version)
+            await settle(gateway)
+            assert pending.done
+            response = await pending.response()
+            assert isinstance(response, response_class(api_key))
+        assert {} == gateway.gateway.internal_errors
+
+
+@pytest.mark.parametrize(("api_key", "version"), SERVED)
+async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int) -> None:
+    """An error that concerns a whole request can be expressed in every version of every API."""
+    random = Random(f"error-{api_key}-{version}")
+    async with InProcessGateway() as gateway:
+        handler = HANDLERS[api_key]
+        for _ in range(5):
+            request = random_message(request_class(api_key), version, random)
+            if isinstance(request, ProduceRequest):
+                request.acks = 1
+            context = request_context(gateway, api_key, version)
+            response = handler.module.error_response(
+                request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
+            )
+            assert response is not None
+            encoded = codec(response_class(api_key), version).encode(response)
+            assert encoded
+
+
+def request_context(
+    gateway: InProcessGateway, api_key: ApiKey, version: int
+) -> RequestContext:
+    from kgw.handlers.context import RequestContext  # noqa: PLC0415
+
+    return RequestContext(gateway.gateway, gateway.session, api_key, version, None, 1, 0.0)
+
+
+async def test_unknown_key_closes_the_connection(gateway: InProcessGateway) -> None:
+    """An API key that no client uses cannot be answered."""
+    for key in (-1, 4, 52, 95, 32767):
+        with pytest.raises(ProtocolError):
+            gateway.raw(pack(">hhih", key, 0, 1, -1))
+
+
+async def test_unknown_version_of_a_served_key_closes_the_connection(
+    gateway: InProcessGateway,
+) -> None:
+    """A version without a definition has no answer either."""
+    for version in (-1, 14, 99):
+        with pytest.raises(ProtocolError):
+            gateway.raw(pack(">hhih", ApiKey.METADATA, version, 1, -1))
+
+
+async def test_refuses_a_declared_version_that_is_not_served(gateway: InProcessGateway) -> None:
+    """Produce 0 to 2 are advertised for librdkafka's sake, and answered with an error."""
+    for version in range(3):
+        request = produce_request(batch())
+        response = await gateway.ask(request, version, ProduceResponse)
+        answer = response.responses[0].partition_responses[0]
+        assert ErrorCode.UNSUPPORTED_VERSION == answer.error_code
+
+
+async def test_refuses_a_known_key_that_is_not_served(gateway: InProcessGateway) -> None:
+    """An API of a later issue says UNSUPPORTED_VERSION instead of closing the socket."""
+    response = await gateway.ask(ListGroupsRequest(), 4, ListGroupsResponse)
+    assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
+
+
+async def test_known_keys_are_refused_or_close(gateway: InProcessGateway) -> None:
+    """No key that clients use ends in a bug, whichever version they ask for."""
+    random = Random(3)
+    for api_key in sorted(MESSAGE_KEYS - set(HANDLERS)):
+        first, last = request_class(api_key).valid_versions
+        for version in range(first, last + 1):
+            request = random_message(request_class(api_key), version, random)
+            try:
+                response = await gateway.request(request, version)
+            except ProtocolError:
+                continue
+            assert ErrorCode.UNSUPPORTED_VERSION == response.error_code  # type: ignore[attr-defined]
+
+
+async def test_body_that_cannot_be_decoded_closes_the_connection(
+    gateway: InProcessGateway,
+) -> None:
+    """A truncated body is the peer's fault, and the end of its connection."""
+    frame = b"".join(request_frame(MetadataRequest(topics=[]), 1, 7, "client"))[4:]
+    with pytest.raises(ProtocolError):
+        gateway.raw(frame[:-1])
+    with pytest.raises(ProtocolError):
+        gateway.raw(frame + b"\0")
+    with pytest.raises(ProtocolError):
+        gateway.raw(b"\0\3")
+
+
+async def test_unknown_version_of_api_versions_is_answered_in_version_0(
+    gateway: InProcessGateway,
+) -> None:
+    """The client learns the range from an answer that it can surely read."""
+    answer = gateway.raw(pack(">hhi", ApiKey.API_VERSIONS, 99, 5) + b"\xff\xffrubbish")
+    assert isinstance(answer, list)
+    frame = b"".join(answer)[4:]
+    correlation_id, response = decode_response(frame, ApiKey.API_VERSIONS, 0)
+    assert 5 == correlation_id
+    assert isinstance(response, ApiVersionsResponse)
+    assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
+    assert [(ApiKey.API_VERSIONS, 0, 4)] == [
+        (one.api_key, one.min_version, one.max_version) for one in response.api_keys
+    ]
+
+
+async def test_bug_is_answered_counted_and_logged(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that fails gives UNKNOWN_SERVER_ERROR, a count and a traceback."""
+
+    def fail(name: str) -> None:
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(gateway.gateway.catalog, "get", fail)
+    response = await gateway.ask(
+        MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9, MetadataResponse
+    )
+    assert ErrorCode.UNKNOWN_SERVER_ERROR == response.topics[0].error_code
+    assert {"METADATA": 1} == gateway.gateway.internal_errors
+    assert 1 == gateway.gateway.metrics.internal_errors
+    assert "RuntimeError" in caplog.text
+    gateway.gateway.internal_errors.clear()
+
+
+async def test_bug_in_produce_gives_a_code_that_clients_retry(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a bug nobody knows whether the batch was stored: the client must send it again."""
+
+    def fail(name: str) -> None:
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(gateway.gateway.catalog, "get", fail)
+    response = await gateway.ask(produce_request(batch()), 9, ProduceResponse)
+    code = ErrorCode(response.responses[0].partition_responses[0].error_code)
+    assert ErrorCode.REQUEST_TIMED_OUT is code
+    assert code.retriable
+    gateway.gateway.internal_errors.clear()
+
+
+async def test_requests_and_errors_are_counted(gateway: InProcessGateway) -> None:
+    """Metrics know how many requests of an API there were, and which failed as a whole."""
+    await gateway.request(MetadataRequest(topics=None), 9)
+    await gateway.request(MetadataRequest(topics=None), 9)
+    metrics = gateway.gateway.metrics
+    assert 2 == metrics.requests["METADATA"]
+    await gateway.request(produce_request(batch(), transactional_id="t"), 9)
+    assert {("PRODUCE", "INVALID_TXN_STATE"): 1} == metrics.request_errors
+
+
+async def test_abandoned_fetch_leaves_nothing_behind(gateway: InProcessGateway) -> None:
+    """A connection that closes takes its long poll's wait and timer with it."""
+    topic = await create_topic(gateway)
+    timers = gateway.manual_clock.pending
+    pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
+    assert 1 == len(topic.partitions[0].waits)
+    assert timers + 1 == gateway.manual_clock.pending
+    pending.cancel()
+    await asyncio.sleep(0)
+    assert {} == topic.partitions[0].waits
+    assert timers == gateway.manual_clock.pending
+
+
+async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
+    """A client that disconnects in the middle of creating a topic leaves the whole topic."""
+    async with InProcessGateway(backend=backend) as gateway:
+        pending = gateway.start(
+            MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9
+        )
+        assert not pending.done
+        pending.cancel()
+        await settle(gateway)
+        assert gateway.gateway.catalog.get("orders") is not None
+
+
+def test_what_may_overlap_and_what_may_be_abandoned() -> None:
+    """Produce requests overlap; Fetch alone may be given up."""
+    from kgw.gateway import Gateway  # noqa: PLC0415
+    from kgw.handlers.dispatch import Dispatcher  # noqa: PLC0415
+    from kgw.testing.clock import ManualClock  # noqa: PLC0415
+
+    dispatcher = Dispatcher(Gateway(Config(), MemoryBackend(), ManualClock()))
+    produce, fetch, metadata = (
+        b"".join(request_frame(message, version, 1, None))[4:]
+        for message, version in (
+            (ProduceRequest(), 9),
+            (FetchRequest(), 12),
+            (MetadataRequest(), 9),
+        )
+    )
+    assert [True, False, False] == [
+        dispatcher.may_overlap(memoryview(frame)) for frame in (produce, fetch, metadata)
+    ]
+    assert [False, True, False] == [
+        dispatcher.may_abandon(memoryview(frame)) for frame in (produce, fetch, metadata)
+    ]

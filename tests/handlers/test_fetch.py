@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kgw.records.batch import split_batches
+from kgw.records.reader import read_records
+from tests.handlers.support import (
+    batch,
+    create_topic,
+    fetch,
+    fetch_request,
+    offsets_in,
+    produce,
+)
+
+if TYPE_CHECKING:
+    from kgw.backend.base import ReadResult
+    from kgw.backend.memory import MemoryBackend
+    from kgw.testing.gateway import InProcessGateway, PendingResponse
+
+VERSIONS = range(4, 13)
+LONG_S = 10.0
+
+
+async def turns(count: int = 10) -> None:
+    """Let the loop turn: what waits for nothing else happens."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def answer_of(pending: PendingResponse) -> PartitionData:
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    return response.responses[0].partitions[0]
+
+
+def values_in(data: PartitionData) -> list[bytes | None]:
+    return [
+        record.value
+        for one in split_batches(data.records)  # type: ignore[arg-type]
+        for record in read_records(one)
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_reads_what_was_produced(gateway: InProcessGateway, version: int) -> None:
+    """Whole batches in order, with the partition's bounds."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"a", b"b"))
+    await produce(gateway, batch(b"c"))
+    data = await fetch(gateway, fetch_request(), version)
+    assert ErrorCode.NONE == data.error_code
+    assert [b"a", b"b", b"c"] == values_in(data)
+    assert (3, 3) == (data.high_watermark, data.last_stable_offset)
+    assert (0 if version >= 5 else -1) == data.log_start_offset
+    assert None is data.aborted_transactions
+
+
+async def test_by_topic_id(gateway: InProcessGateway) -> None:
+    """From version 13 on topics are named by their ids; unknown ones are UNKNOWN_TOPIC_ID."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    for version in range(13, 19):
+        request = fetch_request()
+        request.topics[0].topic_id = topic.topic_id
+        data = await fetch(gateway, request, version)
+        assert [b"a"] == values_in(data)
+        request.topics[0].topic_id = bytes(range(16))
+        data = await fetch(gateway, request, version)
+        assert ErrorCode.UNKNOWN_TOPIC_ID == data.error_code
+        request.topics[0].topic_id = topic.topic_id
+        request.topics[0].partitions[0].partition = 5
+        data = await fetch(gateway, request, version)
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
+
+
+async def test_unknown_topic_answers_at_once(gateway: InProcessGateway) -> None:
+    """An error does not wait for records that can never come."""
+    pending = gateway.start(fetch_request(name="missing", max_wait_ms=10_000), 12)
+    assert pending.done
+    data = await answer_of(pending)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
+    assert -1 == data.high_watermark
+
+
+async def test_offset_in_the_middle_of_a_batch(gateway: InProcessGateway) -> None:
+    """The batch that holds the offset comes whole; the client skips what is before it."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"a", b"b", b"c"))
+    await produce(gateway, batch(b"d"))
+    assert [(0, 2), (3, 3)] == offsets_in(await fetch(gateway, fetch_request(2)))
+    assert [(3, 3)] == offsets_in(await fetch(gateway, fetch_request(3)))
+    assert [] == offsets_in(await fetch(gateway, fetch_request(4)))
+
+
+async def test_out_of_range(gateway: InProcessGateway) -> None:
+    """Below the log start and above the log end there is nothing to wait for."""
+    topic = await create_topic(gateway)
+    for value in (b"a", b"b", b"c"):
+        await produce(gateway, batch(value))
+    await topic.partitions[0].log.drop_before(1)
+    for offset in (-1, 0, 4, 1 << 40):
+        pending = gateway.start(fetch_request(offset, max_wait_ms=1000), 12)
+        assert pending.done
+        data = await answer_of(pending)
+        assert ErrorCode.OFFSET_OUT_OF_RANGE == data.error_code
+        assert 1 == data.log_start_offset
+
+
+async def test_what_is_not_committed_is_not_shown(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """An append in flight cannot be read, and asking for it is early, not out of range."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    backend.hold()
+    from tests.handlers.support import produce_request  # noqa: PLC0415
+
+    held = gateway.start(produce_request(batch(b"b")), 9)
+    data = await fetch(gateway, fetch_request(0))
+    assert (1, [b"a"]) == (data.high_watermark, values_in(data))
+    for offset in (1, 2):
+        data = await fetch(gateway, fetch_request(offset))
+        assert (ErrorCode.NONE, 1) == (data.error_code, data.high_watermark)
+    backend.release()
+    await held.response()
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+async def test_at_least_one_batch(gateway: InProcessGateway) -> None:
+    """The first batch comes even when every limit is smaller (KIP-74)."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"x" * 5000))
+    await produce(gateway, batch(b"y" * 5000))
+    for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"partition_max_bytes": 0}):
+        data = await fetch(gateway, fetch_request(**limits))
+        assert [(0, 0)] == offsets_in(data)
+
+
+async def test_max_bytes_holds_across_partitions(gateway: InProcessGateway) -> None:
+    """Partitions are served in the request's order until the limit is reached."""
+    await create_topic(gateway, partitions=3)
+    size_bytes = len(batch(b"x" * 1000))
+    for index in range(3):
+        for _ in range(4):
+            await produce(gateway, batch(b"x" * 1000), index=index)
+
+    def request(order: list[int], max_bytes: int) -> FetchRequest:
+        return FetchRequest(
+            max_bytes=max_bytes,
+            min_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic="orders",
+                    partitions=[
+                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
+                        for index in order
+                    ],
+                )
+            ],
+        )
+
+    response = await gateway.ask(request([2, 0, 1], 6 * size_bytes), 12, FetchResponse)
+    assert [(2, 4), (0, 2), (1, 0)] == [
+        (one.partition_index, len(offsets_in(one))) for one in response.responses[0].partitions
+    ]
+    response = await gateway.ask(request([0, 1, 2], 1), 12, FetchResponse)
+    assert [1, 0, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
+
+
+async def test_too_large_batch_of_a_later_partition_waits_for_its_turn(
+    gateway: InProcessGateway,
+) -> None:
+    """Only the first non-empty partition may exceed its limit."""
+    await create_topic(gateway, partitions=2)
+    await produce(gateway, batch(b"x" * 100), index=0)
+    await produce(gateway, batch(b"x" * 5000), index=1)
+    request = FetchRequest(
+        max_bytes=2000,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                partitions=[
+                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
+                    for index in range(2)
+                ],
+            )
+        ],
+    )
+    response = await gateway.ask(request, 12, FetchResponse)
+    assert [1, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
+
+
+# --- long polls -----------------------------------------------------------------------------------
+
+
+async def test_waits_until_an_append(gateway: InProcessGateway) -> None:
+    """A long poll is answered by the append that it waits for."""
+    await create_topic(gateway)
+    pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
+    await turns()
+    assert not pending.done
+    await produce(gateway, batch(b"a"))
+    data = await answer_of(pending)
+    assert [b"a"] == values_in(data)
+
+
+async def test_is_not_woken_by_other_partitions(gateway: InProcessGateway) -> None:
+    """A thousand long polls cost nothing while other partitions are written."""
+    await create_topic(gateway, partitions=2)
+    pending = gateway.start(fetch_request(index=0, max_wait_ms=10_000), 12)
+    await produce(gateway, batch(b"a"), index=1)
+    await turns()
+    assert not pending.done
+    gateway.manual_clock.advance(10)
+    await answer_of(pending)
+
+
+async def test_max_wait_is_kept(gateway: InProcessGateway) -> None:
+    """Not before the deadline, and not after it."""
+    await create_topic(gateway)
+    pending = gateway.start(fetch_request(max_wait_ms=500), 12)
+    gateway.manual_clock.advance(0.499)
+    await turns()
+    assert not pending.done
+    gateway.manual_clock.advance(0.001)
+    data = await answer_of(pending)
+    assert (ErrorCode.NONE, []) == (data.error_code, offsets_in(data))
+
+
+async def test_max_wait_is_one_budget(gateway: InProcessGateway) -> None:
+    """Appends that are not enough do not start the clock again."""
+    await create_topic(gateway)
+    pending = gateway.start(fetch_request(max_wait_ms=1000, min_bytes=1 << 19), 12)
+    for _ in range(9):
+        gateway.manual_clock.advance(0.1)
+        await produce(gateway, batch(b"x"))
+        assert not pending.done
+    gateway.manual_clock.advance(0.1)
+    assert 9 == len(offsets_in(await answer_of(pending)))
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, -1])
+async def test_no_wait(gateway: InProcessGateway, max_wait_ms: int) -> None:
+    """Without a wait the answer comes at once, empty as it may be."""
+    await create_topic(gateway)
+    assert gateway.start(fetch_request(max_wait_ms=max_wait_ms), 12).done
+
+
+async def test_min_bytes_over_several_partitions(gateway: InProcessGateway) -> None:
+    """Bytes of all partitions count together, those there before the wait among them."""
+    await create_topic(gateway, partitions=2)
+    size_bytes = len(batch(b"x" * 100))
+    await produce(gateway, batch(b"x" * 100), index=0)
+    request = FetchRequest(
+        max_wait_ms=10_000,
+        min_bytes=3 * size_bytes,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                partitions=[
+                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
+                    for index in range(2)
+                ],
+            )
+        ],
+    )
+    pending = gateway.start(request, 12)
+    await produce(gateway, batch(b"x" * 100), index=1)
+    await turns()
+    assert not pending.done
+    await produce(gateway, batch(b"x" * 100), index=0)
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    assert [2, 1] == [len(offsets_in(one)) for one in response.responses[0].partitions]
+
+
+async def test_bytes_in_flight_at_the_beginning_count_when_they_are_committed(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """An append that was under way when the wait began ends it."""
+    from tests.handlers.support import produce_request  # noqa: PLC0415
+
+    await create_topic(gateway)
+    backend.hold()
+    held = gateway.start(produce_request(batch(b"x" * 1000)), 9)
+    pending = gateway.start(fetch_request(max_wait_ms=10_000, min_bytes=1000), 12)
+    await turns()
+    assert not pending.done
+    backend.release()
+    await held.response()
+    assert [(0, 0)] == offsets_in(await answer_of(pending))
+
+
+async def test_min_bytes_above_max_bytes(gateway: InProcessGateway) -> None:
+    """More than the answer may hold is never waited for."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"x" * 1000))
+    request = fetch_request(max_wait_ms=10_000, min_bytes=1 << 30, max_bytes=500)
+    assert gateway.start(request, 12).done
+
+
+async def test_delete_ends_the_wait(gateway: InProcessGateway) -> None:
+    """Whoever waits for a topic that is deleted is told so."""
+    topic = await create_topic(gateway)
+    pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
+    await gateway.gateway.catalog.delete(topic)
+    data = await answer_of(pending)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
+
+
+async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None:
+    """Every long poll of a partition is answered, and none leaves a timer behind."""
+    topic = await create_topic(gateway)
+    timers = gateway.manual_clock.pending
+    pending = [gateway.start(fetch_request(max_wait_ms=10_000), 12) for _ in range(100)]
+    await produce(gateway, batch(b"a"))
+    answers = [await answer_of(one) for one in pending]
+    assert all([(0, 0)] == offsets_in(one) for one in answers)
+    assert {} == topic.partitions[0].waits
+    assert timers == gateway.manual_clock.pending
+
+
+# --- sessions, epochs, isolation ------------------------------------------------------------------
+
+
+async def test_incremental_fetch_is_told_to_begin_again(gateway: InProcessGateway) -> None:
+    """There are no sessions; a full fetch that asks for one gets session 0 (KIP-227)."""
+    await create_topic(gateway)
+    request = FetchRequest(session_id=5, session_epoch=3)
+    for version in range(7, 19):
+        response = await gateway.ask(request, version, FetchResponse)
+        assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
+    request = fetch_request()
+    request.session_epoch = 0
+    response = await gateway.ask(request, 12, FetchResponse)
+    assert (ErrorCode.NONE, 0) == (response.error_code, response.session_id)
+
+
+async def test_leader_epoch_is_checked(backend: MemoryBackend) -> None:
+    """A client with another idea of the leader epoch gets no records (KIP-320)."""
+    from kgw.testing.gateway import InProcessGateway  # noqa: PLC0415
+
+    crashed = InProcessGateway(backend=backend)
+    await crashed.gateway.start()
+    await create_topic(crashed)
+    await produce(crashed, batch(b"a"))
+    await backend.crash()
+    async with InProcessGateway(backend=backend) as gateway:
+        expected = {
+            -1: ErrorCode.NONE,
+            0: ErrorCode.FENCED_LEADER_EPOCH,
+            1: ErrorCode.NONE,
+            2: ErrorCode.UNKNOWN_LEADER_EPOCH,
+        }
+        for epoch, code in expected.items():
+            data = await fetch(gateway, fetch_request(current_leader_epoch=epoch), 9)
+            assert code == data.error_code
+
+
+async def test_divergence_is_named(backend: MemoryBackend) -> None:
+    """A client that read what is gone is told where the logs part (KIP-595)."""
+    from kgw.testing.gateway import InProcessGateway  # noqa: PLC0415
+
+    crashed = InProcessGateway(backend=backend)
+    await crashed.gateway.start()
+    await create_topic(crashed)
+    await produce(crashed, batch(b"a", b"b"))
+    await backend.crash()
+    async with InProcessGateway(backend=backend) as gateway:
+        await produce(gateway, batch(b"c"))
+        data = await fetch(gateway, fetch_request(3, last_fetched_epoch=0))
+        assert (0, 2) == (data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+        assert [] == offsets_in(data)
+        data = await fetch(gateway, fetch_request(2, last_fetched_epoch=0))
+        assert -1 == data.diverging_epoch.epoch
+        assert [b"c"] == values_in(data)
+        data = await fetch(gateway, fetch_request(2, last_fetched_epoch=9))
+        assert ErrorCode.OFFSET_OUT_OF_RANGE == data.error_code
+
+
+async def test_isolation_level_is_accepted(gateway: InProcessGateway) -> None:
+    """Without transactions both levels see the same; committed readers get an empty list."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    data = await fetch(gateway, fetch_request(isolation_level=1))
+    assert ([b"a"], []) == (values_in(data), data.aborted_transactions)
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+class ColdLog:
+    """Makes a partition's reads go to a disk that fails or takes its time."""
+
+    def __init__(self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        topic = gateway.gateway.catalog.get("orders")
+        assert topic is not None
+        log = topic.partitions[0].log
+        real = log.read_hot
+        self.errors: dict[int, Exception] = {}
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+
+        async def read(
+            _: object, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
+        ) -> ReadResult:
+            await self.may_read.wait()
+            if offset in self.errors:
+                raise self.errors[offset]
+            result = real(offset, max_bytes, upper_bound)
+            assert result is not None
+            return result
+
+        monkeypatch.setattr(type(log), "read_hot", lambda *_: None)
+        monkeypatch.setattr(type(log), "read", read)
+
+
+async def test_reads_from_the_disk(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not in memory is read elsewhere, and waited for when there is too little."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    ColdLog(gateway, monkeypatch)
+    assert [b"a"] == values_in(await fetch(gateway, fetch_request()))
+    pending = gateway.start(fetch_request(1, max_wait_ms=10_000), 12)
+    await turns()
+    assert not pending.done
+    await produce(gateway, batch(b"b"))
+    assert [b"b"] == values_in(await answer_of(pending))
+
+
+async def test_damage_and_failing_disks(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage is CORRUPT_MESSAGE, which applications see; a failing disk is retried."""
+    await create_topic(gateway)
+    for value in (b"a", b"b", b"c"):
+        await produce(gateway, batch(value))
+    disk = ColdLog(gateway, monkeypatch)
+    disk.errors = {0: CorruptionError("a flipped bit"), 1: StorageError("an unreadable sector")}
+    assert ErrorCode.CORRUPT_MESSAGE == (await fetch(gateway, fetch_request(0))).error_code
+    assert ErrorCode.KAFKA_STORAGE_ERROR == (await fetch(gateway, fetch_request(1))).error_code
+    assert [b"c"] == values_in(await fetch(gateway, fetch_request(2)))
+
+
+async def test_delete_during_a_read(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that fails because its topic was deleted says that the topic is gone."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(b"a"))
+    disk = ColdLog(gateway, monkeypatch)
+    disk.may_read.clear()
+    disk.errors = {0: StorageError("closed")}
+    pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
+    await turns()
+    await gateway.gateway.catalog.delete(topic)
+    disk.may_read.set()
+    data = await answer_of(pending)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code

@@ -1,0 +1,467 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.errors import DiskFullError, ErrorCode, ProtocolError, StorageError
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kgw.records.batch import Compression, split_batches
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import (
+    START_MS,
+    batch,
+    create_topic,
+    fetch,
+    fetch_request,
+    offsets_in,
+    produce,
+    produce_request,
+)
+
+VERSIONS = range(3, 13)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_assigns_dense_offsets_from_0(gateway: InProcessGateway, version: int) -> None:
+    """Each batch begins where the one before it ended."""
+    await create_topic(gateway)
+    first = await produce(gateway, batch(b"a", b"b", b"c"), version=version)
+    second = await produce(gateway, batch(b"d"), version=version)
+    assert (ErrorCode.NONE, 0) == (first.error_code, first.base_offset)
+    assert (ErrorCode.NONE, 3) == (second.error_code, second.base_offset)
+    assert -1 == second.log_append_time_ms
+    assert (0 if version >= 5 else -1) == second.log_start_offset
+
+
+async def test_by_topic_id(gateway: InProcessGateway) -> None:
+    """From version 13 on the topic is named by its id, and an unknown id says so."""
+    topic = await create_topic(gateway)
+    request = produce_request(batch())
+    request.topic_data[0].topic_id = topic.topic_id
+    response = await gateway.ask(request, 13, ProduceResponse)
+    assert ErrorCode.NONE == response.responses[0].partition_responses[0].error_code
+    assert topic.topic_id == response.responses[0].topic_id
+    request = produce_request(batch())
+    request.topic_data[0].topic_id = bytes(range(16))
+    response = await gateway.ask(request, 13, ProduceResponse)
+    assert ErrorCode.UNKNOWN_TOPIC_ID == response.responses[0].partition_responses[0].error_code
+
+
+async def test_does_not_create_topics(gateway: InProcessGateway) -> None:
+    """Kafka creates missing topics for Metadata alone."""
+    answer = await produce(gateway, batch(), name="missing")
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == answer.error_code
+    assert (-1, -1, -1) == (
+        answer.base_offset,
+        answer.log_append_time_ms,
+        answer.log_start_offset,
+    )
+    await create_topic(gateway)
+    for index in (-1, 1):
+        answer = await produce(gateway, batch(), index=index)
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == answer.error_code
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_stores_the_payload_as_it_came(
+    gateway: InProcessGateway, compression: Compression
+) -> None:
+    """Of a batch only base offset and leader epoch are written, which the CRC does not cover."""
+    await create_topic(gateway)
+    await produce(gateway, batch(b"before"))
+    sent = batch(b"a" * 1000, b"b" * 1000, compression=compression)
+    original = bytes(sent)
+    await produce(gateway, sent)
+    data = await fetch(gateway, fetch_request(1))
+    stored = bytes(data.records)  # type: ignore[arg-type]
+    assert original[8:12] + original[16:] == stored[8:12] + stored[16:]
+    assert [(1, 2)] == offsets_in(data)
+
+
+async def test_answers_after_the_commit_only(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """No answer leaves while the disk still works on it, for acks=1 as for acks=all."""
+    await create_topic(gateway)
+    backend.hold()
+    pending = [gateway.start(produce_request(batch(), acks=acks), 9) for acks in (1, -1)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [False, False] == [one.done for one in pending]
+    backend.release()
+    offsets = [
+        (await one.response()).responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
+        for one in pending
+    ]
+    assert [0, 1] == offsets
+
+
+async def test_overlapping_requests_are_stored_in_order(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """Requests that are started one after the other land one after the other."""
+    await create_topic(gateway)
+    backend.hold()
+    pending = [gateway.start(produce_request(batch(b"%d" % number)), 9) for number in range(20)]
+    backend.release()
+    responses = [await one.response() for one in pending]
+    assert list(range(20)) == [
+        one.responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
+        for one in responses
+    ]
+
+
+async def test_acks_0_is_not_answered(gateway: InProcessGateway) -> None:
+    """The client wants no answer; its records are stored all the same."""
+    topic = await create_topic(gateway)
+    pending = gateway.start(produce_request(batch(), acks=0), 9)
+    assert await pending.response() is None
+    await asyncio.sleep(0.0)
+    assert 1 == topic.partitions[0].log.end_offset
+
+
+async def test_refusal_with_acks_0_closes_the_connection(gateway: InProcessGateway) -> None:
+    """There is no other way to tell a client that waits for nothing."""
+    with pytest.raises(ProtocolError):
+        gateway.start(produce_request(batch(), name="missing", acks=0), 9)
+    with pytest.raises(ProtocolError):
+        gateway.start(produce_request(batch(), transactional_id="t", acks=0), 9)
+
+
+async def test_acks_must_be_known(gateway: InProcessGateway) -> None:
+    """Anything but -1, 0 and 1 is INVALID_REQUIRED_ACKS, and nothing is stored."""
+    topic = await create_topic(gateway)
+    for acks in (2, -2):
+        answer = await produce(gateway, batch(), acks=acks)
+        assert ErrorCode.INVALID_REQUIRED_ACKS == answer.error_code
+    assert 0 == topic.partitions[0].log.end_offset
+
+
+async def test_transactions_are_refused(gateway: InProcessGateway) -> None:
+    """A transactional id, or a transactional batch without one, is INVALID_TXN_STATE."""
+    await create_topic(gateway)
+    request = produce_request(batch(), transactional_id="t")
+    response = await gateway.ask(request, 9, ProduceResponse)
+    assert ErrorCode.INVALID_TXN_STATE == response.responses[0].partition_responses[0].error_code
+    transactional = batch(producer_id=1, base_sequence=0, is_transactional=True)
+    answer = await produce(gateway, transactional)
+    assert ErrorCode.INVALID_TXN_STATE == answer.error_code
+
+
+async def test_several_partitions_are_answered_together(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """One answer for all partitions of a request, each with its own result."""
+    await create_topic(gateway, partitions=3)
+    request = ProduceRequest(
+        acks=-1,
+        topic_data=[
+            TopicProduceData(
+                name="orders",
+                partition_data=[
+                    PartitionProduceData(index=index, records=records)
+                    for index, records in (
+                        (0, batch(b"a", b"b")),
+                        (1, b"rubbish"),
+                        (2, batch(b"c")),
+                        (9, batch(b"d")),
+                    )
+                ],
+            )
+        ],
+    )
+    backend.hold()
+    pending = gateway.start(request, 9)
+    backend.release()
+    response = await pending.response()
+    assert isinstance(response, ProduceResponse)
+    assert [
+        (0, ErrorCode.NONE),
+        (1, ErrorCode.CORRUPT_MESSAGE),
+        (2, ErrorCode.NONE),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ] == [(one.index, one.error_code) for one in response.responses[0].partition_responses]
+
+
+async def test_damaged_batch_is_refused(gateway: InProcessGateway) -> None:
+    """A batch that fails its CRC is CORRUPT_MESSAGE, with a message from version 8 on."""
+    topic = await create_topic(gateway)
+    damaged = batch(b"value")
+    damaged[-1] ^= 1
+    answer = await produce(gateway, damaged)
+    assert ErrorCode.CORRUPT_MESSAGE == answer.error_code
+    assert answer.error_message is not None
+    assert "CRC" in answer.error_message
+    assert 0 == topic.partitions[0].log.end_offset
+
+
+async def test_exactly_one_batch_a_partition(gateway: InProcessGateway) -> None:
+    """None and several are INVALID_RECORD."""
+    await create_topic(gateway)
+    for records in (None, b"", batch() + batch()):
+        answer = await produce(gateway, records)
+        assert ErrorCode.INVALID_RECORD == answer.error_code
+
+
+async def test_old_formats_are_refused(gateway: InProcessGateway) -> None:
+    """Magic 0 and 1 get an error that says so."""
+    await create_topic(gateway)
+    old = batch(b"value")
+    old[16] = 1
+    answer = await produce(gateway, old)
+    assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT == answer.error_code
+
+
+async def test_zstd_needs_version_7(gateway: InProcessGateway) -> None:
+    """Older clients could not read it back (KIP-110)."""
+    await create_topic(gateway)
+    answer = await produce(gateway, batch(compression=Compression.ZSTD), version=6)
+    assert ErrorCode.UNSUPPORTED_COMPRESSION_TYPE == answer.error_code
+
+
+async def test_max_message_bytes(gateway: InProcessGateway) -> None:
+    """A batch of just the limit enters, one byte more does not."""
+    fitting = batch(b"x" * 500)
+    await create_topic(gateway, max_message_bytes=str(len(fitting)))
+    assert ErrorCode.NONE == (await produce(gateway, fitting)).error_code
+    answer = await produce(gateway, batch(b"x" * 501))
+    assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
+
+
+async def test_names_the_record_at_fault_where_there_is_one_alone(
+    gateway: InProcessGateway,
+) -> None:
+    """The only record of a batch is to blame; in a larger one nobody is singled out (KIP-467)."""
+    await create_topic(gateway, message_timestamp_before_max_ms="1000")
+    old_ms = START_MS - 1001
+    answer = await produce(gateway, batch(timestamps_ms=[old_ms]))
+    assert ErrorCode.INVALID_TIMESTAMP == answer.error_code
+    assert [0] == [one.batch_index for one in answer.record_errors]
+    answer = await produce(gateway, batch(b"a", b"b", timestamps_ms=[old_ms, START_MS]))
+    assert ErrorCode.INVALID_TIMESTAMP == answer.error_code
+    assert [] == answer.record_errors
+
+
+async def test_log_append_time(gateway: InProcessGateway) -> None:
+    """The server's time replaces the producer's, in the answer and in what is stored."""
+    await create_topic(gateway, message_timestamp_type="LogAppendTime")
+    gateway.manual_clock.advance(5)
+    answer = await produce(gateway, batch(b"a", b"b", timestamps_ms=[1, 2]))
+    assert START_MS + 5000 == answer.log_append_time_ms
+    data = await fetch(gateway, fetch_request())
+    (stored,) = split_batches(data.records)  # type: ignore[arg-type]
+    assert stored.uses_log_append_time
+    assert START_MS + 5000 == stored.max_timestamp_ms
+    assert stored.crc_matches()
+
+
+# --- idempotence ----------------------------------------------------------------------------------
+
+
+def sequenced(sequence: int, *, epoch: int = 0, producer_id: int = 7) -> bytearray:
+    return batch(
+        b"%d" % sequence,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+async def test_duplicate_gets_its_first_offset(gateway: InProcessGateway) -> None:
+    """Each of the last five batches can be sent again, and is stored once."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(b"somebody else's"))
+    for sequence in range(6):
+        await produce(gateway, sequenced(sequence))
+    for sequence in range(1, 6):
+        answer = await produce(gateway, sequenced(sequence))
+        assert (ErrorCode.NONE, sequence + 1) == (answer.error_code, answer.base_offset)
+    assert 7 == topic.partitions[0].log.end_offset
+
+
+async def test_gap_is_refused(gateway: InProcessGateway) -> None:
+    """A batch that comes before its predecessor is OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    await create_topic(gateway)
+    await produce(gateway, sequenced(0))
+    answer = await produce(gateway, sequenced(2))
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+    assert ErrorCode.NONE == (await produce(gateway, sequenced(1))).error_code
+    assert ErrorCode.NONE == (await produce(gateway, sequenced(2))).error_code
+
+
+async def test_old_epoch_is_fenced(gateway: InProcessGateway) -> None:
+    """Once a producer has a new epoch, the old one is refused; the new one begins at 0."""
+    await create_topic(gateway)
+    await produce(gateway, sequenced(0, epoch=1))
+    answer = await produce(gateway, sequenced(1, epoch=0))
+    assert ErrorCode.INVALID_PRODUCER_EPOCH == answer.error_code
+    answer = await produce(gateway, sequenced(1, epoch=2))
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+    assert ErrorCode.NONE == (await produce(gateway, sequenced(0, epoch=2))).error_code
+
+
+async def test_retry_of_a_batch_in_flight_awaits_the_same_result(
+    gateway: InProcessGateway, backend: MemoryBackend
+) -> None:
+    """A client that reconnects and sends again does not get its batch stored twice."""
+    topic = await create_topic(gateway)
+    backend.hold()
+    pending = [gateway.start(produce_request(sequenced(0)), 9) for _ in range(3)]
+    backend.release()
+    answers = [
+        (await one.response()).responses[0].partition_responses[0]  # type: ignore[union-attr]
+        for one in pending
+    ]
+    assert [(0, 0)] * 3 == [(one.error_code, one.base_offset) for one in answers]
+    assert 1 == topic.partitions[0].log.end_offset
+
+
+async def test_sequences_survive_a_clean_restart(backend: MemoryBackend) -> None:
+    """What was stored before a stop is a duplicate after it, the whole window of it."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway)
+        for sequence in range(7):
+            await produce(gateway, sequenced(sequence))
+    async with InProcessGateway(backend=backend) as gateway:
+        for sequence in range(2, 7):
+            answer = await produce(gateway, sequenced(sequence))
+            assert (0, sequence) == (answer.error_code, answer.base_offset)
+        answer = await produce(gateway, sequenced(8))
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+        assert 7 == (await produce(gateway, sequenced(7))).base_offset
+
+
+async def test_sequences_survive_a_crash(backend: MemoryBackend) -> None:
+    """Snapshots save time: without a newer one, the log itself says what was stored."""
+    gateway = InProcessGateway(backend=backend)
+    await gateway.gateway.start()
+    await create_topic(gateway)
+    for sequence in range(4):
+        await produce(gateway, sequenced(sequence))
+    await gateway.gateway.checkpoint()
+    for sequence in range(4, 7):
+        await produce(gateway, sequenced(sequence))
+    await backend.crash()
+    async with InProcessGateway(backend=backend) as recovered:
+        for sequence in range(2, 7):
+            answer = await produce(recovered, sequenced(sequence))
+            assert (0, sequence) == (answer.error_code, answer.base_offset)
+        assert 7 == (await produce(recovered, sequenced(7))).base_offset
+    await gateway.gateway.catalog.aclose()
+
+
+async def test_damaged_snapshot_is_replaced_by_the_log(
+    backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A snapshot that cannot be read costs time, not a duplicate."""
+    async with InProcessGateway(backend=backend) as gateway:
+        topic = await create_topic(gateway)
+        for sequence in range(3):
+            await produce(gateway, sequenced(sequence))
+        key = topic.partitions[0].log.key
+    snapshot = backend._contents[key].snapshot
+    assert snapshot is not None
+    backend._contents[key].snapshot = snapshot._replace(data=snapshot.data[:-1] + b"?")
+    async with InProcessGateway(backend=backend) as gateway:
+        assert 1 == (await produce(gateway, sequenced(1))).base_offset
+    assert "snapshot" in caplog.text
+
+
+# --- failing disks --------------------------------------------------------------------------------
+
+
+class FailingAppends:
+    """Stands before a log's append and lets some of them fail."""
+
+    def __init__(self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        topic = gateway.gateway.catalog.get("orders")
+        assert topic is not None
+        self.partition = topic.partitions[0]
+        self.error: Exception | None = None
+        real = type(self.partition.log).append
+
+        def append(log: object, batches: object) -> object:
+            if self.error is None:
+                return real(log, batches)  # type: ignore[arg-type]
+            future = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(future.set_exception, self.error)
+            return future
+
+        monkeypatch.setattr(type(self.partition.log), "append", append)
+
+
+async def test_failing_disk_is_a_storage_error(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients retry KAFKA_STORAGE_ERROR, and it works again when the disk does."""
+    await create_topic(gateway)
+    disk = FailingAppends(gateway, monkeypatch)
+    for error in (StorageError("broken"), DiskFullError("full")):
+        disk.error = error
+        answer = await produce(gateway, batch())
+        assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+        assert str(error) == answer.error_message
+    disk.error = None
+    assert 0 == (await produce(gateway, batch())).base_offset
+
+
+@pytest.mark.parametrize("error", [DiskFullError("full"), StorageError("broken")])
+async def test_producer_goes_on_after_a_failed_append(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A batch that failed is not known: its retry is stored, and what was stored before is not."""
+    topic = await create_topic(gateway)
+    disk = FailingAppends(gateway, monkeypatch)
+    await produce(gateway, sequenced(0))
+    disk.error = error
+    pending = [gateway.start(produce_request(sequenced(sequence)), 9) for sequence in (1, 2)]
+    codes = [
+        (await one.response()).responses[0].partition_responses[0].error_code  # type: ignore[union-attr]
+        for one in pending
+    ]
+    assert [ErrorCode.KAFKA_STORAGE_ERROR] * 2 == codes
+    disk.error = None
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert 0 == (await produce(gateway, sequenced(0))).base_offset
+    assert 1 == (await produce(gateway, sequenced(1))).base_offset
+    assert 2 == (await produce(gateway, sequenced(2))).base_offset
+    assert 3 == topic.partitions[0].log.end_offset
+
+
+async def test_producers_are_fenced_while_appends_are_in_doubt(
+    gateway: InProcessGateway, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until every append is answered, sequences are uncertain: clients are told to come again."""
+    await create_topic(gateway)
+    disk = FailingAppends(gateway, monkeypatch)
+    backend.hold()
+    held = gateway.start(produce_request(sequenced(0, producer_id=1)), 9)
+    disk.error = DiskFullError("full")
+    await produce(gateway, sequenced(0, producer_id=2))
+    disk.error = None
+    answer = await produce(gateway, sequenced(0, producer_id=2))
+    assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+    backend.release()
+    await held.response()
+    answer = await produce(gateway, sequenced(0, producer_id=2))
+    assert (ErrorCode.NONE, 1) == (answer.error_code, answer.base_offset)
+
+
+async def test_delete_during_an_append(gateway: InProcessGateway, backend: MemoryBackend) -> None:
+    """An append to a topic that is deleted meanwhile is told that the topic is gone."""
+    topic = await create_topic(gateway)
+    backend.hold()
+    pending = gateway.start(produce_request(batch()), 9)
+    await gateway.gateway.catalog.delete(topic)
+    response = await pending.response()
+    assert isinstance(response, ProduceResponse)
+    answer = response.responses[0].partition_responses[0]
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == answer.error_code
