@@ -52,10 +52,10 @@ def disk_syncs_per_s(directory: Path, count: int = 2000) -> float:
     return count / elapsed_s
 
 
-def produce_frame(topic: str) -> bytearray:
+def produce_frame(topic: str, partition_index: int = 0) -> bytearray:
     builder = BatchBuilder()
     builder.add(value=os.urandom(100), timestamp_ms=int(time.time() * 1000))
-    partition = PartitionProduceData(index=0, records=builder.build())
+    partition = PartitionProduceData(index=partition_index, records=builder.build())
     topic_data = TopicProduceData(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic_data])
     return bytearray(b"".join(request_frame(request, PRODUCE_VERSION, 0, "bench")))

@@ -68,19 +68,16 @@ def produce(gateway: GatewayProcess, topic: str, records: int) -> dict[str, Any]
     before = gateway.usage()
     began = time.perf_counter()
     for number in range(records):
-        try:
-            if number % LATENCY_SAMPLE_EVERY == 0:
-                send(
-                    topic,
-                    value,
-                    partition=number % PARTITIONS,
-                    on_delivery=sampled(time.perf_counter()),
-                )
-            else:
-                send(topic, value, partition=number % PARTITIONS)
-        except BufferError:
-            producer.poll(0.01)
-            send(topic, value, partition=number % PARTITIONS)
+        while True:
+            try:
+                if number % LATENCY_SAMPLE_EVERY:
+                    send(topic, value, partition=number % PARTITIONS)
+                else:
+                    on_delivery = sampled(time.perf_counter())
+                    send(topic, value, partition=number % PARTITIONS, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(0.01)
     left = producer.flush(120)
     elapsed_s = time.perf_counter() - began
     after = gateway.usage()
