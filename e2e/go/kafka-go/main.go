@@ -22,10 +22,19 @@ var codecs = map[string]kafka.Compression{
 	"zstd":   kafka.Zstd,
 }
 
+// newClient gives a client with connections of its own. The library's default keeps them in a pool for
+// the whole process, and the first request after a restart of the server fails on a dead one.
+func newClient(operation loop.Operation) (*kafka.Client, func()) {
+	transport := &kafka.Transport{}
+	client := &kafka.Client{Addr: kafka.TCP(operation.Bootstrap), Transport: transport}
+	return client, transport.CloseIdleConnections
+}
+
 func createTopic(operation loop.Operation) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client := &kafka.Client{Addr: kafka.TCP(operation.Bootstrap)}
+	client, closeClient := newClient(operation)
+	defer closeClient()
 	response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{
 		Topics: []kafka.TopicConfig{{
 			Topic:             operation.Topic,
@@ -47,7 +56,8 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client := &kafka.Client{Addr: kafka.TCP(operation.Bootstrap)}
+	client, closeClient := newClient(operation)
+	defer closeClient()
 	offsets := []int64{}
 	// Batches of at most ten records; the large record leaves no room for another in its batch.
 	for start := 0; start < len(operation.Records); {
@@ -131,7 +141,8 @@ func consume(operation loop.Operation) (loop.Answer, error) {
 func listed(operation loop.Operation, question kafka.OffsetRequest) (kafka.PartitionOffsets, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client := &kafka.Client{Addr: kafka.TCP(operation.Bootstrap)}
+	client, closeClient := newClient(operation)
+	defer closeClient()
 	response, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{operation.Topic: {question}},
 	})
