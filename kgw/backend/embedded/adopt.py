@@ -1,0 +1,108 @@
+"""Bringing topics back whose rows are lost: what `kgw log adopt` runs.
+
+Each partition's directory names its topic, so that a lost database loses no records. Settings of
+the topic are lost with it; it comes back with the defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.offline import opened_state
+from kgw.state.base import Change
+from kgw.types import TopicId, TopicName, format_uuid
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.state.base import StateStore
+
+TOPIC_KIND: Final = "topic"
+DELETION_KIND: Final = "topic-deletion"
+"""As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
+
+
+class Adoptable(NamedTuple):
+    """A topic on disk that the catalogue does not know."""
+
+    topic: TopicName
+    topic_id: TopicId
+    partitions: tuple[int, ...]
+    """Those that have a directory. The topic gets one more than the highest of them; missing ones
+    come back empty."""
+    obstacle: str | None
+    """Why it cannot be adopted as it is, such as another topic of this name."""
+
+
+async def find_adoptable(data_dir: str) -> list[Adoptable]:
+    """Return the topics that could be adopted, by name. Raises DataDirectoryError."""
+    async with opened_state(data_dir) as state:
+        return await _find(RealFs(), data_dir, state)
+
+
+async def adopt(data_dir: str) -> list[Adoptable]:
+    """Give every topic without an obstacle its row back; returns what was found, as
+    `find_adoptable`. Raises DataDirectoryError, StorageError."""
+    async with opened_state(data_dir) as state:
+        found = await _find(RealFs(), data_dir, state)
+        changes = [
+            Change(TOPIC_KIND, format_uuid(one.topic_id), _row(one), expected_version=0)
+            for one in found
+            if one.obstacle is None
+        ]
+        if changes:
+            await state.apply(changes)
+        return found
+
+
+def _row(one: Adoptable) -> bytes:
+    return json.dumps(
+        {
+            "name": one.topic,
+            "topic_id": format_uuid(one.topic_id),
+            "partitions": max(one.partitions) + 1,
+            "configs": {},
+        }
+    ).encode()
+
+
+async def _find(fs: FileSystem, data_dir: str, state: StateStore) -> list[Adoptable]:
+    known = await state.load(TOPIC_KIND)
+    deleted = await state.load(DELETION_KIND)
+    taken = {json.loads(row.value)["name"] for row in known.values()}
+    topics: dict[tuple[TopicName, TopicId], list[int]] = {}
+    for identity in _identities(fs, f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"):
+        text = format_uuid(identity.key.topic_id)
+        if text in known or text in deleted:
+            continue
+        partitions = topics.setdefault((identity.topic, identity.key.topic_id), [])
+        partitions.append(identity.key.partition)
+    names = [topic for topic, _ in topics]
+    found: list[Adoptable] = []
+    for (topic, topic_id), partitions in sorted(topics.items()):
+        obstacle = None
+        if topic in taken:
+            obstacle = "there is a topic of this name"
+        elif names.count(topic) > 1:
+            obstacle = "several lost topics had this name"
+        found.append(Adoptable(topic, topic_id, tuple(sorted(partitions)), obstacle))
+    return found
+
+
+def _identities(fs: FileSystem, path: str) -> list[layout.PartitionIdentity]:
+    found: list[layout.PartitionIdentity] = []
+    for name in fs.listdir(path):
+        key = layout.parse_directory_name(name)
+        if key is None:
+            continue
+        try:
+            identity = layout.decode_partition(
+                fs.read_bytes(f"{path}/{name}/{layout.PARTITION_NAME}")
+            )
+        except (FileNotFoundError, layout.SmallFileError):
+            continue
+        if identity.key == key:
+            found.append(identity)
+    return found

@@ -1,0 +1,312 @@
+"""Walk every invariant of a data directory that is not in use, and name what does not hold.
+
+Read-only. What an unclean stop leaves behind is no problem as long as recovery deals with it: a
+torn tail, side files and indexes that lag. After an orderly stop nothing may lag.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kgw.backend.embedded.journal import FILE_NAMES, Journal
+from kgw.backend.embedded.scan import SegmentScanner
+from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
+from kgw.errors import DataDirectoryError
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kgw.backend.embedded.fs import File, FileSystem
+    from kgw.backend.embedded.scan import SegmentScan
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.types import PartitionKey
+
+
+class Problem(NamedTuple):
+    """Something that is not as it must be."""
+
+    path: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}"
+
+
+def check_directory(
+    root: str,
+    fs: FileSystem | None = None,
+    checkpoints: Mapping[PartitionKey, Checkpoint] | None = None,
+) -> list[Problem]:
+    """Return everything that is wrong with the records half of a data directory.
+
+    `checkpoints` are compared with the logs when they are given. The caller sees to it that no
+    process uses the directory. Raises OSError when it cannot be read.
+    """
+    fs = fs or RealFs()
+    problems = list(_check_root(fs, root))
+    is_clean = fs.exists(f"{root}/{layout.CLEAN_NAME}")
+    partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
+    for name in fs.listdir(partitions) if fs.is_directory(partitions) else []:
+        if name.endswith(layout.DELETED_SUFFIX):
+            continue
+        key = layout.parse_directory_name(name)
+        if key is None:
+            problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
+            continue
+        checkpoint = checkpoints.get(key) if checkpoints is not None else None
+        check = PartitionCheck(fs, f"{partitions}/{name}", key, checkpoint, is_clean=is_clean)
+        problems += check.run()
+    return problems
+
+
+def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
+    path = f"{root}/{layout.FORMAT_NAME}"
+    try:
+        layout.check_format(fs.read_bytes(path))
+    except FileNotFoundError:
+        yield Problem(path, "is missing")
+    except DataDirectoryError as error:
+        yield Problem(path, str(error))
+    path = f"{root}/{layout.CLEAN_NAME}"
+    if fs.exists(path):
+        try:
+            layout.decode_small(fs.read_bytes(path))
+        except layout.SmallFileError as error:
+            yield Problem(path, str(error))
+    directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
+    if any(fs.exists(f"{directory}/{name}") for name in FILE_NAMES):
+        for problem in Journal(fs, directory, 0).recover().problems:
+            yield Problem(directory, problem)
+
+
+class PartitionCheck:
+    """One partition's directory."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        key: PartitionKey,
+        checkpoint: Checkpoint | None,
+        *,
+        is_clean: bool,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._key = key
+        self._checkpoint = checkpoint
+        self._is_clean = is_clean
+        self._state: layout.LogState | None = None
+
+    def run(self) -> Iterator[Problem]:
+        """Yield what is wrong."""
+        yield from self._check_small_files()
+        names = self._fs.listdir(self._path)
+        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
+        bases = sorted(stem for stem in stems if stem is not None)
+        expected = bases[0] if bases else 0
+        for number, base_offset in enumerate(bases):
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            stem = f"{self._path}/{layout.segment_stem(base_offset)}"
+            if base_offset != expected and not self._is_known_damage(expected, base_offset):
+                yield Problem(stem + layout.LOG_SUFFIX, f"begins where {expected} was expected")
+            found, problems = self._check_segment(stem, base_offset, following)
+            yield from problems
+            expected = found.next_offset
+        yield from self._check_ends(bases[0] if bases else None, expected)
+
+    def _check_small_files(self) -> Iterator[Problem]:
+        path = f"{self._path}/{layout.PARTITION_NAME}"
+        try:
+            identity = layout.decode_partition(self._fs.read_bytes(path))
+            if identity.key != self._key:
+                yield Problem(path, f"is that of {identity.key}")
+        except FileNotFoundError:
+            yield Problem(path, "is missing")
+        except layout.SmallFileError as error:
+            yield Problem(path, str(error))
+        path = f"{self._path}/{layout.LOG_STATE_NAME}"
+        try:
+            self._state = layout.decode_log_state(self._fs.read_bytes(path))
+        except FileNotFoundError:
+            yield Problem(path, "is missing")
+        except layout.SmallFileError as error:
+            yield Problem(path, str(error))
+
+    def _check_segment(
+        self, stem: str, base_offset: int, following: int | None
+    ) -> tuple[SegmentScan, list[Problem]]:
+        problems: list[Problem] = []
+        log_path, side_path = stem + layout.LOG_SUFFIX, stem + layout.SIDE_SUFFIX
+        log_file = self._fs.open(log_path)
+        side_file = self._fs.open(side_path) if self._fs.exists(side_path) else None
+        try:
+            epochs = self._state.epochs if self._state is not None else ()
+            scanner = SegmentScanner(log_file, side_file, 0, epochs, 0)
+            # Seen as sealed, so that the scan goes on behind damage.
+            found = scanner.scan(
+                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
+            )
+            problems += self._judge_damage(log_path, found, following)
+            if side_file is None:
+                if log_file.size() and (self._is_clean or following is not None):
+                    problems.append(Problem(side_path, "is missing"))
+            else:
+                problems += self._check_side(side_path, side_file, scanner.entries, following)
+        finally:
+            log_file.close()
+            if side_file is not None:
+                side_file.close()
+        if self._is_clean:
+            problems += self._check_indexes(stem, base_offset, scanner.entries)
+        return found, problems
+
+    def _judge_damage(
+        self, path: str, found: SegmentScan, following: int | None
+    ) -> Iterator[Problem]:
+        for damaged in found.damaged:
+            is_tail = following is None and damaged is found.damaged[-1]
+            if is_tail and not self._is_clean and damaged.end_offset == found.next_offset:
+                continue  # a torn tail, which the next start cuts
+            if self._is_known_damage(damaged.start_offset, damaged.end_offset):
+                continue
+            yield Problem(
+                path, f"offsets {damaged.start_offset} to {damaged.end_offset - 1} are damaged"
+            )
+
+    def _is_known_damage(self, start: int, end: int) -> bool:
+        known = self._state.damaged if self._state is not None else ()
+        return any(one.start_offset <= start and end <= one.end_offset for one in known)
+
+    def _check_side(
+        self, path: str, file: File, entries: bytearray, following: int | None
+    ) -> Iterator[Problem]:
+        stored = file.pread(file.size(), 0)
+        may_lag = not self._is_clean and following is None
+        if len(stored) != len(entries) and not may_lag:
+            yield Problem(path, f"has {len(stored)} bytes where {len(entries)} are right")
+        for position in range(0, min(len(stored), len(entries)), ENTRY_BYTES):
+            found, right = decode_entry(stored, position), decode_entry(entries, position)
+            if found is None:
+                if not may_lag:
+                    yield Problem(path, f"entry {position // ENTRY_BYTES} fails its checksum")
+            elif right is not None and not _agree(found, right) and not may_lag:
+                yield Problem(path, f"entry {position // ENTRY_BYTES} is {found}, not {right}")
+
+    def _check_indexes(self, stem: str, base_offset: int, entries: bytearray) -> Iterator[Problem]:
+        places: dict[int, SideEntry] = {}
+        lasts: dict[int, SideEntry] = {}
+        before: SideEntry | None = None
+        for position in range(0, len(entries), ENTRY_BYTES):
+            entry = decode_entry(entries, position)
+            if entry is None:
+                continue
+            places[entry.position] = entry
+            if before is not None:
+                lasts[entry.base_offset - 1] = before
+            before = entry
+        last = before
+        yield from _check_offset_index(self._fs, stem, base_offset, places, lasts, last)
+        yield from _check_time_index(self._fs, stem, base_offset, lasts, last)
+
+    def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
+        state = self._state
+        log_start_offset = state.log_start_offset if state is not None else 0
+        if first is not None and log_start_offset < first:
+            yield Problem(self._path, f"begins at {first}, after its start {log_start_offset}")
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return
+        if checkpoint.next_offset > max(end_offset, log_start_offset):
+            yield Problem(
+                self._path,
+                f"ends at {end_offset}, below its checkpoint at {checkpoint.next_offset}",
+            )
+        if self._is_clean and checkpoint.clean and checkpoint.next_offset < end_offset:
+            yield Problem(
+                self._path,
+                f"ends at {end_offset}, above its clean checkpoint at {checkpoint.next_offset}",
+            )
+
+
+def _far(file: File) -> int:
+    """Return an offset that no batch of a file can reach."""
+    return (1 << 62) + file.size()
+
+
+def _agree(found: SideEntry, right: SideEntry) -> bool:
+    return found._replace(durable_end=0) == right._replace(durable_end=0)
+
+
+def _check_offset_index(
+    fs: FileSystem,
+    stem: str,
+    base_offset: int,
+    places: Mapping[int, SideEntry],
+    lasts: Mapping[int, SideEntry],
+    last: SideEntry | None,
+) -> Iterator[Problem]:
+    path = stem + layout.OFFSET_INDEX_SUFFIX
+    if not fs.exists(path):
+        return
+    data = fs.read_bytes(path)
+    if len(data) % OFFSET_ENTRY.size:
+        yield Problem(path, f"has {len(data)} bytes, which is no number of entries")
+        return
+    previous = -1
+    for relative, position in OFFSET_ENTRY.iter_unpack(data):
+        entry = places.get(position)
+        known = lasts.get(base_offset + relative)
+        if entry is None or (known is not entry and entry is not last) or relative <= previous:
+            yield Problem(path, f"entry ({relative}, {position}) is no batch's")
+        previous = relative
+
+
+def _check_time_index(
+    fs: FileSystem,
+    stem: str,
+    base_offset: int,
+    lasts: Mapping[int, SideEntry],
+    last: SideEntry | None,
+) -> Iterator[Problem]:
+    path = stem + layout.TIME_INDEX_SUFFIX
+    if not fs.exists(path):
+        return
+    data = fs.read_bytes(path)
+    if len(data) % TIME_ENTRY.size:
+        yield Problem(path, f"has {len(data)} bytes, which is no number of entries")
+        return
+    previous_ms = NO_TIMESTAMP_MS
+    for timestamp_ms, relative in TIME_ENTRY.iter_unpack(data):
+        entry = lasts.get(base_offset + relative, last)
+        if entry is None or entry.largest_timestamp_ms != timestamp_ms:
+            yield Problem(path, f"entry ({timestamp_ms}, {relative}) is no batch's")
+        if timestamp_ms <= previous_ms:
+            yield Problem(path, f"timestamp {timestamp_ms} does not rise")
+        previous_ms = timestamp_ms
+
+
+async def check_data_dir(data_dir: str) -> list[Problem]:
+    """Check a stopped data directory with its database: what `kgw log check` runs.
+
+    Raises DataDirectoryError when it is in use or no data directory.
+    """
+    import asyncio
+
+    from kgw.backend.embedded.offline import opened_state
+    from kgw.offsets.storage import StateOffsetStorage
+
+    async with opened_state(data_dir) as state:
+        loaded = await StateOffsetStorage(state).load()
+        problems = [
+            Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
+            for key in sorted(loaded.damaged)
+        ]
+        problems += await asyncio.to_thread(
+            check_directory, data_dir, None, loaded.checkpoints
+        )
+    return problems

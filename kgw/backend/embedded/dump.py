@@ -1,0 +1,99 @@
+"""What is in a segment file, batch by batch: what `kgw log dump` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, read_batch, read_header
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.backend.embedded.fs import File, FileSystem
+
+
+class DumpedBatch(NamedTuple):
+    """A batch as it lies in a file. Its records: `kgw.records.reader.read_records(batch)`."""
+
+    position: int
+    batch: RecordBatch
+    crc_matches: bool
+    header_matches: bool | None
+    """Whether the header is the one that the side file knows; None when it knows none here."""
+
+
+class DumpedDamage(NamedTuple):
+    """Where a file stops making sense."""
+
+    position: int
+    size_bytes: int
+    detail: str
+
+
+def dump_segment(
+    path: str, fs: FileSystem | None = None, *, position: int = 0
+) -> Iterator[DumpedBatch | DumpedDamage]:
+    """Yield the batches of a `.log` file from a batch's `position` on.
+
+    It goes by the lengths in the headers, and ends with a DumpedDamage where those lead nowhere.
+    Raises OSError, ValueError for a file that is no segment.
+    """
+    fs = fs or RealFs()
+    name = path.rpartition("/")[2]
+    if layout.parse_stem(name, layout.LOG_SUFFIX) is None:
+        raise ValueError(f"{path} is not a segment: a name of 20 digits and .log is expected")
+    crcs = _header_crcs(fs, path.removesuffix(layout.LOG_SUFFIX) + layout.SIDE_SUFFIX)
+    file = fs.open(path)
+    try:
+        yield from _batches(file, position, crcs)
+    finally:
+        file.close()
+
+
+def _batches(
+    file: File, position: int, crcs: dict[int, int]
+) -> Iterator[DumpedBatch | DumpedDamage]:
+    from crc32c import crc32c
+
+    size_bytes = file.size()
+    while position < size_bytes:
+        try:
+            header = file.pread(HEADER_BYTES, position)
+            length = read_header(header).batch_length + PREFIX_BYTES
+            batch = read_batch(file.pread(min(length, size_bytes - position), position))
+        except RecordError as error:
+            yield DumpedDamage(position, size_bytes - position, str(error))
+            return
+        known = crcs.get(position)
+        header_matches = None if known is None else crc32c(header) == known
+        yield DumpedBatch(position, batch, batch.crc_matches(), header_matches)
+        position += batch.size_bytes
+
+
+def _header_crcs(fs: FileSystem, path: str) -> dict[int, int]:
+    """Return the header checksums that a side file holds, by position."""
+    if not fs.exists(path):
+        return {}
+    data = fs.read_bytes(path)
+    entries = (decode_entry(data, place) for place in range(0, len(data), ENTRY_BYTES))
+    return {entry.position: entry.header_crc for entry in entries if entry is not None}
+
+
+def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
+    """Return the segment files of a data directory, by partition and offset."""
+    fs = fs or RealFs()
+    root = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    paths: list[str] = []
+    for directory in fs.listdir(root):
+        if layout.parse_directory_name(directory) is None:
+            continue
+        paths += [
+            f"{root}/{directory}/{name}"
+            for name in fs.listdir(f"{root}/{directory}")
+            if layout.parse_stem(name, layout.LOG_SUFFIX) is not None
+        ]
+    return paths
