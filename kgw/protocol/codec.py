@@ -29,6 +29,9 @@ _REQUEST_MEMORY_FACTOR = 12
 _RESPONSE_MEMORY_FACTOR = 60
 _MEMORY_ALLOWANCE_BYTES = 900_000
 
+# What generated decoders raise for malformed bytes; `struct` and indexing notice truncation.
+_MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
+
 
 class Codec(Generic[MessageT]):
     """Encodes and decodes one version of one message."""
@@ -57,11 +60,13 @@ class Codec(Generic[MessageT]):
         Strings and byte strings are copied out; records are memoryviews of the buffer. Raises
         DecodeError for anything that is not exactly one such message.
         """
-        message, stop = self.decode_prefix(buffer, position)
+        budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
+        try:
+            message, stop = self._decode(buffer, position, budget)
+        except _MALFORMED as error:
+            raise self._decode_error(error) from None
         if stop != len(buffer):
-            raise DecodeError(
-                f"{self.message.__name__} v{self.version}: {len(buffer) - stop} bytes too many"
-            )
+            raise self._decode_error(DecodeError(f"{len(buffer) - stop} bytes too many"))
         return message
 
     def decode_prefix(self, buffer: Buffer, position: int = 0) -> tuple[MessageT, int]:
@@ -69,14 +74,8 @@ class Codec(Generic[MessageT]):
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
         try:
             return self._decode(buffer, position, budget)
-        except DecodeError as error:
-            raise DecodeError(f"{self.message.__name__} v{self.version}: {error}") from None
-        except (struct.error, IndexError):
-            raise DecodeError(f"{self.message.__name__} v{self.version}: truncated") from None
-        except UnicodeDecodeError as error:
-            raise DecodeError(
-                f"{self.message.__name__} v{self.version}: a string is not UTF-8: {error.reason}"
-            ) from None
+        except _MALFORMED as error:
+            raise self._decode_error(error) from None
 
     def encode(self, message: MessageT) -> bytes:
         """Return the message's bytes.
@@ -95,6 +94,14 @@ class Codec(Generic[MessageT]):
             raise EncodeError(f"{self.message.__name__} v{self.version}: {error}") from None
         except (AttributeError, TypeError, ValueError, struct.error) as error:
             raise EncodeError(f"{self.message.__name__} v{self.version}: {error}") from error
+
+    def _decode_error(self, error: Exception) -> DecodeError:
+        problem = "truncated"
+        if isinstance(error, DecodeError):
+            problem = str(error)
+        elif isinstance(error, UnicodeDecodeError):
+            problem = f"a string is not UTF-8: {error.reason}"
+        return DecodeError(f"{self.message.__name__} v{self.version}: {problem}")
 
     def _first_decode(self, buffer: Buffer, position: int, budget: int) -> tuple[MessageT, int]:
         from kgw.protocol.decoding import compile_decoder

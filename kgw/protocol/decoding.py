@@ -77,7 +77,9 @@ class _DecoderWriter:
         self._struct(message, "message")
         self._flush()
         body = "\n".join(self.lines)
-        view = "    view = memoryview(buffer)\n" if "view[" in body else ""
+        view = ""
+        if "view[" in body:
+            view = "    view = buffer if type(buffer) is memoryview else memoryview(buffer)\n"
         return (
             "def decode(buffer, position, budget):\n"
             "    end = len(buffer)\n"
@@ -254,7 +256,17 @@ class _DecoderWriter:
             self._fixed("B", 1, length)
             self._flush()
             self._line(f"if {length} > 127:")
+            if kind == "records":
+                # Two bytes, as most record lengths have, are worth reading in place.
+                self._line("    byte = buffer[position]")
+                self._line("    if byte < 128:")
+                self._line(f"        {length} += (byte - 1) * 128")
+                self._line("        position += 1")
+                self._line("    else:")
+                self.depth += 1
             self._line(f"    {length}, position = read_unsigned_varint(buffer, position - 1)")
+            if kind == "records":
+                self.depth -= 1
             null, offset = f"if not {length}:", 1
         else:
             code, size = ("h", 2) if kind == "string" else ("i", 4)

@@ -245,16 +245,19 @@ class _EncoderWriter:
             self.depth += 1
         return name
 
-    def _length(self, kind: str, length: str, *, flexible: bool) -> None:
+    def _length(self, kind: str, length: str, *, flexible: bool, name: str = "") -> None:
         """Write the code that appends a length or count held by the variable `length`."""
         if flexible:
-            self._line(
-                f"{self.append}(small_varints[{length} + 1] if {length} < 127"
-                f" else unsigned_varint({length} + 1))"
-            )
+            self._line(f"if {length} < 127:")
+            self._line(f"    {self.append}(small_varints[{length} + 1])")
+            self._line("else:")
+            if kind == "string":
+                self._line(f'    check_string({length}, "{name}")')
+            self._line(f"    {self.append}(unsigned_varint({length} + 1))")
+        elif kind == "string":
+            self._line(f"{self.append}(pack_int16({length}))")
         else:
-            function = "pack_int16" if kind == "string" else "pack_int32"
-            self._line(f"{self.append}({function}({length}))")
+            self._line(f"{self.append}(pack_int32({length}))")
 
     def _sized(self, name: str, kind: str, value: str, *, nullable: bool, flexible: bool) -> None:
         """Write the code that appends a string, bytes or records."""
@@ -266,10 +269,7 @@ class _EncoderWriter:
                 self._line(f"{local} = {local}.encode()")
             length = self._name("length")
             self._line(f"{length} = len({local})")
-            if kind == "string":
-                self._line(f"if {length} > 127:")
-                self._line(f'    check_string({length}, "{name}")')
-            self._length(kind, length, flexible=flexible)
+            self._length(kind, length, flexible=flexible, name=name)
             self._line(f"{self.append}({local})")
         if nullable:
             self.depth -= 1
