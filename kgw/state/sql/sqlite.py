@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kgw.errors import DiskFullError, StorageError
+from kgw.errors import DataDirectoryError, DiskFullError, StorageError
 from kgw.state.base import ConflictError, DamagedRowsError, Row, StateStore
 from kgw.state.sql import schema
 from kgw.state.sql.migrations import MIGRATIONS
@@ -65,12 +65,23 @@ class SqliteStateStore(StateStore):
         # Some 8 ms, which a gateway without this store need not spend.
         import aiosqlite
 
+        errors: list[DataDirectoryError] = []
+
         def connect() -> sqlite3.Connection:
-            return open_database(self._path, self._migrations, quick_check=self._quick_check)
+            try:
+                return open_database(self._path, self._migrations, quick_check=self._quick_check)
+            except DataDirectoryError as error:
+                # aiosqlite's thread ends in order only with a connection that is closed.
+                errors.append(error)
+                return sqlite3.connect(":memory:")
 
         self._failure = None
         self._closing = False
-        self._connection = await aiosqlite.Connection(connect, iter_chunk_size=64)
+        connection = await aiosqlite.Connection(connect, iter_chunk_size=64)
+        if errors:
+            await connection.close()
+            raise errors[0]
+        self._connection = connection
 
     async def aclose(self) -> None:
         self._closing = True

@@ -29,6 +29,15 @@ APPLICATION_ID: Final = 0x6B677731
 WRITE_AHEAD_LOG_BYTES: Final = 16 << 20
 """What one large transaction made of the write-ahead log is given back beyond this."""
 
+_PRAGMAS: Final = (
+    "locking_mode = EXCLUSIVE",
+    "synchronous = FULL",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+    "mmap_size = 0",
+    "temp_store = MEMORY",
+)
+
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -68,13 +77,17 @@ def open_database(
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=0, isolation_level="IMMEDIATE")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute("PRAGMA mmap_size = 0")
-    connection.execute("PRAGMA temp_store = MEMORY")
+    # SQLite would create a missing file, or what a link to nothing names.
+    connection = sqlite3.connect(
+        path.absolute().as_uri() + "?mode=rw", uri=True, timeout=0, isolation_level="IMMEDIATE"
+    )
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        # Some of them read the file, which may be damaged; an open connection would keep its lock.
+        connection.close()
+        raise
     return connection
 
 

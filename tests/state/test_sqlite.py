@@ -1,0 +1,537 @@
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import stat
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.state.base import Change, ConflictError, DamagedRowsError, Row
+from kgw.state.sql import sqlite_file
+from kgw.state.sql.migrations import MIGRATIONS, Migration
+from kgw.state.sql.sqlite import SqliteStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the database is to be."""
+    return tmp_path / "meta.sqlite"
+
+
+@asynccontextmanager
+async def opened(path: Path, **options: Any) -> AsyncIterator[SqliteStateStore]:
+    """Open a store and close it again, whatever happens."""
+    store = SqliteStateStore(path, **options)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """Return a file that belongs to the database."""
+    return path.with_name(path.name + suffix)
+
+
+def contents(path: Path) -> bytes:
+    """Return a file's bytes."""
+    return path.read_bytes()
+
+
+def put(path: Path, data: bytes) -> None:
+    """Make a file of these bytes."""
+    path.write_bytes(data)
+
+
+def remove(path: Path) -> None:
+    """Remove a file."""
+    path.unlink()
+
+
+async def write(path: Path, count: int = 3) -> None:
+    """Make a database with rows of one kind."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", f"key{index}", b"value") for index in range(count)])
+
+
+async def refusal(path: Path, **options: Any) -> str:
+    """Return why a database is not opened; it must be left as it was."""
+    before = {entry.name: entry.read_bytes() for entry in path.parent.iterdir()}
+    store = SqliteStateStore(path, **options)
+    with pytest.raises(DataDirectoryError) as caught:
+        await store.open()
+    await store.aclose()
+    assert before == {entry.name: entry.read_bytes() for entry in path.parent.iterdir()}
+    return str(caught.value)
+
+
+async def test_rows_outlive_the_process(path: Path) -> None:
+    """What was applied is there after closing and opening; one file is left."""
+    await write(path)
+
+    assert [path] == list(path.parent.iterdir())
+    async with opened(path, quick_check=True) as store:
+        assert {f"key{index}": Row(b"value", 1) for index in range(3)} == await store.load("topic")
+
+
+async def test_a_copy_taken_without_closing_has_every_commit(path: Path, tmp_path: Path) -> None:
+    """After a kill the write-ahead log has what was applied."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", "a", b"1")])
+        await store.apply([Change("topic", "a", b"2")])
+        copied = tmp_path / "killed"
+        copied.mkdir()
+        for name in ("meta.sqlite", "meta.sqlite-wal"):
+            shutil.copy(path.with_name(name), copied / name)
+
+    async with opened(copied / "meta.sqlite", quick_check=True) as store:
+        assert {"a": Row(b"2", 2)} == await store.load("topic")
+
+
+async def test_every_cut_of_the_write_ahead_log_leaves_a_beginning(
+    path: Path, tmp_path: Path
+) -> None:
+    """A torn log loses its last sets whole, never a part of one."""
+    async with opened(path) as store:
+        for index in range(4):
+            await store.apply(
+                [Change("topic", "a", b"%d" % index), Change("topic", "b", b"%d" % index)]
+            )
+        data, log = contents(path), contents(beside(path, "-wal"))
+    killed = tmp_path / "killed" / "meta.sqlite"
+    killed.parent.mkdir()
+
+    versions = set()
+    for length in range(0, len(log) + 1, 1_000):
+        put(killed, data)
+        put(beside(killed, "-wal"), log[:length])
+        async with opened(killed, quick_check=True) as store:
+            rows = await store.load("topic")
+        assert rows.get("a") == rows.get("b")
+        versions.add(rows["a"].version if rows else 0)
+
+    assert len(versions) > 2
+
+
+async def test_the_files_are_for_their_owner_alone(path: Path) -> None:
+    """Database and write-ahead log have mode 0600, as they hold users' state."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", "a", b"1")])
+        modes = {stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
+
+    assert {0o600} == modes
+
+
+async def test_commits_are_synced(path: Path) -> None:
+    """Write-ahead log with synchronous=FULL: NORMAL may lose the last commits."""
+    async with opened(path) as store:
+        connection = store._open_connection()
+        pragmas = {}
+        for name in ("journal_mode", "synchronous", "locking_mode", "trusted_schema"):
+            ((value,),) = await connection.execute_fetchall(f"PRAGMA {name}")
+            pragmas[name] = value
+
+    assert {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "locking_mode": "exclusive",
+        "trusted_schema": 0,
+    } == pragmas
+
+
+async def test_waiting_sets_share_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred sets at once take two commits: the first one's, and everybody else's."""
+    async with opened(path) as store:
+        connection = store._open_connection()
+        commits = 0
+        commit = connection.commit
+
+        async def counted() -> None:
+            nonlocal commits
+            commits += 1
+            await commit()
+
+        monkeypatch.setattr(connection, "commit", counted)
+        await asyncio.gather(
+            *(store.apply([Change("topic", str(index), b"x")]) for index in range(100))
+        )
+
+    assert commits <= 2
+
+
+async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits behind many changes gets a commit of his own."""
+    monkeypatch.setattr("kgw.state.sql.sqlite.GROUP_CHANGES", 10)
+    async with opened(path) as store:
+        await asyncio.gather(
+            *(
+                store.apply([Change("topic", f"{index}-{key}", b"x") for key in range(7)])
+                for index in range(5)
+            )
+        )
+        assert len(await store.load("topic")) == 35
+
+
+async def test_closing_waits_for_what_was_submitted(path: Path) -> None:
+    """A set that was taken is committed before the file is let go; later ones are refused."""
+    store = SqliteStateStore(path)
+    await store.open()
+    pending = asyncio.ensure_future(store.apply([Change("topic", "a", b"1")]))
+    await asyncio.sleep(0)
+
+    closing_task = asyncio.ensure_future(store.aclose())
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="closing"):
+        await store.apply([Change("topic", "b", b"1")])
+    await closing_task
+    await store.aclose()
+
+    await pending
+    with pytest.raises(StorageError, match="not open"):
+        await store.apply([Change("topic", "b", b"1")])
+    with pytest.raises(StorageError, match="not open"):
+        await store.load("topic")
+    async with opened(path) as again:
+        assert {"a": Row(b"1", 1)} == await again.load("topic")
+
+
+# --- damage ---
+
+
+async def test_a_changed_row_is_found(path: Path) -> None:
+    """A row whose value, key, version or type is not what was written is named, not served."""
+    for damage in (
+        "entry_value = x'76616C7564'",
+        "entry_key = 'key9'",
+        "version = 2",
+        "kind = 'topic', entry_value = 'value'",
+        "checksum = checksum + 1",
+        "checksum = 'x'",
+    ):
+        await write(path)
+        with closing(sqlite3.connect(path)) as connection:
+            statement = f"UPDATE state_entry SET {damage} WHERE entry_key = 'key1'"  # noqa: S608
+            connection.execute(statement)
+            connection.commit()
+
+        async with opened(path, quick_check=True) as store:
+            with pytest.raises(DamagedRowsError) as caught:
+                await store.load("topic")
+
+        assert {"key0", "key2"} == set(caught.value.intact)
+        assert caught.value.damaged in {("key1",), ("key9",)}
+        assert isinstance(caught.value, CorruptionError)
+        remove(path)
+
+
+async def test_a_row_moved_to_another_kind_is_found(path: Path) -> None:
+    """The checksum covers where a row stands."""
+    await write(path, 1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE state_entry SET kind = 'user'")
+        connection.commit()
+
+    async with opened(path) as store:
+        with pytest.raises(DamagedRowsError, match="1 damaged user rows: 'key0'"):
+            await store.load("user")
+
+
+async def test_a_damaged_row_can_be_written_again(path: Path) -> None:
+    """Its owner decides; the new row is whole."""
+    await write(path, 1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE state_entry SET checksum = 0")
+        connection.commit()
+
+    async with opened(path) as store:
+        await store.apply([Change("topic", "key0", b"again")])
+        assert {"key0": Row(b"again", 2)} == await store.load("topic")
+
+
+async def test_a_broken_file_is_refused_and_left(path: Path) -> None:
+    """Not a database, cut off, overwritten: a clear message, and nothing is created over it."""
+    await write(path, 500)
+    whole = contents(path)
+    for broken in (
+        b"not a database at all" * 100,
+        whole[:50],
+        whole[:5_000],
+        whole[:4_096] + b"\xa5" * (len(whole) - 4_096),
+        b"\0" * len(whole),
+    ):
+        put(path, broken)
+        assert "damaged" in await refusal(path, quick_check=True) or broken[:1] == b"\0"
+
+
+async def test_an_empty_file_is_refused(path: Path) -> None:
+    """SQLite would take it for a new database and begin without a topic."""
+    put(path, b"")
+
+    assert "is empty" in await refusal(path)
+
+
+async def test_a_missing_file_beside_its_log_is_refused(path: Path) -> None:
+    """A new database would take the old one's write-ahead log for its own."""
+    put(beside(path, "-wal"), b"x")
+
+    assert "write-ahead log" in await refusal(path)
+
+
+async def test_a_creation_that_was_interrupted_begins_again(path: Path) -> None:
+    """What a crash left beside the final name is nobody's."""
+    put(beside(path, ".new"), b"half a database")
+    put(beside(path, ".new-journal"), b"half a journal")
+
+    await write(path)
+
+    assert [path] == list(path.parent.iterdir())
+
+
+async def test_another_programs_database_is_refused(path: Path) -> None:
+    """A mistaken path does not add tables to somebody's data."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (id)")
+
+    assert "not a state database of kgw" in await refusal(path)
+
+
+def test_a_link_to_nothing_is_not_followed_into_creation(path: Path) -> None:
+    """A dangling link is something that exists and is wrong."""
+    path.symlink_to(path.with_name("nowhere"))
+
+    with pytest.raises(DataDirectoryError, match="cannot be opened"):
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+
+    assert not path.with_name("nowhere").exists()
+
+
+async def test_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    """Making the data directory is the backend's business."""
+    store = SqliteStateStore(tmp_path / "none" / "meta.sqlite")
+    with pytest.raises(DataDirectoryError, match="cannot be opened"):
+        await store.open()
+    await store.aclose()
+
+
+async def test_a_database_in_use_is_refused(path: Path) -> None:
+    """Exclusive mode keeps a second connection out, which SQLite's defect would need."""
+    async with opened(path):
+        store = SqliteStateStore(path)
+        with pytest.raises(DataDirectoryError, match="in use"):
+            await store.open()
+        await store.aclose()
+
+
+# --- migrations ---
+
+ADDED = Migration(2, "added", ("CREATE TABLE later (id INTEGER)", "INSERT INTO later VALUES (1)"))
+BROKEN = Migration(2, "broken", ("CREATE TABLE later (id INTEGER)", "CREATE TABLE later (id)"))
+
+
+async def test_later_steps_are_taken_once(path: Path) -> None:
+    """An older database is brought up to the program's schema, its rows kept."""
+    await write(path)
+    for _ in range(2):
+        async with opened(path, migrations=(*MIGRATIONS, ADDED)) as store:
+            assert len(await store.load("topic")) == 3
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert [(1, "state-entries"), (2, "added")] == list(
+            connection.execute("SELECT number, name FROM schema_migration")
+        )
+        assert [(1,)] == list(connection.execute("SELECT id FROM later"))
+
+
+async def test_a_newer_database_is_refused(path: Path) -> None:
+    """An older program must not write what it does not understand."""
+    await write(path)
+    async with opened(path, migrations=(*MIGRATIONS, ADDED)):
+        pass
+
+    assert "of a newer kgw: its schema is number 2 ('added')" in await refusal(path)
+
+
+async def test_another_history_is_refused(path: Path) -> None:
+    """A step of the same number and another name is another program's."""
+    await write(path)
+
+    message = await refusal(path, migrations=(Migration(1, "otherwise", ()),))
+
+    assert "went through step 1 'state-entries'" in message
+
+
+async def test_a_step_that_fails_leaves_nothing(path: Path) -> None:
+    """Each step is a transaction: half of it does not stand."""
+    await write(path)
+    store = SqliteStateStore(path, migrations=(*MIGRATIONS, BROKEN))
+    with pytest.raises(DataDirectoryError, match="already exists"):
+        await store.open()
+    await store.aclose()
+
+    async with opened(path, migrations=(*MIGRATIONS, ADDED)) as again:
+        assert len(await again.load("topic")) == 3
+
+
+def test_steps_are_numbered_without_a_gap() -> None:
+    """Their numbers are their order."""
+    assert list(range(1, len(MIGRATIONS) + 1)) == [step.number for step in MIGRATIONS]
+
+
+# --- a disk that fails ---
+
+
+def sqlite_error(name: str) -> sqlite3.OperationalError:
+    """Return an error as SQLite's library raises it."""
+    error = sqlite3.OperationalError(name)
+    error.sqlite_errorcode = getattr(sqlite3, name)
+    return error
+
+
+async def test_a_full_disk_refuses_and_recovers(path: Path) -> None:
+    """Nothing of the set is stored; the store goes on once there is room."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", "a", b"1")])
+        connection = store._open_connection()
+        ((pages,),) = await connection.execute_fetchall("PRAGMA page_count")
+        await connection.execute_fetchall(f"PRAGMA max_page_count = {pages + 2}")
+
+        with pytest.raises(DiskFullError, match="no space left"):
+            await store.apply([Change("topic", "a", b"2"), Change("topic", "b", bytes(1 << 20))])
+        assert {"a": Row(b"1", 1)} == await store.load("topic")
+        assert store.failure is None
+
+        await connection.execute_fetchall("PRAGMA max_page_count = 100000")
+        await store.apply([Change("topic", "b", bytes(1 << 20))])
+        assert {"a", "b"} == set(await store.load("topic"))
+
+
+@pytest.mark.parametrize("method", ["executemany", "commit", "execute_fetchall"])
+@pytest.mark.parametrize("name", ["SQLITE_IOERR_FSYNC", "SQLITE_IOERR_WRITE", "SQLITE_CORRUPT"])
+async def test_an_error_of_the_disk_is_final(
+    path: Path, monkeypatch: pytest.MonkeyPatch, method: str, name: str
+) -> None:
+    """After a failed sync or write nothing is taken until the next open; reading goes on."""
+    await write(path)
+    async with opened(path) as store:
+        connection = store._open_connection()
+
+        async def fail(*_: object) -> None:
+            raise sqlite_error(name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, method, fail)
+            outcomes = await asyncio.gather(
+                *(store.apply([Change("topic", str(index), b"x")]) for index in range(3)),
+                return_exceptions=True,
+            )
+        assert all(isinstance(outcome, StorageError) for outcome in outcomes)
+        assert isinstance(outcomes[0], CorruptionError) == (name == "SQLITE_CORRUPT")
+
+        with pytest.raises(StorageError, match=name):
+            await store.apply([Change("topic", "later", b"x")])
+        assert store.failure is not None
+        assert len(await store.load("topic")) == 3
+
+    async with opened(path) as again:
+        await again.apply([Change("topic", "later", b"x")])
+        assert again.failure is None
+
+
+async def test_a_rollback_that_fails_is_final_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even a full disk is, when the transaction cannot be undone."""
+    async with opened(path) as store:
+        connection = store._open_connection()
+
+        async def fail(*_: object) -> None:
+            raise sqlite_error("SQLITE_FULL")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "commit", fail)
+            patched.setattr(connection, "rollback", fail)
+            with pytest.raises(DiskFullError):
+                await store.apply([Change("topic", "a", b"x")])
+
+        assert store.failure is not None
+        await connection.rollback()
+
+
+async def test_a_set_in_flight_when_the_store_fails_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited for the next commit gets an error too, and conflicts do not hide it."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", "a", b"1")])
+        connection = store._open_connection()
+
+        async def fail(*_: object) -> None:
+            raise sqlite_error("SQLITE_IOERR_FSYNC")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "commit", fail)
+            outcomes = [asyncio.ensure_future(store.apply([Change("topic", "b", b"1")]))]
+            await asyncio.sleep(0)
+            outcomes += [
+                asyncio.ensure_future(store.apply([change]))
+                for change in (Change("topic", "a", b"1", 0), Change("topic", "c", b"1"))
+            ]
+            errors = await asyncio.gather(*outcomes, return_exceptions=True)
+
+        assert not any(isinstance(error, ConflictError) for error in errors)
+        assert all(isinstance(error, StorageError) for error in errors)
+
+
+async def test_reading_errors_are_storage_errors(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that fails says so; it is never an empty answer."""
+    await write(path)
+    async with opened(path) as store:
+        connection = store._open_connection()
+
+        async def fail(*_: object) -> None:
+            raise sqlite_error("SQLITE_IOERR_READ")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(connection, "execute_fetchall", fail)
+            with pytest.raises(StorageError, match="SQLITE_IOERR_READ"):
+                await store.load("topic")
+
+
+async def test_a_file_system_without_write_ahead_logs_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another journal mode would not keep the promise; it is not used silently."""
+
+    class MemoryConnection(sqlite3.Connection):
+        """A database that has no file, and so no log."""
+
+    def connect(_: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", factory=MemoryConnection)
+        connection.execute(f"PRAGMA application_id = {sqlite_file.APPLICATION_ID}")
+        return connection
+
+    await write(path)
+    monkeypatch.setattr(sqlite_file, "_connect", connect)
+
+    assert "cannot use a write-ahead log, only memory" in await refusal(path)
+
+
+def test_a_directory_in_its_place_is_an_error(path: Path) -> None:
+    """It is no database, and is left alone."""
+    path.mkdir()
+
+    with pytest.raises(DataDirectoryError, match="cannot be opened"):
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+
+    assert list(path.iterdir()) == []
