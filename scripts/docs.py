@@ -203,7 +203,8 @@ def helps(command: click.Command, parent: click.Context | None = None) -> Iterat
     import click
 
     name = "kgw" if parent is None else command.name
-    context = click.Context(command, info_name=name, parent=parent, max_content_width=80)
+    settings = {**command.context_settings, "terminal_width": 80}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
     text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     yield context.command_path, text
     if isinstance(command, click.Group):
