@@ -28,6 +28,10 @@ _REQUEST_MEMORY_FACTOR = 12
 # A response comes from a broker that the client chose, and a large cluster's Metadata is dense.
 _RESPONSE_MEMORY_FACTOR = 60
 _MEMORY_ALLOWANCE_BYTES = 900_000
+# Whatever its size, no request may take more: each megabyte of elements takes the event loop 3 ms,
+# and a Fetch of 20,000 partitions is content with four of them.
+_REQUEST_MEMORY_LIMIT_BYTES = 8_000_000
+_RESPONSE_MEMORY_LIMIT_BYTES = 1 << 40
 
 # What generated decoders raise for malformed bytes; `struct` and indexing notice truncation.
 _MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
@@ -36,7 +40,15 @@ _MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
 class Codec(Generic[MessageT]):
     """Encodes and decodes one version of one message."""
 
-    __slots__ = ("_decode", "_encode", "_memory_factor", "flexible", "message", "version")
+    __slots__ = (
+        "_decode",
+        "_encode",
+        "_memory_factor",
+        "_memory_limit_bytes",
+        "flexible",
+        "message",
+        "version",
+    )
 
     def __init__(self, message: type[MessageT], version: int) -> None:
         first, last = message.valid_versions
@@ -45,9 +57,11 @@ class Codec(Generic[MessageT]):
         self.message = message
         self.version = version
         self.flexible = message.flexible_since is not None and version >= message.flexible_since
-        self._memory_factor = (
-            _RESPONSE_MEMORY_FACTOR if issubclass(message, Response) else _REQUEST_MEMORY_FACTOR
-        )
+        self._memory_factor = _REQUEST_MEMORY_FACTOR
+        self._memory_limit_bytes = _REQUEST_MEMORY_LIMIT_BYTES
+        if issubclass(message, Response):
+            self._memory_factor = _RESPONSE_MEMORY_FACTOR
+            self._memory_limit_bytes = _RESPONSE_MEMORY_LIMIT_BYTES
         self._decode: Callable[[Buffer, int, int], tuple[MessageT, int]] = self._first_decode
         self._encode: Callable[[MessageT], list[Buffer]] = self._first_encode
 
@@ -61,6 +75,8 @@ class Codec(Generic[MessageT]):
         DecodeError for anything that is not exactly one such message.
         """
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
+        if budget > self._memory_limit_bytes:  # noqa: PLR1730 - min() takes 60 ns of a hot path
+            budget = self._memory_limit_bytes
         try:
             message, stop = self._decode(buffer, position, budget)
         except _MALFORMED as error:
@@ -72,6 +88,8 @@ class Codec(Generic[MessageT]):
     def decode_prefix(self, buffer: Buffer, position: int = 0) -> tuple[MessageT, int]:
         """Decode a message that something follows; return it and the position after it."""
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
+        if budget > self._memory_limit_bytes:  # noqa: PLR1730 - min() takes 60 ns of a hot path
+            budget = self._memory_limit_bytes
         try:
             return self._decode(buffer, position, budget)
         except _MALFORMED as error:
