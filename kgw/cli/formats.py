@@ -12,6 +12,7 @@ from kgw.client import NewRecord
 
 if TYPE_CHECKING:
     from kgw.client import ReadRecord
+    from kgw.records.record import Record
 
 FORMATS = ("text", "json", "hex", "base64", "raw")
 _KNOWN_FIELDS = frozenset(
@@ -154,21 +155,29 @@ class OutputFormat(NamedTuple):
         return content
 
     def _as_json(self, found: ReadRecord) -> dict[str, Any]:
-        record = found.record
+        described = record_as_json(found.record)
         return {
             "topic": self.topic,
             "partition": found.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
+            "offset": described.pop("offset"),
+            "timestamp_ms": described.pop("timestamp_ms"),
             "timestamp_type": "LogAppendTime" if found.has_log_append_time else "CreateTime",
-            **_named("key", record.key),
-            **_named("value", record.value),
-            "headers": [
-                {"key": key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
-                | _named("value", value)
-                for key, value in record.headers
-            ],
+            **described,
         }
+
+
+def record_as_json(record: Record) -> dict[str, Any]:
+    """Return a record as it is printed: text under its name, other bytes as base64."""
+    return {
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_named("key", record.key),
+        **_named("value", record.value),
+        "headers": [
+            _named("key", key.encode("utf-8", "surrogateescape")) | _named("value", value)
+            for key, value in record.headers
+        ],
+    }
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
@@ -234,8 +243,13 @@ def _headers(listed: object) -> Headers:
         return ()
     if isinstance(listed, dict):
         return tuple((key, _content({"value": value}, "value")) for key, value in listed.items())
-    if isinstance(listed, list) and all(isinstance(one, dict) and "key" in one for one in listed):
-        return tuple((str(one["key"]), _content(one, "value")) for one in listed)
+    if isinstance(listed, list) and all(isinstance(one, dict) for one in listed):
+        keys = [_content(one, "key") for one in listed]
+        if None not in keys:
+            return tuple(
+                ((key or b"").decode("utf-8", "surrogateescape"), _content(one, "value"))
+                for key, one in zip(keys, listed, strict=True)
+            )
     raise ValueError('headers are an object, or a list of {"key": ..., "value": ...}')
 
 

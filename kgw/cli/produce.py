@@ -248,8 +248,10 @@ class _Run:
             size + new.size_bytes > options.batch_bytes or len(batch) >= options.batch_records
         ):
             await self._send(partition, producer)
+            # The turn may have passed to another partition.
+            partition = self._choose(record)
             batch = self._collected.setdefault(partition, [])
-            size = 0
+            size = self._collected_bytes.get(partition, 0)
         batch.append(new)
         self._collected_bytes[partition] = size + new.size_bytes
 

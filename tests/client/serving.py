@@ -36,7 +36,8 @@ class ServedGateway:
         limits = limits_from(self._config)
         self.server = Server(Dispatcher(self.gateway), limits, clock, self.gateway.metrics)
         bound = await self.server.open(self._config.bound_listeners)
-        self.gateway.listeners = {listener.name: listener for listener in bound}
+        bound_by_name = {listener.name: listener for listener in bound}
+        self.gateway.listeners = {**bound_by_name, **self._config.advertised}
         self.port = bound[0].port
         return self
 

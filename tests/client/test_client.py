@@ -208,6 +208,7 @@ async def test_a_retry_after_a_lost_answer_is_not_stored_twice() -> None:
                     await producer.send("events", 0, [record(b"%d" % number)])
                     for number in range(8)
                 ]
+            assert 0 == proxy.cuts
             assert list(range(1, 9)) == [(await future).base_offset for future in futures]
             assert 9 == (await client.list_offsets("events", {0: LATEST}))[0].offset
 

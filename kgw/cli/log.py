@@ -1,0 +1,265 @@
+"""`kgw log`: check, dump and adopt what lies in a data directory whose server is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.formats import format_time, record_as_json
+from kgw.cli.output import note, print_json, print_json_line, print_table, printable, progress_bar
+from kgw.cli.settings import json_option
+from kgw.types import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.backend.embedded.adopt import Adoptable
+    from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage
+
+_SEGMENT_SUFFIX = ".log"
+# Below this a bar would flash by.
+_BAR_BYTES = 64 << 20
+
+data_dir_argument = click.argument("data_dir", metavar="DATA_DIR", type=click.Path())
+
+
+@click.group()
+def log() -> None:
+    """Look into a data directory, without its server."""
+
+
+@log.command()
+@data_dir_argument
+@json_option()
+@click.pass_context
+def check(ctx: click.Context, data_dir: str, is_json: bool) -> None:
+    """Verify every batch, index and checkpoint; nothing is changed.
+
+    Exits with 1 when something is wrong. What an unclean stop leaves behind, and the next start
+    mends by itself, is not.
+    """
+    from kgw.backend.embedded.check import check_data_dir
+
+    with _readable(data_dir):
+        problems = asyncio.run(check_data_dir(data_dir))
+    if is_json:
+        print_json(
+            {
+                "data_dir": data_dir,
+                "problems": [{"path": one.path, "detail": one.detail} for one in problems],
+            }
+        )
+    else:
+        for one in problems:
+            click.echo(f"{click.style('problem:', fg='red')} {printable(str(one))}")
+        if not problems:
+            click.echo("No problems found.")
+    ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
+
+
+@log.command()
+@click.argument("path", metavar="PATH", type=click.Path())
+@click.option("--records", "has_records", is_flag=True, help="Print each batch's records as well.")
+@json_option("Print each batch as a JSON object on a line.")
+@click.pass_context
+def dump(ctx: click.Context, path: str, has_records: bool, is_json: bool) -> None:
+    """Print the batches of a segment file, of a partition's directory or of a whole DATA_DIR.
+
+    Exits with 1 when a batch is damaged.
+    """
+    is_sound = True
+    with _readable(path):
+        segments = _segments(path)
+        sizes = [Path(segment).stat().st_size for segment in segments]
+        total_bytes = sum(sizes)
+        # Lines on a terminal are progress enough; the bar is for output that goes to a file.
+        is_shown = total_bytes >= _BAR_BYTES and not sys.stdout.isatty()
+        with progress_bar(total_bytes if is_shown else 0, "Read") as advance:
+            for segment, size_bytes in zip(segments, sizes, strict=True):
+                is_sound &= _dump_segment(segment, has_records=has_records, is_json=is_json)
+                advance(size_bytes)
+    ctx.exit(ExitCode.OK if is_sound else ExitCode.FAILED)
+
+
+@log.command()
+@data_dir_argument
+@click.option("--dry-run", is_flag=True, help="Say what would be brought back, and do nothing.")
+@json_option()
+@click.pass_context
+def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> None:
+    """Bring topics back whose records are there and whose metadata is lost.
+
+    They come back with the settings that new topics have. Exits with 1 when one of them cannot be
+    brought back as it is.
+    """
+    from kgw.backend.embedded.adopt import adopt as adopt_topics
+    from kgw.backend.embedded.adopt import find_adoptable
+
+    with _readable(data_dir):
+        found = asyncio.run(find_adoptable(data_dir) if dry_run else adopt_topics(data_dir))
+    if is_json:
+        print_json([_adoptable_as_json(one, is_adopted=not dry_run) for one in found])
+    elif found:
+        done = "would be adopted" if dry_run else "adopted"
+        print_table(
+            ("topic", "topic id", "partitions", "result"),
+            [
+                (
+                    one.topic,
+                    format_uuid(one.topic_id),
+                    ",".join(map(str, one.partitions)),
+                    one.obstacle or done,
+                )
+                for one in found
+            ],
+        )
+    else:
+        note("Nothing to adopt: every topic on disk is known.")
+    has_obstacles = any(one.obstacle is not None for one in found)
+    ctx.exit(ExitCode.FAILED if has_obstacles else ExitCode.OK)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn what the system says about a path into one line with its own exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(
+            f"{error.filename or path}: {(error.strerror or str(error)).lower()}",
+            ExitCode.DATA_DIRECTORY,
+        ) from None
+
+
+def _segments(path: str) -> list[str]:
+    """Return the segment files at a path, in order."""
+    from kgw.backend.embedded.dump import segment_paths
+
+    if not Path(path).is_dir():
+        return [path]
+    segments = sorted(str(file) for file in Path(path).glob(f"*{_SEGMENT_SUFFIX}"))
+    if segments:
+        return segments
+    try:
+        return segment_paths(path)
+    except FileNotFoundError:
+        raise CommandError(
+            f"{path} is neither a segment, nor a partition's directory, nor a data directory",
+            ExitCode.DATA_DIRECTORY,
+        ) from None
+
+
+def _dump_segment(path: str, *, has_records: bool, is_json: bool) -> bool:
+    """Print one segment; whether all of it is sound."""
+    from kgw.backend.embedded.dump import DumpedBatch, dump_segment
+
+    if not is_json:
+        click.echo(path)
+    is_sound = True
+    try:
+        for one in dump_segment(path):
+            if isinstance(one, DumpedBatch):
+                is_sound &= one.crc_matches and one.header_matches is not False
+                is_sound &= _print_batch(path, one, has_records=has_records, is_json=is_json)
+            else:
+                is_sound = False
+                _print_damage(path, one, is_json=is_json)
+    except ValueError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from None
+    return is_sound
+
+
+def _print_damage(path: str, damage: DumpedDamage, *, is_json: bool) -> None:
+    if is_json:
+        print_json_line({"segment": path, "damage": damage._asdict()})
+    else:
+        click.echo(
+            f"  position {damage.position}: {damage.size_bytes} bytes are damaged: {damage.detail}"
+        )
+
+
+def _print_batch(path: str, one: DumpedBatch, *, has_records: bool, is_json: bool) -> bool:
+    """Print a batch; whether its records, if they are asked for, can be read."""
+    from kgw.records.errors import RecordError
+    from kgw.records.reader import read_records
+
+    records: list[dict[str, Any]] = []
+    problem = None
+    if has_records and not one.batch.is_control:
+        try:
+            records.extend(record_as_json(record) for record in read_records(one.batch))
+        except RecordError as error:
+            problem = str(error)
+    described = _describe_batch(one)
+    if is_json:
+        if has_records:
+            described |= {"records": records, "problem": problem}
+        print_json_line({"segment": path, **described})
+    else:
+        click.echo("  " + " ".join(f"{name}={_short(value)}" for name, value in described.items()))
+        for record in records:
+            click.echo("    " + " ".join(f"{key}={_short(value)}" for key, value in record.items()))
+        if problem is not None:
+            click.echo(f"    the records cannot be read: {problem}")
+    return problem is None
+
+
+def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
+    batch = one.batch
+    described: dict[str, Any] = {
+        "position": one.position,
+        "size_bytes": batch.size_bytes,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "record_count": batch.record_count,
+        "leader_epoch": batch.leader_epoch,
+        "max_timestamp_ms": batch.max_timestamp_ms,
+        "max_timestamp": format_time(batch.max_timestamp_ms),
+        "timestamp_type": "LogAppendTime" if batch.uses_log_append_time else "CreateTime",
+        "compression": _compression(one),
+        "crc_matches": one.crc_matches,
+        "header_matches": one.header_matches,
+    }
+    if batch.has_producer_id:
+        described |= {
+            "producer_id": batch.producer_id,
+            "producer_epoch": batch.producer_epoch,
+            "base_sequence": batch.base_sequence,
+        }
+    if batch.is_transactional or batch.is_control:
+        described |= {"transactional": batch.is_transactional, "control": batch.is_control}
+    return described
+
+
+def _compression(one: DumpedBatch) -> str:
+    from kgw.records.errors import RecordError
+
+    try:
+        return one.batch.compression.name.lower()
+    except RecordError:
+        return "unknown"
+
+
+def _short(value: object) -> str:
+    """Return a value on one line, without what a terminal would obey."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return printable("-" if value is None else str(value))
+
+
+def _adoptable_as_json(one: Adoptable, *, is_adopted: bool) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "topic_id": format_uuid(one.topic_id),
+        "partitions": list(one.partitions),
+        "adopted": is_adopted and one.obstacle is None,
+        "obstacle": one.obstacle,
+    }

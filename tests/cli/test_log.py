@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.cli.errors import ExitCode
+from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
+from kgw.testing.process import GatewayProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with one topic of two partitions and ten records, its server stopped."""
+    import asyncio
+
+    data_dir = tmp_path_factory.mktemp("log") / "data"
+
+    async def fill(port: int) -> None:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            await AdminClient(client).create_topic("events", partitions=2)
+            async with Producer(client) as producer:
+                for number in range(10):
+                    new = NewRecord(b"key", b"value-%d" % number, 1000 + number)
+                    await producer.send("events", number % 2, [new])
+
+    with GatewayProcess(data_dir) as process:
+        asyncio.run(fill(process.port))
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(template: Path, tmp_path: Path) -> Path:
+    """A copy of the directory, to be damaged at will."""
+    import shutil
+
+    return shutil.copytree(template, tmp_path / "data")
+
+
+def segment(data_dir: Path) -> Path:
+    """Return one segment file that holds records."""
+    return next(path for path in sorted(data_dir.glob("partitions/*/*.log")) if path.stat().st_size)
+
+
+def test_a_sound_directory_has_no_problems(offline: Commands, data_dir: Path) -> None:
+    """After an orderly stop there is nothing to complain about."""
+    assert "No problems found.\n" == offline.succeed("log", "check", str(data_dir))
+    assert [] == offline.json("log", "check", str(data_dir))["problems"]
+
+
+def test_a_flipped_bit_is_found(offline: Commands, data_dir: Path) -> None:
+    """Damage is named with its file, and fails the command."""
+    path = segment(data_dir)
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    result = offline.run("log", "check", str(data_dir))
+    assert ExitCode.FAILED == result.exit_code
+    assert f"problem: {path}" in result.stdout
+    assert ExitCode.FAILED == offline.run("log", "dump", str(path)).exit_code
+
+
+def test_batches_are_dumped_with_their_records(offline: Commands, data_dir: Path) -> None:
+    """A segment, a partition's directory and the whole directory show the same batches."""
+    by_directory = [
+        json.loads(line)
+        for line in offline.succeed(
+            "log", "dump", str(data_dir), "--records", "--json"
+        ).splitlines()
+    ]
+    assert 10 == len(by_directory)
+    values = {record["value"] for batch in by_directory for record in batch["records"]}
+    assert {f"value-{number}" for number in range(10)} == values
+    assert {True} == {batch["crc_matches"] for batch in by_directory}
+    path = segment(data_dir)
+    one_segment = offline.succeed("log", "dump", str(path), "--json").splitlines()
+    assert one_segment == offline.succeed("log", "dump", str(path.parent), "--json").splitlines()
+    text = offline.succeed("log", "dump", str(path), "--records")
+    assert "base_offset=0" in text
+    assert "value=value-" in text
+
+
+def test_a_cut_file_is_dumped_to_where_it_ends(offline: Commands, data_dir: Path) -> None:
+    """What cannot be read is told with its position."""
+    path = segment(data_dir)
+    path.write_bytes(path.read_bytes()[:-5])
+    result = offline.run("log", "dump", str(path))
+    assert ExitCode.FAILED == result.exit_code
+    assert "bytes are damaged" in result.stdout
+    result = offline.run("log", "dump", str(path), "--json")
+    assert "damage" in json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_lost_database_loses_no_records(offline: Commands, data_dir: Path) -> None:
+    """Topics come back from their partitions' directories, and their records with them."""
+    assert [] == offline.json("log", "adopt", str(data_dir))
+    for path in data_dir.glob("meta.sqlite*"):
+        path.unlink()
+    (found,) = offline.json("log", "adopt", str(data_dir), "--dry-run")
+    assert ("events", [0, 1], False) == (found["topic"], found["partitions"], found["adopted"])
+    assert "adopted" in offline.succeed("log", "adopt", str(data_dir))
+    with GatewayProcess(data_dir) as process:
+        consumed = offline.succeed("consume", "events", "-b", process.bootstrap)
+    assert {f"value-{number}" for number in range(10)} == set(consumed.splitlines())
+
+
+def test_what_is_no_data_directory_has_its_own_exit_code(offline: Commands, tmp_path: Path) -> None:
+    """A missing directory, an empty one and a file that is no segment."""
+    missing, other = tmp_path / "missing", tmp_path / "other.txt"
+    other.write_text("text")
+    for command in ("check", "adopt"):
+        for path in (missing, tmp_path):
+            message = offline.fail(ExitCode.DATA_DIRECTORY, "log", command, str(path))
+            assert "not a data directory" in message
+    assert "no such file" in offline.fail(
+        ExitCode.DATA_DIRECTORY, "log", "dump", str(tmp_path / "00000000000000000000.log")
+    )
+    assert "neither a segment" in offline.fail(
+        ExitCode.DATA_DIRECTORY, "log", "dump", str(tmp_path)
+    )
+    assert "is not a segment" in offline.fail(ExitCode.USAGE, "log", "dump", str(other))
+
+
+@pytest.mark.slow
+def test_a_directory_in_use_is_left_alone(offline: Commands, data_dir: Path) -> None:
+    """A running server keeps its directory to itself."""
+    with GatewayProcess(data_dir):
+        for command in ("check", "adopt"):
+            assert offline.fail(ExitCode.DATA_DIRECTORY, "log", command, str(data_dir))

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from kgw import __version__
+from kgw.cli.errors import ExitCode
+from kgw.cli.main import COMMANDS, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cli.conftest import Commands
+
+
+def every_command(
+    command: click.Command = main, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each command of the tree with the words that call it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from every_command(found, (*path, name))
+
+
+TREE = list(every_command())
+LEAVES = [(path, command) for path, command in TREE if not isinstance(command, click.Group)]
+TREE_IDS = [" ".join(path) or "kgw" for path, _ in TREE]
+LEAF_IDS = [" ".join(path) for path, _ in LEAVES]
+
+
+@pytest.mark.parametrize(("path", "command"), TREE, ids=TREE_IDS)
+def test_every_command_and_option_has_help(
+    offline: Commands, path: tuple[str, ...], command: click.Command
+) -> None:
+    """Nothing can be called that --help does not explain."""
+    assert "Usage: kgw" in offline.succeed(*path, "--help")
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.name} of {' '.join(path)}"
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=LEAF_IDS)
+def test_every_command_speaks_json(path: tuple[str, ...], command: click.Command) -> None:
+    """Whatever a person can read, a program can."""
+    assert any("--json" in parameter.opts for parameter in command.params)
+
+
+def test_exit_codes_are_documented(offline: Commands) -> None:
+    """The help of the root lists every exit code."""
+    text = " ".join(offline.succeed("--help").split())
+    for code in ExitCode:
+        assert f"{code.value} {code.meaning}" in text
+
+
+def test_the_version_is_printed(offline: Commands) -> None:
+    """--version names the program and its version."""
+    assert f"kgw, version {__version__}\n" == offline.succeed("--version")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nothing"], "no such command 'nothing' (see kgw --help)"),
+        (["topics", "nothing"], "no such command 'nothing' (see kgw topics --help)"),
+        (["serve", "--nothing"], "no such option '--nothing' (see kgw serve --help)"),
+        (["topics", "create"], "missing argument 'NAME...' (see kgw topics create --help)"),
+        (["topics", "alter", "x"], "nothing to change: give --set, --unset or --partitions"),
+        (["topics", "list", "-b", "a:b"], "'b' is not a port"),
+    ],
+)
+def test_wrong_usage_is_one_line(offline: Commands, arguments: list[str], expected: str) -> None:
+    """Usage errors exit with 2 and say where the help is."""
+    message = offline.fail(ExitCode.USAGE, *arguments)
+    assert expected.lower() in message.lower()
+
+
+def test_no_arguments_print_the_help(offline: Commands) -> None:
+    """Kgw alone, and a group alone, print what can be called."""
+    result = offline.run()
+    assert ExitCode.USAGE == result.exit_code
+    assert all(name in result.stderr for name in COMMANDS)
+
+
+def test_errors_are_json_when_results_are(offline: Commands) -> None:
+    """With --json an error is an object on standard error, and nothing is on standard output."""
+    result = offline.run("topics", "list", "--json")
+    assert ExitCode.CANNOT_CONNECT == result.exit_code == json.loads(result.stderr)["exit_code"]
+    assert "connection refused" in json.loads(result.stderr)["error"]
+    assert not result.stdout
+
+
+@pytest.mark.slow
+def test_serving_imports_nothing_of_the_client() -> None:
+    """Start-up time counts: a command pays for its own imports alone."""
+    script = (
+        "import sys; from kgw.cli.main import main; main.get_command(None, 'serve');"
+        "print([name for name in sys.modules if name.startswith('kgw.client')"
+        " or name in {'json', 'tomllib', 'difflib', 'importlib.metadata', 'dataclasses'}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "[]\n" == done.stdout
+
+
+@pytest.mark.slow
+def test_the_module_is_the_command() -> None:
+    """Python -m kgw does what kgw does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kgw", "--version"], capture_output=True, text=True, check=True
+    )
+    assert f"kgw, version {__version__}\n" == done.stdout
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """A closed pipe ends a command quietly, as with any Unix tool."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "kgw", "config", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (ExitCode.CLOSED_PIPE, b"") == (process.wait(), process.stderr.read())

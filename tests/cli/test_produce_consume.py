@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+
+
+def records(kgw: Commands, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    """Return what a topic holds."""
+    output = kgw.succeed("consume", topic, "--json", *arguments)
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_lines_go_in_and_come_out(kgw: Commands) -> None:
+    """Each line is a record, in order, and what was stored is told on standard error."""
+    result = kgw.run("produce", "lines", data="one\n\nthree")
+    assert "3 records to lines: partition 0 offsets 0 to 2\n" == result.stderr
+    assert "one\n\nthree\n" == kgw.succeed("consume", "lines")
+
+
+def test_what_was_stored_is_told_by_partition(kgw: Commands) -> None:
+    """With --json the offsets of each partition are a document."""
+    kgw.succeed("topics", "create", "told", "-p", "2")
+    stored = kgw.json("produce", "told", "-p", "1", data="a\nb\n")
+    expected = [{"partition": 1, "records": 2, "first_offset": 0, "last_offset": 1}]
+    assert {"topic": "told", "records": 2, "partitions": expected} == stored
+    assert [{"partition": 1, "records": 1, "first_offset": 2, "last_offset": 2}] == kgw.json(
+        "produce", "told", "-p", "1", data="c"
+    )["partitions"]
+
+
+def test_nothing_in_is_nothing_stored(kgw: Commands) -> None:
+    """Empty input stores nothing and succeeds."""
+    assert 0 == kgw.json("produce", "empty", data="")["records"]
+    assert "" == kgw.succeed("consume", "empty")
+
+
+def test_keys_headers_and_nulls_survive(kgw: Commands) -> None:
+    """Keys choose the partition, headers go on every record, a word stands for null."""
+    kgw.succeed("topics", "create", "keyed", "-p", "3")
+    arguments = ["-k", ":", "--null", "NULL", "-H", "source=test", "-H", "flag"]
+    kgw.succeed("produce", "keyed", *arguments, data="a:1\nb:2\na:NULL\n")
+    found = records(kgw, "keyed")
+    assert {("a", "1"), ("b", "2"), ("a", None)} == {(one["key"], one["value"]) for one in found}
+    assert 1 == len({one["partition"] for one in found if one["key"] == "a"})
+    assert [{"key": "source", "value": "test"}, {"key": "flag", "value": None}] == found[0][
+        "headers"
+    ]
+    shown = kgw.succeed("consume", "keyed", "-k", "=", "--null", "-", "--headers")
+    assert "source=test,flag=-\ta=-" in shown
+
+
+def test_json_goes_round(kgw: Commands) -> None:
+    """What one topic prints as JSON another takes, binary values included."""
+    lines = [
+        {"key": "k", "value": "text", "timestamp_ms": 5, "headers": {"h": "1"}},
+        {"key_base64": "/w==", "value_base64": "AP8="},
+        {"value": {"nested": [1, 2]}},
+    ]
+    data = "\n".join(json.dumps(line) for line in lines) + "\n\n"
+    kgw.succeed("produce", "first", "--format", "json", data=data)
+    printed = kgw.succeed("consume", "first", "--json")
+    kgw.succeed("produce", "second", "--format", "json", data=printed)
+    first, second = records(kgw, "first"), records(kgw, "second")
+    for one in (*first, *second):
+        del one["topic"]
+    assert first == second
+    assert 5 == first[0]["timestamp_ms"]
+    assert "AP8=" == first[1]["value_base64"]
+    assert '{"nested":[1,2]}' == first[2]["value"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_compression_is_read_again(kgw: Commands, compression: str) -> None:
+    """Batches come back whatever they are compressed with."""
+    topic = f"compressed-{compression}"
+    kgw.succeed("produce", topic, "-z", compression, data="line\n" * 100)
+    assert "line\n" * 100 == kgw.succeed("consume", topic)
+
+
+def test_raw_input_is_one_value(kgw: Commands, tmp_path: Path) -> None:
+    """A file goes in as one value and comes out byte for byte."""
+    content = bytes(range(256)) * 10
+    file = tmp_path / "blob"
+    file.write_bytes(content)
+    kgw.succeed("produce", "raw", "--file", str(file), "--format", "raw")
+    result = kgw.run("consume", "raw", "--format", "raw")
+    assert content == result.stdout_bytes
+
+
+def test_batches_are_as_large_as_asked(kgw: Commands) -> None:
+    """Small batches go to the partitions in turn, and none is lost or moved."""
+    kgw.succeed("topics", "create", "small", "-p", "2")
+    stored = kgw.json(
+        "produce", "small", "--batch-records", "10", data="".join(f"{n}\n" for n in range(100))
+    )
+    assert [50, 50] == [one["records"] for one in stored["partitions"]]
+    values = [int(one["value"]) for one in records(kgw, "small", "-p", "0")]
+    assert sorted(values) == values
+    assert 10 == len(records(kgw, "small", "-n", "10"))
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_kind_of_acknowledgement_stores(kgw: Commands, acks: str) -> None:
+    """The records are there afterwards, whoever was waited for."""
+    topic = f"acks-{acks}"
+    kgw.succeed("topics", "create", topic)
+    kgw.succeed("produce", topic, "--acks", acks, "--no-idempotent", data="a\nb\n")
+    assert ["a", "b"] == [one["value"] for one in records(kgw, topic)]
+
+
+def test_reading_begins_where_asked(kgw: Commands) -> None:
+    """Earliest, latest, an offset, milliseconds and a calendar time."""
+    lines = [{"value": str(n), "timestamp_ms": 1_000_000 + n} for n in range(5)]
+    data = "\n".join(json.dumps(line) for line in lines)
+    kgw.succeed("produce", "begin", "--format", "json", data=data)
+    assert 5 == len(records(kgw, "begin", "--from", "earliest"))
+    assert [] == records(kgw, "begin", "--from", "latest")
+    assert ["3", "4"] == [one["value"] for one in records(kgw, "begin", "--from", "3")]
+    assert ["2", "3", "4"] == [one["value"] for one in records(kgw, "begin", "--from", "@1000002")]
+    assert [] == records(kgw, "begin", "--from", "2026-01-01T00:00:00+00:00")
+    assert "has no offset 9: it goes from 0 to 5" in kgw.fail(
+        ExitCode.FAILED, "consume", "begin", "--from", "9"
+    )
+    assert "neither earliest" in kgw.fail(ExitCode.USAGE, "consume", "begin", "--from", "soon")
+
+
+def test_following_stops_at_the_number_asked_for(kgw: Commands) -> None:
+    """--follow goes on until enough has come."""
+    kgw.succeed("produce", "followed", data="a\nb\nc\n")
+    assert "a\nb\n" == kgw.succeed("consume", "followed", "--follow", "-n", "2")
+
+
+def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
+    """A bad line, a missing partition, a missing topic and a record that is too large."""
+    kgw.succeed("topics", "create", "strict", "--set", "max.message.bytes=1000")
+    message = kgw.fail(
+        ExitCode.FAILED, "produce", "strict", "--format", "json", data='{"value": 1}\n{oops\n'
+    )
+    assert "line 2: not JSON" in message
+    assert ["1"] == [one["value"] for one in records(kgw, "strict")]
+    assert "no partition 4: it has 1" in " ".join(
+        kgw.fail(ExitCode.FAILED, "produce", "strict", "-p", "4", data="a").split()
+    ).replace("(", "").replace("INVALID_PARTITIONS ", "")
+    assert "no such topic" in kgw.fail(
+        ExitCode.FAILED, "produce", "missing", "--no-create", data="a"
+    )
+    assert "MESSAGE_TOO_LARGE" in kgw.fail(ExitCode.FAILED, "produce", "strict", data="x" * 2000)
+    assert "KEY=VALUE" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-H", "=x", data="a")
+    assert "empty" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-k", "", data="a")
+    assert "No such file" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-f", "/missing")
+
+
+def test_what_cannot_be_read_says_why(kgw: Commands, offline: Commands) -> None:
+    """A missing topic, a missing partition and a missing server."""
+    assert "no such topic" in kgw.fail(ExitCode.FAILED, "consume", "missing")
+    kgw.succeed("topics", "create", "narrow")
+    assert "no partition 3" in kgw.fail(ExitCode.FAILED, "consume", "narrow", "-p", "3")
+    assert "connection refused" in offline.fail(ExitCode.CANNOT_CONNECT, "consume", "narrow")
+    assert "connection refused" in offline.fail(
+        ExitCode.CANNOT_CONNECT, "produce", "narrow", data="a"
+    )
