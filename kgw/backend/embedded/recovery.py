@@ -146,6 +146,10 @@ class LogRecovery:
     ) -> SegmentedLog:
         """Recover. Raises OSError, SyncFailedError."""
         self._look()
+        if not clean_stop:
+            # What a killed process renamed or removed may be known to the kernel alone, and is
+            # about to be shown: a log start must not go back at the next power loss.
+            sync_directory(self._directory.fs, self._path)
         if self._state_is_lost:
             # The history of epochs has to be read from the batches: all of them.
             checkpoint_floor, checkpoint, clean_stop = checkpoint, None, False
