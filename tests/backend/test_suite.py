@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.memory import MemoryBackend
 from kgw.testing.backend_suite import BackendSuite, UncleanStopSuite
 
@@ -26,3 +28,26 @@ class TestMemoryBackend(BackendSuite, UncleanStopSuite):
         """Forget what was not committed."""
         assert isinstance(backend, MemoryBackend)
         await backend.crash()
+
+
+class TestEmbeddedBackend(BackendSuite, UncleanStopSuite):
+    """Segments on disk, small appends through the journal, a cache for readers at the tail."""
+
+    options = EmbeddedOptions(journal_bytes=64 << 10, min_free_bytes=0)
+
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a backend over a real directory."""
+        return EmbeddedBackend(directory / "data", self.options)
+
+    async def stop_uncleanly(self, backend: Backend) -> None:
+        """Let go of the files as they are."""
+        assert isinstance(backend, EmbeddedBackend)
+        await backend.abandon()
+
+
+class TestEmbeddedBackendWithoutJournalAndCache(TestEmbeddedBackend):
+    """Every append syncs its segment, every read goes to the disk, files are closed early."""
+
+    options = EmbeddedOptions(
+        journal_append_bytes=0, cache_bytes=0, min_free_bytes=0, open_files=1, group_bytes=1
+    )
