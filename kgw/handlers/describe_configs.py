@@ -82,6 +82,8 @@ def _result(
             entry.synonyms = []
         if not request.include_documentation:
             entry.documentation = None
+        if context.api_version == 0:  # which has this instead of the source
+            entry.is_default = entry.config_source == ConfigSource.DEFAULT
     return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
@@ -149,7 +151,6 @@ def _entry(
         name=setting.name,
         value=setting.format(value),
         read_only=read_only,
-        is_default=source is ConfigSource.DEFAULT,
         config_source=source,
         synonyms=synonyms,
         config_type=setting.type,

@@ -82,10 +82,9 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             assert encoded
 
 
-def request_context(
-    gateway: InProcessGateway, api_key: ApiKey, version: int
-) -> RequestContext:
-    from kgw.handlers.context import RequestContext  # noqa: PLC0415
+def request_context(gateway: InProcessGateway, api_key: ApiKey, version: int) -> RequestContext:
+    """Return the context of a request that was never sent."""
+    from kgw.handlers.context import RequestContext
 
     return RequestContext(gateway.gateway, gateway.session, api_key, version, None, 1, 0.0)
 
@@ -225,9 +224,7 @@ async def test_abandoned_fetch_leaves_nothing_behind(gateway: InProcessGateway) 
 async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
     """A client that disconnects in the middle of creating a topic leaves the whole topic."""
     async with InProcessGateway(backend=backend) as gateway:
-        pending = gateway.start(
-            MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9
-        )
+        pending = gateway.start(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
         assert not pending.done
         pending.cancel()
         await settle(gateway)
@@ -236,9 +233,9 @@ async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
 
 def test_what_may_overlap_and_what_may_be_abandoned() -> None:
     """Produce requests overlap; Fetch alone may be given up."""
-    from kgw.gateway import Gateway  # noqa: PLC0415
-    from kgw.handlers.dispatch import Dispatcher  # noqa: PLC0415
-    from kgw.testing.clock import ManualClock  # noqa: PLC0415
+    from kgw.gateway import Gateway
+    from kgw.handlers.dispatch import Dispatcher
+    from kgw.testing.clock import ManualClock
 
     dispatcher = Dispatcher(Gateway(Config(), MemoryBackend(), ManualClock()))
     produce, fetch, metadata = (

@@ -40,12 +40,14 @@ async def turns(count: int = 10) -> None:
 
 
 async def answer_of(pending: PendingResponse) -> PartitionData:
+    """Wait for the answer of the one partition asked for."""
     response = await pending.response()
     assert isinstance(response, FetchResponse)
     return response.responses[0].partitions[0]
 
 
 def values_in(data: PartitionData) -> list[bytes | None]:
+    """Return the values of all records in an answer."""
     return [
         record.value
         for one in split_batches(data.records)  # type: ignore[arg-type]
@@ -125,7 +127,7 @@ async def test_what_is_not_committed_is_not_shown(
     await create_topic(gateway)
     await produce(gateway, batch(b"a"))
     backend.hold()
-    from tests.handlers.support import produce_request  # noqa: PLC0415
+    from tests.handlers.support import produce_request
 
     held = gateway.start(produce_request(batch(b"b")), 9)
     data = await fetch(gateway, fetch_request(0))
@@ -292,7 +294,7 @@ async def test_bytes_in_flight_at_the_beginning_count_when_they_are_committed(
     gateway: InProcessGateway, backend: MemoryBackend
 ) -> None:
     """An append that was under way when the wait began ends it."""
-    from tests.handlers.support import produce_request  # noqa: PLC0415
+    from tests.handlers.support import produce_request
 
     await create_topic(gateway)
     backend.hold()
@@ -352,7 +354,7 @@ async def test_incremental_fetch_is_told_to_begin_again(gateway: InProcessGatewa
 
 async def test_leader_epoch_is_checked(backend: MemoryBackend) -> None:
     """A client with another idea of the leader epoch gets no records (KIP-320)."""
-    from kgw.testing.gateway import InProcessGateway  # noqa: PLC0415
+    from kgw.testing.gateway import InProcessGateway
 
     crashed = InProcessGateway(backend=backend)
     await crashed.gateway.start()
@@ -373,7 +375,7 @@ async def test_leader_epoch_is_checked(backend: MemoryBackend) -> None:
 
 async def test_divergence_is_named(backend: MemoryBackend) -> None:
     """A client that read what is gone is told where the logs part (KIP-595)."""
-    from kgw.testing.gateway import InProcessGateway  # noqa: PLC0415
+    from kgw.testing.gateway import InProcessGateway
 
     crashed = InProcessGateway(backend=backend)
     await crashed.gateway.start()

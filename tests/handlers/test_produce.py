@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.memory import MemoryBackend
 from kgw.errors import DiskFullError, ErrorCode, ProtocolError, StorageError
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -24,6 +24,9 @@ from tests.handlers.support import (
     produce,
     produce_request,
 )
+
+if TYPE_CHECKING:
+    from kgw.backend.memory import MemoryBackend
 
 VERSIONS = range(3, 13)
 
@@ -266,6 +269,7 @@ async def test_log_append_time(gateway: InProcessGateway) -> None:
 
 
 def sequenced(sequence: int, *, epoch: int = 0, producer_id: int = 7) -> bytearray:
+    """Return a batch of one record, of an idempotent producer."""
     return batch(
         b"%d" % sequence,
         producer_id=producer_id,

@@ -1,0 +1,412 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config
+from kgw.errors import ErrorCode
+from kgw.handlers.config_resources import ConfigSource, ResourceType
+from kgw.handlers.incremental_alter_configs import Operation
+from kgw.protocol.messages import alter_configs, incremental_alter_configs
+from kgw.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kgw.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from kgw.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import batch, create_topic, produce
+
+if TYPE_CHECKING:
+    from kgw.backend.memory import MemoryBackend
+
+TOPIC = ResourceType.TOPIC
+BROKER = ResourceType.BROKER
+
+
+async def describe(
+    gateway: InProcessGateway,
+    resource_type: int = TOPIC,
+    name: str = "orders",
+    *,
+    keys: list[str] | None = None,
+    version: int = 4,
+) -> dict[str, DescribeConfigsResourceResult]:
+    """Return the settings of one resource by name."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=keys
+            )
+        ],
+        include_synonyms=version >= 1,
+        include_documentation=version >= 3,
+    )
+    response = await gateway.ask(request, version, DescribeConfigsResponse)
+    (result,) = response.results
+    assert ErrorCode.NONE == result.error_code
+    return {one.name: one for one in result.configs}
+
+
+async def alter(
+    gateway: InProcessGateway,
+    texts: dict[str, str | None],
+    resource_type: int = TOPIC,
+    name: str = "orders",
+    *,
+    version: int = 2,
+    validate_only: bool = False,
+) -> ErrorCode:
+    """Replace the settings of one resource, and return the code."""
+    request = AlterConfigsRequest(
+        resources=[
+            alter_configs.AlterConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=[
+                    alter_configs.AlterableConfig(name=key, value=value)
+                    for key, value in texts.items()
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    response = await gateway.ask(request, version, AlterConfigsResponse)
+    return ErrorCode(response.responses[0].error_code)
+
+
+async def change(
+    gateway: InProcessGateway,
+    *changes: tuple[str, int, str | None],
+    resource_type: int = TOPIC,
+    name: str = "orders",
+    version: int = 1,
+    validate_only: bool = False,
+) -> ErrorCode:
+    """Change some settings of one resource, and return the code."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            incremental_alter_configs.AlterConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=[
+                    incremental_alter_configs.AlterableConfig(
+                        name=key, config_operation=operation, value=value
+                    )
+                    for key, operation, value in changes
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    response = await gateway.ask(request, version, IncrementalAlterConfigsResponse)
+    return ErrorCode(response.responses[0].error_code)
+
+
+def own_texts(gateway: InProcessGateway) -> dict[str, str]:
+    """Return what the topic has set itself."""
+    topic = gateway.gateway.catalog.get("orders")
+    assert topic is not None
+    return topic.config.own_texts()
+
+
+# --- describing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_describes_every_setting_of_a_topic(gateway: InProcessGateway, version: int) -> None:
+    """Each with the value that is acted on, and where it comes from."""
+    await create_topic(gateway, max_message_bytes="2000")
+    entries = await describe(gateway, version=version)
+    assert set(TOPIC_SETTINGS) == set(entries)
+    own, default = entries["max.message.bytes"], entries["segment.bytes"]
+    assert ("2000", str(1 << 30)) == (own.value, default.value)
+    if version == 0:
+        assert [False, True] == [own.is_default, default.is_default]
+    else:
+        assert (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DEFAULT) == (
+            own.config_source,
+            default.config_source,
+        )
+        assert [
+            ("max.message.bytes", "2000", ConfigSource.DYNAMIC_TOPIC),
+            ("message.max.bytes", "1048588", ConfigSource.DEFAULT),
+        ] == [(one.name, one.value, one.source) for one in own.synonyms]
+    if version >= 3:
+        assert TOPIC_SETTINGS["max.message.bytes"].doc == own.documentation
+        assert 3 == own.config_type
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_describes_the_broker(version: int) -> None:
+    """Static values are told from defaults, and what cannot change now is read-only."""
+    from kgw.config import load_config
+
+    config = load_config(overrides=[("num.partitions", "3", "--set")])
+    async with InProcessGateway(config) as gateway:
+        entries = await describe(gateway, BROKER, "0", version=version)
+        assert set(SERVER_SETTINGS) == set(entries)
+        partitions = entries["num.partitions"]
+        assert ("3", True) == (partitions.value, partitions.read_only)
+        assert not entries["message.max.bytes"].read_only
+        if version >= 1:
+            assert ConfigSource.STATIC_BROKER == partitions.config_source
+            assert [("3", ConfigSource.STATIC_BROKER), ("1", ConfigSource.DEFAULT)] == [
+                (one.value, one.source) for one in partitions.synonyms
+            ]
+
+
+async def test_describes_what_is_asked_for(gateway: InProcessGateway) -> None:
+    """Keys choose; unknown ones are left out, as Kafka does."""
+    await create_topic(gateway)
+    assert ["segment.bytes"] == list(
+        await describe(gateway, keys=["segment.bytes", "no.such.setting"])
+    )
+    assert {} == await describe(gateway, keys=[])
+
+
+async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGateway) -> None:
+    """They are long, and most clients do not want them."""
+    await create_topic(gateway)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name="orders", configuration_keys=None
+            )
+        ]
+    )
+    response = await gateway.ask(request, 4, DescribeConfigsResponse)
+    for entry in response.results[0].configs:
+        assert ([], None) == (entry.synonyms, entry.documentation)
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (8, "0", ErrorCode.INVALID_REQUEST),
+        (16, "", ErrorCode.INVALID_REQUEST),
+        (32, "group", ErrorCode.INVALID_REQUEST),
+        (0, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_other_resources_are_refused(
+    gateway: InProcessGateway, resource_type: int, name: str, code: ErrorCode
+) -> None:
+    """By all three APIs alike, and with a message."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=None
+            )
+        ]
+    )
+    response = await gateway.ask(request, 4, DescribeConfigsResponse)
+    (result,) = response.results
+    assert (code, resource_type, name) == (
+        result.error_code,
+        result.resource_type,
+        result.resource_name,
+    )
+    assert result.error_message
+    assert code == await alter(gateway, {}, resource_type, name)
+    assert code == await change(
+        gateway, ("segment.bytes", Operation.SET, "4096"), resource_type=resource_type, name=name
+    )
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_alter_replaces_everything(gateway: InProcessGateway, version: int) -> None:
+    """What AlterConfigs leaves out goes back to its default."""
+    await create_topic(gateway, max_message_bytes="2000", segment_bytes="4096")
+    code = await alter(gateway, {"segment.bytes": "8192"}, version=version)
+    assert ErrorCode.NONE == code
+    assert {"segment.bytes": "8192"} == own_texts(gateway)
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_incremental_change_leaves_the_rest(gateway: InProcessGateway, version: int) -> None:
+    """SET and DELETE concern the settings that are named."""
+    await create_topic(gateway, max_message_bytes="2000", segment_bytes="4096")
+    code = await change(
+        gateway,
+        ("segment.bytes", Operation.DELETE, None),
+        ("index.interval.bytes", Operation.SET, "100"),
+        version=version,
+    )
+    assert ErrorCode.NONE == code
+    assert {"max.message.bytes": "2000", "index.interval.bytes": "100"} == own_texts(gateway)
+
+
+async def test_changes_are_acted_on_at_once(gateway: InProcessGateway) -> None:
+    """The next batch meets the new limit."""
+    await create_topic(gateway)
+    await change(gateway, ("max.message.bytes", Operation.SET, "10"))
+    assert ErrorCode.MESSAGE_TOO_LARGE == (await produce(gateway, batch(b"a"))).error_code
+    await change(gateway, ("max.message.bytes", Operation.DELETE, None))
+    assert ErrorCode.NONE == (await produce(gateway, batch(b"a"))).error_code
+
+
+async def test_logs_learn_of_their_settings(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of what the log acts on reaches every partition's log, other changes do not."""
+    topic = await create_topic(gateway, partitions=2)
+    seen: list[int] = []
+    monkeypatch.setattr(
+        type(topic.partitions[0].log),
+        "configure",
+        lambda _, settings: seen.append(settings.segment_bytes),
+    )
+    await change(gateway, ("max.message.bytes", Operation.SET, "10"))
+    assert [] == seen
+    await change(gateway, ("segment.bytes", Operation.SET, "4096"))
+    assert [4096, 4096] == seen
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no.such.setting", "1"),
+        ("segment.bytes", "small"),
+        ("cleanup.policy", "compact"),
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1000000"),
+        ("min.insync.replicas", "2"),
+    ],
+)
+async def test_refused_settings_change_nothing(
+    gateway: InProcessGateway, name: str, value: str
+) -> None:
+    """A resource is changed as a whole or not at all, and nothing is stored silently."""
+    await create_topic(gateway, segment_bytes="4096")
+    code = await change(
+        gateway, ("max.message.bytes", Operation.SET, "10"), (name, Operation.SET, value)
+    )
+    assert ErrorCode.INVALID_CONFIG == code
+    assert ErrorCode.INVALID_CONFIG == await alter(gateway, {name: value})
+    assert {"segment.bytes": "4096"} == own_texts(gateway)
+
+
+async def test_values_that_mean_what_is_done_are_taken(gateway: InProcessGateway) -> None:
+    """Tools that set Kafka's own words for it are not turned away."""
+    await create_topic(gateway)
+    code = await change(
+        gateway,
+        ("cleanup.policy", Operation.SET, "delete"),
+        ("retention.ms", Operation.SET, "-1"),
+        ("min.insync.replicas", Operation.SET, "1"),
+    )
+    assert ErrorCode.NONE == code
+
+
+async def test_lists(gateway: InProcessGateway) -> None:
+    """APPEND and SUBTRACT change lists, starting from the effective value; others refuse them."""
+    await create_topic(gateway)
+    append, subtract = Operation.APPEND, Operation.SUBTRACT
+    assert ErrorCode.NONE == await change(gateway, ("cleanup.policy", append, "delete"))
+    code = await change(gateway, ("cleanup.policy", append, "compact"))
+    assert ErrorCode.INVALID_CONFIG == code
+    code = await change(gateway, ("cleanup.policy", subtract, "delete"))
+    assert ErrorCode.INVALID_CONFIG == code
+    assert ErrorCode.INVALID_CONFIG == await change(gateway, ("segment.bytes", append, "1"))
+    assert ErrorCode.INVALID_CONFIG == await change(gateway, ("no.such.setting", append, "1"))
+
+
+async def test_malformed_changes(gateway: InProcessGateway) -> None:
+    """Null where a value must be, an unknown operation, a setting or a resource twice."""
+    await create_topic(gateway)
+    assert ErrorCode.INVALID_REQUEST == await change(
+        gateway, ("segment.bytes", Operation.SET, None)
+    )
+    assert ErrorCode.INVALID_REQUEST == await change(gateway, ("segment.bytes", 9, "4096"))
+    assert ErrorCode.INVALID_REQUEST == await change(
+        gateway,
+        ("segment.bytes", Operation.SET, "4096"),
+        ("segment.bytes", Operation.DELETE, None),
+    )
+    assert ErrorCode.INVALID_CONFIG == await change(
+        gateway, ("no.such.setting", Operation.DELETE, None)
+    )
+    assert ErrorCode.INVALID_REQUEST == await alter(gateway, {"segment.bytes": None})
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=TOPIC, resource_name="orders"
+    )
+    response = await gateway.ask(
+        IncrementalAlterConfigsRequest(resources=[resource, resource]),
+        1,
+        IncrementalAlterConfigsResponse,
+    )
+    assert [ErrorCode.INVALID_REQUEST] * 2 == [one.error_code for one in response.responses]
+
+
+async def test_validate_only(gateway: InProcessGateway) -> None:
+    """The same checks, and nothing changed."""
+    await create_topic(gateway)
+    good: dict[str, str | None] = {"segment.bytes": "4096"}
+    bad: dict[str, str | None] = {"segment.bytes": "x"}
+    assert ErrorCode.NONE == await alter(gateway, good, validate_only=True)
+    assert ErrorCode.INVALID_CONFIG == await alter(gateway, bad, validate_only=True)
+    limit: dict[str, str | None] = {"message.max.bytes": "1000"}
+    assert ErrorCode.NONE == await alter(gateway, limit, BROKER, "0", validate_only=True)
+    assert {} == own_texts(gateway)
+    assert {} == gateway.gateway.dynamic_texts()
+
+
+# --- the broker -----------------------------------------------------------------------------------
+
+
+async def test_broker_settings_change_while_it_runs(gateway: InProcessGateway) -> None:
+    """A topic without a setting of its own follows the broker's default; another does not."""
+    await create_topic(gateway, "a")
+    await create_topic(gateway, "b", max_message_bytes="5000")
+    code = await change(
+        gateway, ("message.max.bytes", Operation.SET, "100"), resource_type=BROKER, name="0"
+    )
+    assert ErrorCode.NONE == code
+    answers = [await produce(gateway, batch(b"x" * 500), name=name) for name in ("a", "b")]
+    assert [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE] == [one.error_code for one in answers]
+    entries = await describe(gateway, BROKER, "0")
+    assert ("100", ConfigSource.DYNAMIC_BROKER) == (
+        entries["message.max.bytes"].value,
+        entries["message.max.bytes"].config_source,
+    )
+    changed = await describe(gateway, BROKER, "")
+    assert [("message.max.bytes", ConfigSource.DYNAMIC_DEFAULT_BROKER)] == [
+        (name, entry.config_source) for name, entry in changed.items()
+    ]
+    code = await change(
+        gateway, ("message.max.bytes", Operation.DELETE, None), resource_type=BROKER, name=""
+    )
+    assert ErrorCode.NONE == code
+    assert ErrorCode.NONE == (await produce(gateway, batch(b"x" * 500), name="a")).error_code
+
+
+async def test_broker_settings_survive_a_restart(backend: MemoryBackend) -> None:
+    """What was changed while running still holds, over what is given at start."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await alter(gateway, {"message.max.bytes": "100"}, BROKER, "")
+    async with InProcessGateway(Config.of(message_max_bytes=9), backend=backend) as gateway:
+        assert 100 == gateway.gateway.config.message_max_bytes
+        await alter(gateway, {}, BROKER, "0")
+        assert 9 == gateway.gateway.config.message_max_bytes
+
+
+async def test_settings_that_need_a_restart_are_refused(gateway: InProcessGateway) -> None:
+    """A change that would only look like one is INVALID_CONFIG."""
+    for name, value in (("listeners", "PLAINTEXT://:1"), ("node.id", "5"), ("no.such", "1")):
+        code = await change(gateway, (name, Operation.SET, value), resource_type=BROKER, name="0")
+        assert ErrorCode.INVALID_CONFIG == code
+    assert {} == gateway.gateway.dynamic_texts()

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config, Listener
+from kgw.errors import ErrorCode
+from kgw.handlers.context import Session
+from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kgw.testing.gateway import InProcessGateway
+from kgw.types import ZERO_TOPIC_ID
+from tests.handlers.support import create_topic
+
+VERSIONS = range(14)
+
+
+def request(*names: str, may_create: bool = True) -> MetadataRequest:
+    """Return a request for topics by name."""
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=may_create,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_describes_broker_and_topic(gateway: InProcessGateway, version: int) -> None:
+    """One broker that leads every partition, in every version."""
+    topic = await create_topic(gateway, partitions=3)
+    response = await gateway.ask(request("orders"), version, MetadataResponse)
+    (broker,) = response.brokers
+    assert (0, "kgw.example", 9092) == (broker.node_id, broker.host, broker.port)
+    assert (gateway.gateway.cluster_id if version >= 2 else None) == response.cluster_id
+    assert (0 if version >= 1 else -1) == response.controller_id
+    (answer,) = response.topics
+    assert (ErrorCode.NONE, "orders") == (answer.error_code, answer.name)
+    assert (topic.topic_id if version >= 10 else ZERO_TOPIC_ID) == answer.topic_id
+    assert [0, 1, 2] == [one.partition_index for one in answer.partitions]
+    for partition in answer.partitions:
+        assert (0, [0], [0]) == (
+            partition.leader_id,
+            partition.replica_nodes,
+            partition.isr_nodes,
+        )
+        assert (0 if version >= 7 else -1) == partition.leader_epoch
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_all_topics_and_none(gateway: InProcessGateway, version: int) -> None:
+    """Null asks for all topics, an empty list for none; in version 0 the empty list is all."""
+    await create_topic(gateway, "a")
+    await create_topic(gateway, "b")
+    every = await gateway.ask(
+        MetadataRequest(topics=None if version else []), version, MetadataResponse
+    )
+    assert ["a", "b"] == sorted(one.name or "" for one in every.topics)
+    if version:
+        none = await gateway.ask(MetadataRequest(topics=[]), version, MetadataResponse)
+        assert [] == none.topics
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_creates_a_missing_topic(version: int) -> None:
+    """The topic is there, with the configured partitions, when the answer comes."""
+    async with InProcessGateway(Config.of(num_partitions=4)) as gateway:
+        response = await gateway.ask(request("orders"), version, MetadataResponse)
+        (answer,) = response.topics
+        assert (ErrorCode.NONE, 4) == (answer.error_code, len(answer.partitions))
+        assert gateway.gateway.catalog.get("orders") is not None
+
+
+async def test_concurrent_clients_create_one_topic(gateway: InProcessGateway) -> None:
+    """Clients that start together and name the same topic all get it."""
+    pending = [gateway.start(request("orders"), 12) for _ in range(20)]
+    responses = [await one.response() for one in pending]
+    ids = {one.topics[0].topic_id for one in responses}  # type: ignore[union-attr]
+    assert 1 == len(ids)
+    assert {ErrorCode.NONE} == {one.topics[0].error_code for one in responses}  # type: ignore[union-attr]
+    assert 1 == len(gateway.gateway.catalog.topics)
+
+
+async def test_client_may_forbid_creation(gateway: InProcessGateway) -> None:
+    """allow_auto_topic_creation=false asks and creates nothing."""
+    response = await gateway.ask(request("orders", may_create=False), 12, MetadataResponse)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == response.topics[0].error_code
+    assert {} == gateway.gateway.catalog.topics
+
+
+async def test_server_may_forbid_creation() -> None:
+    """auto.create.topics.enable=false, whatever the client allows."""
+    async with InProcessGateway(Config.of(auto_create_topics_enable=False)) as gateway:
+        response = await gateway.ask(request("orders"), 12, MetadataResponse)
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == response.topics[0].error_code
+
+
+async def test_impossible_names_are_refused(gateway: InProcessGateway) -> None:
+    """A name that no topic can have is not created."""
+    response = await gateway.ask(request("", ".", "a/b", "x" * 250), 12, MetadataResponse)
+    assert [ErrorCode.INVALID_TOPIC_EXCEPTION] * 4 == [one.error_code for one in response.topics]
+
+
+async def test_limit_of_partitions_holds_for_creation() -> None:
+    """A client that makes up names does not fill the server with topics."""
+    async with InProcessGateway(Config.of(partitions_max=2)) as gateway:
+        response = await gateway.ask(request("a", "b", "c"), 12, MetadataResponse)
+        assert [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.POLICY_VIOLATION] == [
+            one.error_code for one in response.topics
+        ]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_by_topic_id(gateway: InProcessGateway, version: int) -> None:
+    """A topic is found by its id; an unknown id is never created."""
+    topic = await create_topic(gateway)
+    unknown = bytes(range(16))
+    response = await gateway.ask(
+        MetadataRequest(
+            topics=[
+                MetadataRequestTopic(name=None, topic_id=topic.topic_id),
+                MetadataRequestTopic(name=None, topic_id=unknown),
+            ]
+        ),
+        version,
+        MetadataResponse,
+    )
+    assert [
+        (ErrorCode.NONE, "orders", topic.topic_id),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown),
+    ] == [(one.error_code, one.name, one.topic_id) for one in response.topics]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_ids_are_not_heeded_before_version_12(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """Versions 10 and 11 have the field, and no broker has ever looked at it."""
+    topic = await create_topic(gateway)
+    response = await gateway.ask(
+        MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic.topic_id)]),
+        version,
+        MetadataResponse,
+    )
+    assert ErrorCode.INVALID_REQUEST == response.topics[0].error_code
+
+
+async def test_address_is_that_of_the_clients_listener(gateway: InProcessGateway) -> None:
+    """Who came in by the side door is told of the side door (KIP-103)."""
+    gateway.gateway.listeners["SIDE"] = Listener("SIDE", "side.example", 19092)
+    gateway.gateway.listeners["ANY"] = Listener("ANY", "", 29092)
+    addresses = []
+    for session in (
+        Session(listener_name="PLAINTEXT"),
+        Session(listener_name="SIDE"),
+        Session(listener_name="ANY", local_address=("192.0.2.7", 29092)),
+    ):
+        response = await gateway.request(request(), 9, session=session)
+        assert isinstance(response, MetadataResponse)
+        addresses.append((response.brokers[0].host, response.brokers[0].port))
+    assert [("kgw.example", 9092), ("side.example", 19092), ("192.0.2.7", 29092)] == addresses
+
+
+async def test_identity_is_kept() -> None:
+    """Cluster id and node id are the same after a restart; a node id that is given wins."""
+    backend = MemoryBackend()
+    async with InProcessGateway(Config.of(node_id=7), backend=backend) as gateway:
+        cluster_id = gateway.gateway.cluster_id
+        assert 22 == len(cluster_id)
+    async with InProcessGateway(backend=backend) as gateway:
+        assert (cluster_id, 7) == (gateway.gateway.cluster_id, gateway.gateway.node_id)
+    async with InProcessGateway(Config.of(node_id=8), backend=backend) as gateway:
+        response = await gateway.ask(request(), 9, MetadataResponse)
+        assert (cluster_id, 8) == (response.cluster_id, response.brokers[0].node_id)
+
+
+async def test_storage_failure_while_creating(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that cannot be stored is KAFKA_STORAGE_ERROR, and does not exist."""
+    from kgw.errors import StorageError
+
+    async def fail(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise StorageError("broken")
+
+    monkeypatch.setattr(gateway.gateway.backend.state, "apply", fail)
+    response = await gateway.ask(request("orders"), 12, MetadataResponse)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == response.topics[0].error_code
+    assert {} == gateway.gateway.catalog.topics
+    assert 0 == gateway.gateway.catalog.partition_count
