@@ -22,6 +22,7 @@ from tests.handlers.support import (
     fetch_request,
     offsets_in,
     produce,
+    produce_request,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
-LONG_S = 10.0
 
 
 async def turns(count: int = 10) -> None:
@@ -147,9 +147,12 @@ async def test_at_least_one_batch(gateway: InProcessGateway) -> None:
     await create_topic(gateway)
     await produce(gateway, batch(b"x" * 5000))
     await produce(gateway, batch(b"y" * 5000))
-    for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"partition_max_bytes": 0}):
-        data = await fetch(gateway, fetch_request(**limits))
-        assert [(0, 0)] == offsets_in(data)
+    for request in (
+        fetch_request(max_bytes=1),
+        fetch_request(partition_max_bytes=1),
+        fetch_request(partition_max_bytes=0),
+    ):
+        assert [(0, 0)] == offsets_in(await fetch(gateway, request))
 
 
 async def test_max_bytes_holds_across_partitions(gateway: InProcessGateway) -> None:
