@@ -127,8 +127,6 @@ async def test_what_is_not_committed_is_not_shown(
     await create_topic(gateway)
     await produce(gateway, batch(b"a"))
     backend.hold()
-    from tests.handlers.support import produce_request
-
     held = gateway.start(produce_request(batch(b"b")), 9)
     data = await fetch(gateway, fetch_request(0))
     assert (1, [b"a"]) == (data.high_watermark, values_in(data))
@@ -297,8 +295,6 @@ async def test_bytes_in_flight_at_the_beginning_count_when_they_are_committed(
     gateway: InProcessGateway, backend: MemoryBackend
 ) -> None:
     """An append that was under way when the wait began ends it."""
-    from tests.handlers.support import produce_request
-
     await create_topic(gateway)
     backend.hold()
     held = gateway.start(produce_request(batch(b"x" * 1000)), 9)
