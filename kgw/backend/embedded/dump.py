@@ -57,7 +57,7 @@ def dump_segment(
 def _batches(
     file: File, position: int, crcs: dict[int, int]
 ) -> Iterator[DumpedBatch | DumpedDamage]:
-    from crc32c import crc32c
+    from kgw.records.crc import crc32c
 
     size_bytes = file.size()
     while position < size_bytes:

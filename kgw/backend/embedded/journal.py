@@ -18,8 +18,7 @@ from os import urandom
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
+from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
@@ -246,7 +245,8 @@ class Journal:
 
 def _new_generation() -> int:
     """Return a number that no frame has, and that no client could put into its records: stale
-    pages behind the last frame hold what clients once sent."""
+    pages behind the last frame hold what clients once sent.
+    """
     return int.from_bytes(urandom(7), "big") + 1
 
 

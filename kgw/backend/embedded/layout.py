@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from kgw.errors import DataDirectoryError
+from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:

@@ -141,19 +141,21 @@ class SegmentedLog:
 
     # --- writing: the flusher ------------------------------------------------------------------
 
+    def begin_write(self) -> None:
+        """Remember where the log stands, for `undo`."""
+        self._segments_before = self.segments
+        self._marks.clear()
+        self._created.clear()
+
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Write batches behind the last one, without a sync of the end, and say where they are.
 
         Everything before them is durable. Raises OSError, after which `undo` is called, or
         SyncFailedError.
         """
-        self._segments_before = self.segments
-        self._marks.clear()
-        self._created.clear()
         if self.state_is_stale:
             self.save_state()
         self.is_changed = True
-        durable_end = batches[0].base_offset
         redos: list[Redo] = []
         segment = self.segments[-1] if self.segments else None
         start = 0
@@ -165,7 +167,7 @@ class SegmentedLog:
             end = self._end_of_run(segment, batches, start)
             run = batches[start:end]
             position = segment.size_bytes
-            buffers = segment.write(run, durable_end, self.settings)
+            buffers = segment.write(run, self.settings)
             redos.append(
                 Redo(
                     self.key, segment.base_offset, position, buffers, segment.size_bytes - position
@@ -214,7 +216,7 @@ class SegmentedLog:
         return segment
 
     def undo(self) -> None:
-        """Take back what the last `write` did. Raises OSError, SyncFailedError."""
+        """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
         for segment in self._created:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError
 from kgw.records.batch import (
@@ -20,6 +18,7 @@ from kgw.records.batch import (
     read_batch,
     read_header,
 )
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
 from kgw.backend.embedded.side import (
     DAMAGE_MASK,
@@ -21,6 +19,7 @@ from kgw.backend.embedded.side import (
     encode_entry,
 )
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
+from kgw.records.crc import crc32c
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -131,7 +130,8 @@ class _Hints:
 
 class SegmentScanner:
     """One pass over one segment. It reads only; the side entries as they should be are in
-    `entries`, the epochs met in `found_epochs`."""
+    `entries`, the epochs met in `found_epochs`.
+    """
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class SegmentScanner:
             SideEntry(
                 batch.base_offset,
                 largest_timestamp_ms,
-                min(self._proven_end, batch.base_offset),
+                batch.next_offset,
                 batch.position,
                 batch.size_bytes,
                 batch.header_crc,

@@ -217,10 +217,10 @@ class Segment:
             and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
         )
 
-    def write(
-        self, batches: Sequence[RecordBatch], durable_end: int, settings: LogSettings
-    ) -> list[Buffer]:
+    def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
         """Write batches behind the others, without a sync, and return their buffers.
+
+        Their side entries wait in memory: `write_side` may be called once the batches are durable.
 
         Raises OSError; the caller then goes back to a mark.
         """
@@ -233,7 +233,7 @@ class Segment:
         finally:
             self.pool.release(pooled)
         entries, self.largest_timestamp_ms = encode_batches(
-            batches, self.size_bytes, self.largest_timestamp_ms, durable_end
+            batches, self.size_bytes, self.largest_timestamp_ms
         )
         self.side = (written, tail + entries)
         for buffer in buffers:
@@ -245,7 +245,8 @@ class Segment:
         return buffers
 
     def write_side(self, *, at_least_bytes: int = _SIDE_TAIL_BYTES) -> None:
-        """Write the gathered side entries to their file when they are many. Raises OSError."""
+        """Write the gathered side entries to their file when they are many; their batches are
+        durable. Raises OSError."""
         side = self.side
         if side is None or len(side[1]) < at_least_bytes:
             return
@@ -278,7 +279,9 @@ class Segment:
         if before is not None and now is not None and now[0] > before[0]:
             pooled = self.pool.acquire(self.side_path)
             try:
+                # They call batches durable that are no more.
                 pooled.file.truncate(before[0] * ENTRY_BYTES)
+                sync_file(pooled.file)
             finally:
                 self.pool.release(pooled)
         self.side = before

@@ -2,7 +2,8 @@
 
 Kafka's CRC covers a batch from its attributes on: base offset, length, leader epoch and magic can
 change unnoticed. Each entry holds a checksum over the whole header, and says how far the log was
-durable when it was written (a proven lower bound for recovery). As it knows every batch's offset,
+durable when it was written: entries are written after the sync that covers their batches, so that
+the largest such value is a proven lower bound for recovery. As it knows every batch's offset,
 place and the largest timestamp so far, it is also what lookups go by; Kafka's own two indexes are
 written for Kafka's tools alone. All of it is derived: it can be rebuilt from the segment, whose
 batches must follow each other without a gap.
@@ -13,15 +14,15 @@ position u32, size u32, CRC-32C of the 61-byte header u32, CRC-32C of the 36 byt
 
 from __future__ import annotations
 
-from struct import Struct, error as StructError  # noqa: N812 - a class of struct in lower case
+from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from kgw.records.batch import HEADER_BYTES
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
@@ -68,17 +69,20 @@ def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
 
 
 def encode_batches(
-    batches: Iterable[RecordBatch], position: int, largest_timestamp_ms: int, durable_end: int
+    batches: Sequence[RecordBatch], position: int, largest_timestamp_ms: int
 ) -> tuple[bytes, int]:
     """Return the entries of batches that lie back to back from `position`, and the new largest
-    timestamp."""
+    timestamp.
+
+    They say that all of these batches are durable: they may not be written before that is so.
+    """
+    durable_end = batches[-1].last_offset + 1
     parts: list[bytes] = []
     pack = _BODY.pack
     for batch in batches:
         buffer = batch.buffer
         size_bytes = len(buffer)
-        if batch.max_timestamp_ms > largest_timestamp_ms:
-            largest_timestamp_ms = batch.max_timestamp_ms
+        largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
         body = pack(
             batch.base_offset,
             largest_timestamp_ms,

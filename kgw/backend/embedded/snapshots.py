@@ -6,13 +6,13 @@ it u32, the data.
 
 from __future__ import annotations
 
-from struct import Struct, error as StructError  # noqa: N812 - a class of struct in lower case
+from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, Final
-
-from crc32c import crc32c
 
 from kgw.backend.base import Snapshot
 from kgw.backend.embedded import layout
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog

@@ -230,9 +230,18 @@ class Store:
         if log is not None:
             return log
         self._check_writable()
-        path = self.directory.partition_path(key)
         try:
             self._note_deletions()
+        except (OSError, SyncFailedError) as error:
+            self.fail(error)
+            raise StorageError(str(error)) from error
+        return self._create_log(key, topic, settings)
+
+    def _create_log(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> SegmentedLog:
+        path = self.directory.partition_path(key)
+        try:
             if self.journal.is_ready and key in self._unnoted_deletions:
                 raise StorageError(f"partition {key} is still being deleted; try again")
             if self.fs.is_directory(path):
@@ -248,9 +257,6 @@ class Store:
             self.fs.sync_directory(f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
         except OSError as error:
             raise _storage_error(error, f"cannot create partition {key} of {topic}") from error
-        except SyncFailedError as error:
-            self.fail(error)
-            raise StorageError(str(error)) from error
         self.registry.remove(key)
         log = SegmentedLog(self.directory, key, topic, settings, self.registry.create(key))
         log.is_changed = True
@@ -290,7 +296,7 @@ class Store:
         path = self.directory.partition_path(key)
         try:
             if not self.fs.is_directory(path):
-                log = self.create_log(key, topic, settings)
+                log = self._create_log(key, topic, settings)
                 if checkpoint is not None and checkpoint.next_offset > 0:
                     self._go_on_without_log(log, checkpoint)
                 self.report(f"partition {key} of {topic} has no directory; it was created empty")
@@ -522,11 +528,11 @@ class Store:
             if len(appends) == 1
             else [batch for append in appends for batch in append.batches]
         )
+        log.begin_write()
         try:
             try:
                 self._load_last(log)
                 redos = log.write(batches)
-                log.segments[-1].write_side()
             except OSError as error:
                 log.undo()
                 _fail(appends, _storage_error(error, f"cannot append to partition {log.key}"))
@@ -576,11 +582,9 @@ class Store:
         except OSError as error:
             raise SyncFailedError(f"journal: {error}") from error
         for log in written:
-            for redo in written[log]:
-                for segment in reversed(log.segments):
-                    if segment.base_offset == redo.segment_base_offset:
-                        self._dirty[segment] = None
-                        break
+            # A roll has synced the segments before the last.
+            self._dirty[log.segments[-1]] = None
+            self._write_side(log.segments[-1])
         return True
 
     def _sync_segments(self, written: dict[SegmentedLog, list[Redo]]) -> None:
@@ -590,11 +594,15 @@ class Store:
             segment = log.segments[-1]
             segment.sync()
             self._dirty.pop(segment, None)
-            try:
-                segment.write_side(at_least_bytes=1)
-            except OSError as error:
-                self.report(f"{segment.side_path}: {error}")
+            self._write_side(segment, at_least_bytes=1)
             del written[log]
+
+    def _write_side(self, segment: Segment, **limit: int) -> None:
+        """Write side entries of durable batches. When that fails they stay in memory for now."""
+        try:
+            segment.write_side(**limit)
+        except OSError as error:
+            self.report(f"{segment.side_path}: {error}")
 
     def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
         """Move the durable ends, give up the offsets of what failed; returns the logs that moved.
