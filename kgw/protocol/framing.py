@@ -6,21 +6,19 @@ from struct import Struct as Layout
 from typing import TYPE_CHECKING
 
 from kgw.errors import FrameTooLargeError, ProtocolError
-from kgw.protocol.api_keys import response_class
+from kgw.protocol.api_keys import ApiKey, response_class
 from kgw.protocol.codec import codec
-from kgw.protocol.headers import (
-    decode_response_header,
-    encode_request_header,
-    response_header_version,
-)
+from kgw.protocol.headers import decode_response_header, encode_request_header
 
 if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Request, Response
 
 _SIZE = Layout(">i")
-_SIZE_AND_CORRELATION_ID = Layout(">ii")
-_CORRELATION_ID_BYTES = 4
+# Size and correlation id; and an empty section of tagged fields.
+_HEADER = Layout(">ii")
+_FLEXIBLE_HEADER = Layout(">iix")
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 # A body's first piece up to this size is copied behind the header; a longer one gets a buffer of
 # its own, because one more entry in a gather write costs less than the copy.
@@ -81,11 +79,13 @@ def request_frame(
 
 def response_frame(message: Response, version: int, correlation_id: int) -> list[Buffer]:
     """Return a whole frame with this response, as buffers for one gather write."""
-    parts = codec(type(message), version).encode_parts(message)
-    size = _CORRELATION_ID_BYTES + sum(map(len, parts))
-    if response_header_version(message.api_key, version) == 0:
-        return _join_first(_SIZE_AND_CORRELATION_ID.pack(size, correlation_id), parts)
-    return _join_first(_SIZE_AND_CORRELATION_ID.pack(size + 1, correlation_id) + b"\0", parts)
+    ours = codec(type(message), version)
+    parts = ours.encode_parts(message)
+    size = sum(map(len, parts))
+    # As `headers.response_header_version` says, without asking it for each response.
+    if ours.flexible and message.api_key != _API_VERSIONS:
+        return _join_first(_FLEXIBLE_HEADER.pack(size + 5, correlation_id), parts)
+    return _join_first(_HEADER.pack(size + 4, correlation_id), parts)
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
@@ -95,8 +95,6 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Res
 
 
 def _join_first(head: bytes, parts: list[Buffer]) -> list[Buffer]:
-    if not parts:
-        return [head]
     if len(parts[0]) <= _JOIN_BYTES:
         return [head + parts[0], *parts[1:]]
     return [head, *parts]

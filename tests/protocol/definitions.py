@@ -18,7 +18,7 @@ def parse(text: str) -> dict[str, Any]:
     """Parse a definition: JSON with comments; shared structures are put where they are used."""
     definition: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {struct["name"]: struct["fields"] for struct in definition.get("commonStructs", ())}
-    _resolve(definition["fields"], shared)
+    _resolve(definition.get("fields", []), shared)
     return definition
 
 

@@ -36,7 +36,12 @@ class Codec:
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.definition = definition
-        self.struct = StructField(definition)
+        # Its classes cannot hold a field called "version".
+        fields = [
+            {**field, "name": "RecordVersion"} if field["name"] == "Version" else field
+            for field in definition["fields"]
+        ]
+        self.struct = StructField({**definition, "fields": fields})
         # Kafka 4 definitions begin at the oldest version that Kafka 4 serves, and so does this.
         self.struct._versions = (0, self.struct._versions[1])
         data_class = type(definition["name"], (DataContainer,), {"_struct": self.struct})
