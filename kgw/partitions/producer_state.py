@@ -24,10 +24,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.records.batch import SEQUENCE_MODULUS
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from kgw.errors import ErrorCode
+from kgw.records.crc import crc32c
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from kgw.records.batch import (
     CONTROL_FLAG,
     CRC_START,
@@ -22,6 +20,7 @@ from kgw.records.batch import (
     Compression,
 )
 from kgw.records.compression import compress
+from kgw.records.crc import crc32c
 from kgw.records.record import HEADER_KEY_ERRORS, append_varint
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from kgw.records.batch import RecordBatch, read_batch
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

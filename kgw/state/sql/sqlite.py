@@ -1,8 +1,9 @@
 """State in one SQLite file, the default of the embedded backend.
 
 One connection, in exclusive mode: SQLite before 3.51.3 can corrupt a write-ahead log that two
-connections reset at once (docs/decisions/0011-state-in-sqlite.md), and Python's library is often older.
-Write-ahead log with synchronous=FULL, so that a commit is synced; waiting sets share one commit.
+connections reset at once, and Python's library is often older. Write-ahead log with
+synchronous=FULL, so that a commit is synced; waiting sets share one commit.
+See docs/decisions/0011-state-in-sqlite.md.
 """
 
 from __future__ import annotations
