@@ -76,7 +76,9 @@ class Dispatcher:
         header, position = decode_request_header(frame)
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
-        request = codec(handler.request_class, api_version).decode(frame, position)
+        # What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
+        # Metadata 9 and later with four bytes of null where one belongs.
+        request, _ = codec(handler.request_class, api_version).decode_prefix(frame, position)
         session.client_id = header.client_id
         context = RequestContext(
             self._gateway,

@@ -42,7 +42,7 @@ def refuse(
     if not first <= api_version <= last:
         raise ProtocolError(f"{api_key.name} has no version {api_version}")
     header, position = decode_request_header(frame)
-    request = codec(request_type, api_version).decode(frame, position)
+    request, _ = codec(request_type, api_version).decode_prefix(frame, position)
     context = RequestContext(
         gateway,
         session,
