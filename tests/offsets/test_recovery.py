@@ -130,6 +130,14 @@ def test_a_log_that_begins_after_the_checkpoint_is_read_from_its_beginning() -> 
     assert Recovered(700, 900, 900, 6, plan.anomalies) == conclude_recovery(plan, ScanResult(900))
 
 
+def test_segments_that_retention_removed_are_not_missed() -> None:
+    """A checkpoint below the log start is old, not wrong."""
+    plan = plan_recovery(checkpoint(), facts((700, 10), (800, 70), start=700))
+
+    assert ScanStart(700, 0, 700) == plan.scan
+    assert kinds(plan) == []
+
+
 def test_a_log_without_files_goes_on_after_what_was_handed_out() -> None:
     """Nothing is left to read, nothing below is ever assigned again."""
     plan = plan_recovery(checkpoint(), facts(epoch=-1))

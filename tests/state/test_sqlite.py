@@ -331,6 +331,36 @@ async def test_a_database_in_use_is_refused(path: Path) -> None:
         await store.aclose()
 
 
+def test_a_quick_check_that_finds_something_refuses(path: Path) -> None:
+    """Structure that still parses but does not add up is damage too."""
+    connection = sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+    connection.execute("CREATE TABLE other (id)")
+    connection.execute("INSERT INTO other VALUES (NULL)")
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = 'CREATE TABLE other (id NOT NULL)' WHERE name = 'other'"
+    )
+    connection.commit()
+    connection.close()
+
+    with pytest.raises(DataDirectoryError, match="is damaged"):
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=True)
+
+
+async def test_a_refused_set_may_have_been_given_up(path: Path) -> None:
+    """A conflict has nobody to be told to when its caller was cancelled."""
+    async with opened(path) as store:
+        await store.apply([Change("topic", "a", b"1")])
+        given_up = asyncio.ensure_future(store.apply([Change("topic", "a", b"2", 0)]))
+        other = asyncio.ensure_future(store.apply([Change("topic", "b", b"1")]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+
+        await other
+
+        assert given_up.cancelled()
+
+
 # --- migrations ---
 
 ADDED = Migration(2, "added", ("CREATE TABLE later (id INTEGER)", "INSERT INTO later VALUES (1)"))
