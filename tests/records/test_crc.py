@@ -33,6 +33,7 @@ def test_the_package_itself_works_beside_it() -> None:
     assert package.hardware_based
 
 
+@pytest.mark.slow
 def test_its_import_brings_in_no_command_line() -> None:
     """The reason for importing the extension by itself, and it is used by all of kgw."""
     program = (
