@@ -54,6 +54,7 @@ _APPLICABLE: Final = {
             "write",
             "fdatasync",
             "truncate",
+            "extend",
             "rename",
             "unlink",
             "mkdir",
@@ -64,7 +65,7 @@ _APPLICABLE: Final = {
         )
     ),
     # Delayed allocation lets a full disk show as late as in the sync.
-    FaultKind.ENOSPC: frozenset(("write", "fdatasync", "truncate", "rename", "mkdir", "create")),
+    FaultKind.ENOSPC: frozenset(("write", "fdatasync", "extend", "rename", "mkdir", "create")),
     FaultKind.SHORT: frozenset({"write", "read"}),
     FaultKind.EINTR: frozenset({"write", "read"}),
 }
@@ -137,7 +138,8 @@ class SimulatedFile(File):
     def truncate(self, size: int) -> None:
         with self._fs.lock:
             self._check_open()
-            self._fs.strike("truncate", self.path)
+            grows = size > len(self._inode.content)
+            self._fs.strike("extend" if grows else "truncate", self.path)
             self._fs.truncate(self, self._inode, size)
 
     def size(self) -> int:
@@ -162,10 +164,10 @@ class SimulatedFs(FileSystem):
         "_used_bytes",
         "capacity_bytes",
         "fault",
-        "injected",
         "lock",
         "on_operation",
         "strikes",
+        "struck",
     )
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
@@ -176,8 +178,8 @@ class SimulatedFs(FileSystem):
         self.fault: Fault | None = None
         self.strikes = 0
         """Calls so far that the fault could have hit; settable, to count from now on."""
-        self.injected = 0
-        """How many calls have been made to fail."""
+        self.struck: list[tuple[str, str]] = []
+        """Every call that was made to fail, with its path."""
         self.lock = RLock()
         self._root = Directory()
         self._pending: list[NameChange] = []
@@ -355,7 +357,7 @@ class SimulatedFs(FileSystem):
             return None
         if fault.kind is FaultKind.EINTR and (self.strikes - fault.nth) % 2:
             return None
-        self.injected += 1
+        self.struck.append((call, path))
         match fault.kind:
             case FaultKind.SHORT:
                 return FaultKind.SHORT

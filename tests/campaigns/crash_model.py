@@ -134,6 +134,7 @@ class Machine:
         self.partitions: dict[PartitionKey, PartitionModel] = {}
         self.store: Store | None = None
         self._number = 0
+        self._waiting: dict[Append, tuple[PartitionKey, list[bytes]]] = {}
         fs.mkdir(ROOT)
         fs.sync_directory("/")
 
@@ -193,7 +194,7 @@ class Machine:
         elif chance < 0.15:
             self._restart()
         else:
-            self._append()
+            self.append_once()
 
     def _started(self) -> Store:
         assert self.store is not None
@@ -203,8 +204,12 @@ class Machine:
         free = [n for n in range(6) if partition_key(n) not in self.partitions]
         key = partition_key(self.random.choice(free))
         log = self._started().create_log(key, TOPIC, self.settings)
+        self._remember(key, log.leader_epoch)
+
+    def _remember(self, key: PartitionKey, leader_epoch: int) -> None:
+        """Take a partition into the catalogue."""
         model = self.partitions[key] = PartitionModel()
-        model.leader_epoch = log.leader_epoch
+        model.leader_epoch = leader_epoch
 
     def _delete(self) -> None:
         key = self.random.choice(list(self.partitions))
@@ -230,10 +235,10 @@ class Machine:
             return
         model = self.partitions[key]
         model.log_starts.add(offset)
-        log.save_log_start(offset)
+        self._started().save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         model.log_starts = {offset}
-        log.remove_below(offset)
+        self._started().remove_below(log, offset)
 
     def _restart(self) -> None:
         self._checkpoint(clean=True)
@@ -243,7 +248,8 @@ class Machine:
         broken = self.begin_life(self.fs)
         assert not broken, broken
 
-    def _append(self) -> None:
+    def append_once(self) -> None:
+        """Append to one partition or more, and take the answers."""
         store = self._started()
         submitted: list[Append] = []
         for _ in range(self.random.choice((1, 1, 2, 3, 6))):
@@ -266,8 +272,15 @@ class Machine:
             for value in values:
                 model.possible.setdefault(offset, set()).add(value)
                 offset += 1
-        append.waiter = (key, [value for values in lists for value in values])
+        self._waiting[append] = (key, [value for values in lists for value in values])
         return append
+
+    def _forget_possible(self, append: Append) -> None:
+        """Take an answer as definite: nothing of this append is stored."""
+        key, values = self._waiting[append]
+        possible = self.partitions[key].possible
+        for offset, value in enumerate(values, append.result.base_offset):
+            possible[offset].discard(value)
 
     def _value(self) -> bytes:
         self._number += 1
@@ -276,11 +289,9 @@ class Machine:
 
     def _answer(self, append: Append) -> None:
         """Take the verdict of an append, as a producer would."""
+        key, values = self._waiting.pop(append)
         if append.error is not None:
             return
-        waiter = append.waiter
-        assert isinstance(waiter, tuple)
-        key, values = waiter
         model = self.partitions[key]
         for offset, value in enumerate(values, append.result.base_offset):
             model.promised[offset] = value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kgw.testing.history import FinalLog, Outcome, Poll, Send, check_history
+from kgw.testing.history import AnomalyKind, FinalLog, Outcome, Poll, Send, check_history
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns.support import Report, main
 
@@ -84,7 +84,7 @@ class Clients:
             )
             for _ in range(PRODUCERS)
         ]
-        self.fatal: list[str] = []
+        self.fatal: dict[int, str] = {}
         self._consumers = [self._consumer(f"follower-{n}") for n in range(CONSUMERS)]
         self._sent: list[list[_Sent]] = [[] for _ in range(PRODUCERS)]
         self._polls: list[Event] = []
@@ -121,25 +121,33 @@ class Clients:
         while self._number < due:
             which = self._random.randrange(PRODUCERS)
             producer = self._producers[which]
+            self._number += 1
+            if which in self.fatal:
+                continue
             if len(producer) > 2_000:
                 break
             value = b"%d-%d-" % (which, self._number)
             sent = _Sent(self._random.randrange(PARTITIONS), value.ljust(VALUE_BYTES, b"x"))
             self._sent[which].append(sent)
-            producer.produce(
-                TOPIC, sent.value, partition=sent.partition, on_delivery=sent.delivered
-            )
-            self._number += 1
-        for number, producer in enumerate(self._producers):
-            producer.poll(0)
-            self._check_fatal(number, producer)
+            try:
+                producer.produce(
+                    TOPIC, sent.value, partition=sent.partition, on_delivery=sent.delivered
+                )
+            except KafkaException as error:
+                self.fatal[which] = str(error)
+        for number in range(PRODUCERS):
+            self._take_answers(number, 0)
         for number in range(CONSUMERS):
             self._follow(number)
 
-    def _check_fatal(self, number: int, producer: Producer) -> None:
-        error = getattr(producer, "fatal_error", None)
-        if error is not None and (found := error()):
-            self.fatal.append(f"producer {number}: {found}")
+    def _take_answers(self, number: int, timeout_s: float) -> None:
+        """Let a producer call back. An idempotent one gives up for good on a broken sequence."""
+        if number in self.fatal:
+            return
+        try:
+            self._producers[number].poll(timeout_s)
+        except KafkaException as error:
+            self.fatal[number] = str(error)
 
     def _follow(self, number: int, timeout_s: float = 0.0) -> int:
         messages = self._consumers[number].consume(1_000, timeout_s)
@@ -155,9 +163,14 @@ class Clients:
     def finish(self, timeout_s: float) -> int:
         """Wait until every record was answered; returns how many were not."""
         deadline = time.monotonic() + timeout_s
-        for producer in self._producers:
-            producer.flush(max(0.1, deadline - time.monotonic()))
-        return sum(len(producer) for producer in self._producers)
+        for number, producer in enumerate(self._producers):
+            while len(producer) and number not in self.fatal and time.monotonic() < deadline:
+                self._take_answers(number, 0.2)
+        return sum(
+            len(producer)
+            for number, producer in enumerate(self._producers)
+            if number not in self.fatal
+        )
 
     def drain(self, final: dict[int, FinalLog], timeout_s: float) -> None:
         """Let the followers read to the end of every partition."""
@@ -183,9 +196,11 @@ class Clients:
             records: list[tuple[int, bytes]] = []
             deadline = time.monotonic() + 60
             while (not records or records[-1][0] < high - 1) and low < high:
-                for message in consumer.consume(10_000, 0.5):
-                    if message.error() is None:
-                        records.append((message.offset(), message.value()))
+                records += [
+                    (message.offset(), message.value())
+                    for message in consumer.consume(10_000, 0.5)
+                    if message.error() is None
+                ]
                 if time.monotonic() > deadline:
                     break
             final[number] = FinalLog(low, high, records)
@@ -263,8 +278,8 @@ def run_kills(seed: int, kills: int, command: Sequence[str] = SERVE) -> Report:
         clients.drain(final, 60)
         if (status := gateway.stop()) != 0:
             report.fail(f"exit status {status} after SIGTERM")
-        for fatal in sorted(set(clients.fatal)):
-            report.fail(f"fatal: {fatal}")
+        for number, reason in clients.fatal.items():
+            report.fail(f"producer {number} gave up: {reason}")
         judge(report, clients.events(), final)
         report.require("kills", kills)
     return report
@@ -280,6 +295,7 @@ def judge(report: Report, events: list[Event], final: dict[int, FinalLog]) -> No
             report.count("polled", len(event.records))
     report.count("stored", sum(len(log.records) for log in final.values()))
     for anomaly in check_history(events, final, drained=True):
+        report.count(anomaly.kind.value)
         report.fail(f"{anomaly.kind.value} in partition {anomaly.partition}: {anomaly.detail}")
 
 
@@ -288,7 +304,7 @@ def run(seed: int, full: bool) -> Report:
     report = run_kills(seed, 100 if full else 5)
     control = run_kills(seed, 12 if full else 4, UNSAFE_SERVE)
     report.count("control_anomalies", control.failure_count)
-    if not any("acked-lost" in failure for failure in control.failures):
+    if not control.counts[AnomalyKind.ACKED_LOST.value]:
         report.fail(f"control: acknowledging before the write lost nothing: {control}")
     return report
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FAILURES_SHOWN = 20
+_FAILURES_SHOWN = 40
 
 
 class Report:

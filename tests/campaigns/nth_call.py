@@ -1,0 +1,197 @@
+"""D6: the n-th file call fails, for every n, once and persistently.
+
+Run as `python -m tests.campaigns.nth_call --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from random import Random
+from typing import TYPE_CHECKING
+
+from kgw.errors import DiskFullError, StorageError
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
+from tests.campaigns.crash_model import TOPIC, Machine, partition_key, random_options, serve
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.store import Append, Store
+    from kgw.types import PartitionKey
+
+STEPS = 30
+_HARMLESS = (FaultKind.EINTR, FaultKind.SHORT)
+
+
+class FaultyMachine(Machine):
+    """A machine whose disk fails, and which takes errors as the gateway does."""
+
+    def __init__(
+        self, random: Random, fs: SimulatedFs, options: EmbeddedOptions, report: Report
+    ) -> None:
+        super().__init__(random, fs, options)
+        self.report = report
+        self.errors = 0
+        self.refused_starts = 0
+        self._struck_before = 0
+        self._created = 0
+        self._hopeless: set[Append] = set()
+
+    def attempt(self) -> None:
+        """Do one step; a StorageError is an answer, anything else a crash."""
+        try:
+            self.step()
+        except StorageError:
+            self.errors += 1
+        self.check_reads()
+
+    def check_reads(self) -> None:
+        """What was acknowledged is served while writing fails."""
+        store, fault = self.store, self.fs.fault
+        if store is None:
+            return
+        self.fs.fault = None
+        for key, model in self.partitions.items():
+            records = serve(store.logs[key]).records
+            self.report.count("reads")
+            for offset, value in model.promised.items():
+                if offset >= max(model.log_starts) and records.get(offset) != value:
+                    self.report.fail(f"offset {offset} is not served while the disk fails")
+        self.fs.fault = fault
+
+    def _create(self) -> None:
+        # A key is never used again when something went wrong with it: topic ids are random.
+        key = partition_key(self._created)
+        self._created += 1
+        log = self._started().create_log(key, TOPIC, self.settings)
+        self._remember(key, log.leader_epoch)
+
+    def _restart(self) -> None:
+        try:
+            super()._restart()
+        except StorageError:
+            self.errors += 1
+            self._restart_uncleanly()
+
+    def _restart_uncleanly(self) -> None:
+        """The stop (or the start) went wrong: start again as after a kill."""
+        if self.store is not None:
+            self.store.abandon()
+        try:
+            self._begin_again()
+        except StorageError:
+            # A clear refusal; an operator replaces the cable.
+            self.refused_starts += 1
+            self.fs.inject(None)
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        for broken in self.begin_life(self.fs):
+            self.report.fail(f"after a restart: {broken}")
+
+    def _submit(self, store: Store, key: PartitionKey) -> Append:
+        append = super()._submit(store, key)
+        if self._failed_syncs():
+            self._hopeless.add(append)
+        return append
+
+    def _answer(self, append: Append) -> None:
+        if append.error is None:
+            # In one group the logs whose own sync came before the one that failed are durable.
+            own = [path for path in self._failed_syncs() if f"/{append.log.key}/" in path]
+            if append in self._hopeless or own:
+                self.report.fail(f"acknowledged after {self._failed_syncs()} had failed")
+        if isinstance(append.error, DiskFullError):
+            self._forget_possible(append)
+        super()._answer(append)
+
+    def _failed_syncs(self) -> list[str]:
+        """Return the files with records whose sync failed in this life."""
+        return [
+            path
+            for call, path in self.fs.struck[self._struck_before :]
+            if call == "fdatasync" and path.endswith((".log", ".journal"))
+        ]
+
+    def begin_life(self, fs: SimulatedFs) -> list[str]:
+        self._struck_before = len(fs.struck)
+        return super().begin_life(fs)
+
+
+def run_script(report: Report, seed: int, fault: Fault | None) -> bool:
+    """Run the script of a seed with one fault; whether it struck."""
+    random = Random(seed)
+    machine = FaultyMachine(random, SimulatedFs(), random_options(random), report)
+    failures = report.failure_count
+    fs = machine.fs
+    place = f"seed {seed} {fault}"
+    try:
+        for broken in machine.begin_life(fs):
+            report.fail(broken)
+        fs.inject(fault)
+        for _ in range(STEPS):
+            machine.attempt()
+        struck = list(fs.struck)
+        fs.inject(None)
+        _check_service(report, machine, fault, struck)
+        machine.store = None
+        left = fs.clone() if random.random() < 0.5 else fs.power_loss(random)
+        for broken in machine.begin_life(left):
+            report.fail(f"after the crash: {broken}")
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        report.fail(f"crash: {traceback.format_exc(limit=-5)}")
+        struck = fs.struck
+    report.count("errors_answered", machine.errors)
+    report.count("starts_refused", machine.refused_starts)
+    if report.failure_count > failures:
+        report.failures.append(f"  ^ {place} struck {struck[:3]}")
+    return bool(struck)
+
+
+def _check_service(
+    report: Report,
+    machine: FaultyMachine,
+    fault: Fault | None,
+    struck: list[tuple[str, str]],
+) -> None:
+    """Say whether appends work again where they must."""
+    if fault is None or fault.kind in _HARMLESS:
+        if machine.errors:
+            report.fail(f"{machine.errors} errors where nothing was wrong for good")
+        return
+    syncs = {"fdatasync", "sync_directory"}
+    if not any(call in syncs for call, _ in struck) and fault.kind is FaultKind.ENOSPC:
+        while not machine.partitions:
+            machine.attempt()
+        try:
+            machine.append_once()
+        except StorageError as error:
+            report.fail(f"appends are still refused after space has come back: {error}")
+        machine.check_reads()
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("nth-call", seed)
+    for number in range(3 if full else 1):
+        script = seed * 10 + number
+        run_script(report, script, None)
+        for kind in FaultKind:
+            for persistent in (False, True):
+                run_every_n(report, script, kind, persistent=persistent, full=full)
+    report.require("faults", 2_000 if full else 300)
+    return report
+
+
+def run_every_n(
+    report: Report, script: int, kind: FaultKind, *, persistent: bool, full: bool
+) -> None:
+    """Let the n-th call fail for n = 1, 2, ... until the script has no such call any more."""
+    nth = 1
+    while run_script(report, script, Fault(kind, nth, persistent)):
+        report.count("faults")
+        nth += 1 if full else 9
+
+
+if __name__ == "__main__":
+    main(run)
