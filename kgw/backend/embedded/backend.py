@@ -27,6 +27,7 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.store import Append, Store
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.logs import EventLogger
 from kgw.offsets.storage import StateOffsetStorage
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicName
 
 _Result = TypeVar("_Result")
+_log = EventLogger(__name__)
 
 
 class EmbeddedBackend(Backend):
@@ -62,7 +64,7 @@ class EmbeddedBackend(Backend):
         self._given_state = state
         self._offset_storage: OffsetStorage | None = None
         self._lock = DirectoryLock(self._fs, self._root)
-        self._store = Store(self._fs, self._root, self._options)
+        self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
@@ -82,11 +84,22 @@ class EmbeddedBackend(Backend):
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._switch_interval_s: float | None = None
 
+    def _make_store(self) -> Store:
+        store = Store(self._fs, self._root, self._options)
+        store.announce = self._announce
+        return store
+
+    def _announce(self, problem: str) -> None:
+        _log.warning("storage problem", problem=problem, data=self._root)
+
     # --- opening and closing ---------------------------------------------------------------------
 
     async def open(self) -> None:
         if self._is_open:
             raise DataDirectoryError(f"{self._root} is open already")
+        if self._store.is_closed:
+            self._store = self._make_store()
+            self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
         self._io = ThreadPoolExecutor(self._options.io_threads, "kgw-io")
         self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")

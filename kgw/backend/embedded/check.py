@@ -306,7 +306,5 @@ async def check_data_dir(data_dir: str) -> list[Problem]:
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
         ]
-        problems += await asyncio.to_thread(
-            check_directory, data_dir, None, loaded.checkpoints
-        )
+        problems += await asyncio.to_thread(check_directory, data_dir, None, loaded.checkpoints)
     return problems

@@ -89,16 +89,12 @@ class EmbeddedPartitionLog(PartitionLog):
     ) -> ReadResult:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._from_disk(
-            partial(
-                reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one
-            )
+            partial(reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
 
     async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
         bound = min(upper_bound, self._offsets.high_watermark)
-        return await self._from_disk(
-            partial(reading.find_by_time, self._log, timestamp_ms, bound)
-        )
+        return await self._from_disk(partial(reading.find_by_time, self._log, timestamp_ms, bound))
 
     async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
         bound = min(upper_bound, self._offsets.high_watermark)
@@ -133,9 +129,7 @@ class EmbeddedPartitionLog(PartitionLog):
         if offset <= self._offsets.log_start_offset:
             return
         if offset > self._offsets.high_watermark:
-            raise ValueError(
-                f"log start cannot be {offset}, above {self._offsets.high_watermark}"
-            )
+            raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
         await self._backend.run_in_flusher(partial(self._store.save_log_start, self._log, offset))
         self._offsets.raise_log_start(offset)
         await self._backend.run_in_flusher(partial(self._store.remove_below, self._log, offset))
@@ -155,7 +149,9 @@ class EmbeddedPartitionLog(PartitionLog):
         try:
             await self._backend.run_in_io(partial(save_snapshot, self._log, snapshot))
         except OSError as error:
-            raise StorageError(f"cannot save a snapshot of partition {self.key}: {error}") from error
+            raise StorageError(
+                f"cannot save a snapshot of partition {self.key}: {error}"
+            ) from error
 
     async def load_snapshot(self) -> Snapshot | None:
         try:
@@ -163,7 +159,9 @@ class EmbeddedPartitionLog(PartitionLog):
                 partial(load_snapshot, self._log, self._offsets.next_offset)
             )
         except OSError as error:
-            raise StorageError(f"cannot load a snapshot of partition {self.key}: {error}") from error
+            raise StorageError(
+                f"cannot load a snapshot of partition {self.key}: {error}"
+            ) from error
 
     def configure(self, settings: LogSettings) -> None:
         self._log.settings = settings

@@ -99,6 +99,8 @@ class Store:
         self.registry = PartitionOffsetRegistry()
         self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
         self.problems: list[str] = []
+        self.announce: Callable[[str], None] = _keep_quiet
+        """Told of each problem once, as it is found, by whichever thread finds it."""
         self.failure: StorageError | None = None
         """Why nothing is written any more: a sync failed, once and for all."""
         self.is_out_of_space = False
@@ -298,7 +300,7 @@ class Store:
             if not self.fs.is_directory(path):
                 log = self._create_log(key, topic, settings)
                 if checkpoint is not None and checkpoint.next_offset > 0:
-                    self._go_on_without_log(log, checkpoint)
+                    log = self._go_on_without_log(log, checkpoint)
                 self.report(f"partition {key} of {topic} has no directory; it was created empty")
                 return log
             log = recover_log(
@@ -318,7 +320,7 @@ class Store:
         self.logs[key] = log
         return log
 
-    def _go_on_without_log(self, log: SegmentedLog, checkpoint: Checkpoint) -> None:
+    def _go_on_without_log(self, log: SegmentedLog, checkpoint: Checkpoint) -> SegmentedLog:
         """The directory of a log is gone: its offsets must not come back with other values."""
         self.registry.remove(log.key)
         del self.logs[log.key]
@@ -334,6 +336,7 @@ class Store:
             proven_end=0,
         )
         self.logs[log.key] = recovered
+        return recovered
 
     def retire_log(self, key: PartitionKey) -> SegmentedLog | None:
         """Take a log out of use, so that no append reaches it any more."""
@@ -715,6 +718,7 @@ class Store:
         """Keep a sentence for `health`; the same one only once, and a bounded number."""
         if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
+            self.announce(problem)
 
     @property
     def is_writable(self) -> bool:
@@ -741,6 +745,10 @@ def _storage_error(error: OSError, what: str) -> StorageError:
     if is_out_of_space(error):
         return DiskFullError(f"{what}: {error}")
     return StorageError(f"{what}: {error}")
+
+
+def _keep_quiet(_problem: str) -> None:
+    """Do without a log."""
 
 
 def _fail(appends: Iterable[Append], error: StorageError | None) -> None:

@@ -1,0 +1,133 @@
+"""A store on a simulated disk, with the steps that tests tell their stories in."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import LogSettings
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.check import check_directory
+from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.store import Store
+from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.faults import CrashMode, SimulatedFs
+from kgw.types import PartitionKey, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.store import Append
+    from kgw.offsets.recovery import Checkpoint
+
+ROOT = "/data"
+TOPIC = TopicName("orders")
+KEY = PartitionKey(TopicId(bytes(range(16))), 0)
+OTHER_KEY = PartitionKey(TopicId(bytes(range(16))), 1)
+JOURNALED = EmbeddedOptions(journal_bytes=256 << 10, min_free_bytes=0)
+DIRECT = EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0)
+SETTINGS = LogSettings()
+SMALL_SEGMENTS = LogSettings(segment_bytes=400, index_interval_bytes=100)
+
+
+class Driver:
+    """A store, its disk, and the checkpoints that a state store would hold."""
+
+    def __init__(
+        self,
+        options: EmbeddedOptions = DIRECT,
+        settings: LogSettings = SETTINGS,
+        fs: SimulatedFs | None = None,
+    ) -> None:
+        self.options = options
+        self.settings = settings
+        self.fs = fs or SimulatedFs()
+        if fs is None:
+            self.fs.make_directory_durably(ROOT)
+        self.checkpoints: dict[PartitionKey, Checkpoint] = {}
+        self.store = self._open_store()
+
+    def _open_store(self) -> Store:
+        store = Store(self.fs, ROOT, self.options)
+        store.open()
+        store.prepare_journal()
+        return store
+
+    def log(self, key: PartitionKey = KEY) -> SegmentedLog:
+        """Open a partition, or create it when there is none."""
+        if self.fs.is_directory(self.store.directory.partition_path(key)):
+            checkpoint = self.checkpoints.get(key)
+            return self.store.open_log(key, TOPIC, self.settings, checkpoint)
+        return self.store.create_log(key, TOPIC, self.settings)
+
+    def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
+        """Append one batch and flush it."""
+        append = self.submit(*values, key=key, timestamp_ms=timestamp_ms)
+        self.store.flush_group()
+        return append
+
+    def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
+        """Queue one batch."""
+        batch = make_batch(values, timestamps_ms=[timestamp_ms] * len(values))
+        return self.store.submit(self.log(key), [batch])
+
+    def values(self, key: PartitionKey = KEY, *, max_bytes: int = 1 << 20) -> list[bytes]:
+        """Return what a consumer reads from the start to the end. Raises CorruptionError."""
+        log = self.log(key)
+        offset = log.offsets.log_start_offset
+        end = log.offsets.high_watermark
+        values: list[bytes] = []
+        while offset < end:
+            try:
+                result = reading.read(log, offset, max_bytes, end)
+            except SideFileDamagedError as error:
+                rebuild_side(log.directory, log, error.segment)
+                continue
+            if not result.buffers:
+                break
+            stored = read_stored(result.buffers)
+            values += [record.value for record in stored if record.offset >= offset]
+            offset = result.next_offset
+        return values
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint and keep its rows."""
+        self._keep(self.store.checkpoint())
+
+    def _keep(self, checkpoints: list[Checkpoint]) -> None:
+        for checkpoint in checkpoints:
+            key = PartitionKey(checkpoint.topic_id, checkpoint.partition)
+            self.checkpoints[key] = checkpoint
+
+    def stop(self) -> None:
+        """Stop in order and start again."""
+        self._keep(self.store.close())
+        self.store.mark_clean()
+        self.store = self._open_store()
+
+    def kill(self) -> None:
+        """Stop as SIGKILL does: what was written is there, synced or not."""
+        self.store.abandon()
+        self.store = self._open_store()
+
+    def lose_power(self, mode: CrashMode = CrashMode.NOTHING, seed: int = 0) -> None:
+        """Stop as a power loss does; with NOTHING, only what was synced survives."""
+        self.fs = self.fs.power_loss(Random(seed), mode)
+        self.store = self._open_store()
+
+    def path(self, name: str, key: PartitionKey = KEY) -> str:
+        """Return the path of a file of a partition."""
+        return f"{self.store.directory.partition_path(key)}/{name}"
+
+    def segment_path(self, base_offset: int = 0, suffix: str = "log") -> str:
+        """Return the path of a segment's file."""
+        return self.path(f"{base_offset:020d}.{suffix}")
+
+    def flip(self, path: str, position: int) -> None:
+        """Flip one bit of a file behind everybody's back."""
+        self.fs.content(path)[position] ^= 0x10
+
+    def problems(self) -> list[str]:
+        """Return what the offline check finds."""
+        return [str(problem) for problem in check_directory(ROOT, self.fs, self.checkpoints)]

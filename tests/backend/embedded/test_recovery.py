@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kgw.backend.embedded.journal import FILE_NAMES
+from kgw.backend.embedded.layout import EpochStart
+from kgw.errors import CorruptionError, DataDirectoryError
+from kgw.testing.faults import CrashMode, Fault, FaultKind
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SMALL_SEGMENTS,
+    TOPIC,
+    Driver,
+)
+
+VALUES = [b"record %03d" % number for number in range(20)]
+
+
+def _filled(driver: Driver) -> Driver:
+    for number, value in enumerate(VALUES):
+        driver.append(value, timestamp_ms=1000 + number)
+    return driver
+
+
+def test_a_clean_start_reads_no_segment() -> None:
+    """After an orderly stop the checkpoint says everything."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.stop()
+    driver.fs.inject(Fault(FaultKind.SHORT, 1, persistent=True))
+    log = driver.log()
+    driver.fs.inject(None)
+    assert [] == [path for call, path in driver.fs.struck if path.endswith(".log")]
+    assert 20 == log.offsets.high_watermark
+    assert VALUES == driver.values()
+    assert 0 == log.leader_epoch
+    assert [] == driver.store.problems
+
+
+def test_the_leader_epoch_rises_at_every_unclean_start_and_its_history_is_kept() -> None:
+    """Clients can tell what was written under which epoch (KIP-320)."""
+    driver = Driver()
+    driver.append(b"a")
+    driver.kill()
+    driver.append(b"b")
+    driver.append(b"c")
+    driver.stop()
+    driver.append(b"d")
+    driver.lose_power()
+    log = driver.log()
+    assert (EpochStart(0, 0), EpochStart(1, 1), EpochStart(2, 4)) == log.epochs
+    assert [0, 1, 1, 1, 2] == [log.epoch_at(offset) for offset in range(5)]
+    end = log.epoch_end(0)
+    assert end is not None
+    assert 1 == end.end_offset
+    assert log.epoch_end(7) is None
+
+
+def test_kafkas_own_file_holds_the_same_epochs() -> None:
+    """leader-epoch-checkpoint is in Kafka's text form."""
+    driver = Driver()
+    driver.append(b"a")
+    driver.kill()
+    driver.append(b"b")
+    assert b"0\n2\n0 0\n1 1\n" == bytes(driver.fs.content(driver.path("leader-epoch-checkpoint")))
+
+
+@pytest.mark.parametrize("cut", [30, 61, 70, 79])
+def test_a_torn_tail_is_cut_and_kept_aside(cut: int) -> None:
+    """The rest of an unfinished batch goes; its bytes can be looked at."""
+    driver = _filled(Driver())
+    path = driver.segment_path()
+    whole = bytes(driver.fs.content(path))
+    driver.submit(b"torn")
+    group = driver.store.take_group()
+    driver.log().begin_write()
+    driver.log().write(group[0].batches)
+    content = driver.fs.content(path)
+    del content[len(whole) + min(cut, len(content) - len(whole) - 1) :]
+    driver.kill()
+    assert VALUES == driver.values()
+    assert whole == bytes(driver.fs.content(path))
+    assert 1 == len([one for one in driver.fs.files(ROOT) if one.endswith(".torn")])
+    assert 20 == driver.append(b"next").result.base_offset
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_damage_below_the_durable_end_costs_only_itself(options: object) -> None:
+    """A flipped bit in an old batch: the batches before and after it are still served."""
+    driver = _filled(Driver(DIRECT))
+    size = len(driver.fs.content(driver.segment_path())) // 20
+    driver.flip(driver.segment_path(), 7 * size + 70)
+    driver.kill()
+    log = driver.log()
+    assert 20 == log.offsets.high_watermark
+    assert any("offsets 7 to 7 are damaged" in problem for problem in driver.store.problems)
+    with pytest.raises(CorruptionError):
+        driver.values()
+    driver.store.drop_before(log, 8)
+    assert VALUES[8:] == driver.values()
+    assert options is not None
+
+
+@pytest.mark.parametrize("position", [3, 7, 8, 11, 15, 16, 17, 22, 60])
+def test_a_flip_in_any_part_of_a_header_is_found(position: int) -> None:
+    """Also where Kafka's CRC does not look: base offset, length, epoch and magic."""
+    driver = _filled(Driver())
+    size = len(driver.fs.content(driver.segment_path())) // 20
+    driver.flip(driver.segment_path(), 5 * size + position)
+    with pytest.raises(CorruptionError):
+        driver.values()
+    driver.kill()
+    with pytest.raises(CorruptionError):
+        driver.values()
+    driver.store.drop_before(driver.log(), 6)
+    assert VALUES[6:] == driver.values()
+
+
+def test_the_journal_repairs_what_the_segment_lost() -> None:
+    """A batch that rots before the next checkpoint is in the journal, too."""
+    driver = _filled(Driver(JOURNALED))
+    driver.flip(driver.segment_path(), 100)
+    driver.kill()
+    assert VALUES == driver.values()
+
+
+def test_recovery_can_be_interrupted_anywhere_and_repeated() -> None:
+    """Power losses in the middle of recovery change nothing."""
+    for seed in range(40):
+        driver = _filled(Driver(JOURNALED if seed % 2 else DIRECT, SMALL_SEGMENTS))
+        driver.lose_power(CrashMode.RANDOM, seed)
+        random = Random(seed)
+        images: list[object] = []
+        driver.fs.on_operation = lambda _call, _path, found=images, fs=driver.fs: found.append(  # type: ignore[misc]
+            fs.power_loss(Random(len(found)))
+        )
+        driver.log()
+        driver.fs.on_operation = None
+        for image in random.sample(images, min(3, len(images))):
+            again = Driver(driver.options, SMALL_SEGMENTS, image)  # type: ignore[arg-type]
+            assert VALUES == again.values()
+
+
+@pytest.mark.parametrize("suffix", ["checksums", "index", "timeindex"])
+def test_a_derived_file_that_is_gone_is_made_again(suffix: str) -> None:
+    """Reads, and the next orderly stop's check, find everything in place."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.stop()
+    for path in driver.fs.files(ROOT):
+        if path.endswith(suffix):
+            driver.fs.unlink(path)
+    assert VALUES == driver.values()
+    driver.append(b"next")
+    driver.stop()
+    assert [*VALUES, b"next"] == driver.values()
+
+
+def test_a_garbled_side_file_is_rebuilt() -> None:
+    """One wrong entry, and then nothing but rubbish."""
+    driver = _filled(Driver())
+    driver.stop()
+    path = driver.segment_path(suffix="checksums")
+    driver.flip(path, 5 * 40 + 3)
+    assert VALUES == driver.values()
+    assert any("rebuilt" in problem for problem in driver.store.problems)
+    driver.stop()
+    assert [] == driver.problems()
+    driver.fs.content(path)[:] = b"rubbish" * 50
+    driver.kill()
+    assert VALUES == driver.values()
+
+
+def test_a_damaged_log_state_is_rebuilt_from_the_batches() -> None:
+    """The epochs are read from the log itself."""
+    driver = _filled(Driver())
+    driver.kill()
+    driver.append(b"later")
+    epochs = driver.log().epochs
+    driver.stop()
+    driver.flip(driver.path("log-state.json"), 30)
+    log = driver.log()
+    assert epochs == log.epochs[: len(epochs)]
+    assert log.leader_epoch > epochs[-1].leader_epoch
+    assert [*VALUES, b"later"] == driver.values()
+
+
+def test_a_damaged_partition_file_is_rewritten() -> None:
+    """Its content is known from the catalogue."""
+    driver = _filled(Driver())
+    driver.flip(driver.path("partition.json"), 20)
+    driver.kill()
+    assert VALUES == driver.values()
+    assert any("partition.json" in problem for problem in driver.store.problems)
+    driver.stop()
+    assert [] == driver.problems()
+
+
+def test_a_missing_directory_does_not_bring_offsets_back() -> None:
+    """A log that is gone goes on behind its checkpoint, and it is said that it was gone."""
+    driver = _filled(Driver())
+    driver.checkpoint()
+    driver.store.abandon()
+    driver.fs.remove_tree(driver.store.directory.partition_path(KEY))
+    driver.kill()
+    log = driver.store.open_log(KEY, TOPIC, driver.settings, driver.checkpoints[KEY])
+    assert (20, 20) == (log.offsets.log_start_offset, log.offsets.next_offset)
+    assert 20 == driver.append(b"next").result.base_offset
+    assert any("has no directory" in problem for problem in driver.store.problems)
+    driver.lose_power()
+    assert [b"next"] == driver.values()
+
+
+def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
+    """Bytes below the checkpoint that are gone leave a hole, not a second life for their offsets."""
+    driver = _filled(Driver())
+    driver.checkpoint()
+    content = driver.fs.content(driver.segment_path())
+    del content[len(content) // 2 :]
+    driver.kill()
+    assert 20 == driver.append(b"next").result.base_offset
+    with pytest.raises(CorruptionError):
+        driver.values()
+    driver.store.drop_before(driver.log(), 20)
+    assert [b"next"] == driver.values()
+    driver.kill()
+    assert [b"next"] == driver.values()
+
+
+def test_a_lost_checkpoint_costs_time_and_nothing_else() -> None:
+    """Without the database's rows the log itself says where it ends."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.checkpoint()
+    driver.append(b"next")
+    driver.checkpoints.clear()
+    driver.kill()
+    assert [*VALUES, b"next"] == driver.values()
+
+
+def test_another_logs_checkpoint_is_not_believed() -> None:
+    """It is reported, and the log is read."""
+    driver = _filled(Driver())
+    driver.append(b"x", key=OTHER_KEY)
+    driver.checkpoint()
+    driver.checkpoints[KEY] = driver.checkpoints[OTHER_KEY]
+    driver.kill()
+    assert VALUES == driver.values()
+    assert any("another log" in problem for problem in driver.store.problems)
+
+
+@pytest.mark.parametrize("position", [0, 20, 5000, 9000])
+def test_a_damaged_journal_is_reported_and_harmless(position: int) -> None:
+    """The segments hold what the journal repeats."""
+    driver = _filled(Driver(JOURNALED))
+    driver.flip(f"{ROOT}/journal/{FILE_NAMES[0]}", position)
+    driver.kill()
+    assert VALUES == driver.values()
+
+
+def test_a_damaged_clean_marker_means_recovery() -> None:
+    """It is not believed, and the start succeeds."""
+    driver = _filled(Driver())
+    checkpoints = driver.store.close()
+    driver.checkpoints = {KEY: checkpoints[0]}
+    driver.store.mark_clean()
+    driver.flip(f"{ROOT}/clean.json", 5)
+    driver.kill()
+    assert not driver.store.clean_stop
+    assert VALUES == driver.values()
+
+
+def test_a_newer_format_is_refused() -> None:
+    """A directory of a later version is left alone."""
+    driver = Driver()
+    driver.fs.replace_durably(f"{ROOT}/format.json", b'{"format":99}\n' + b"crc32c 00000000\n")
+    with pytest.raises(DataDirectoryError):
+        driver.kill()
+
+
+def test_a_tail_of_zeros_is_cut_without_keeping_it() -> None:
+    """What a file system leaves of a size that reached the disk before its data."""
+    driver = _filled(Driver())
+    driver.fs.content(driver.segment_path()).extend(bytes(5000))
+    driver.kill()
+    assert VALUES == driver.values()
+    assert [] == [one for one in driver.fs.files(ROOT) if one.endswith(".torn")]

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import pytest
+
+from kgw.backend.base import LogSettings
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.errors import DiskFullError, StorageError
+from kgw.testing.faults import CrashMode, Fault, FaultKind, SimulatedFs
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    ROOT,
+    SMALL_SEGMENTS,
+    TOPIC,
+    Driver,
+)
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_an_acknowledged_append_survives_a_power_loss(options: EmbeddedOptions) -> None:
+    """What was answered is there when nothing unsynced is."""
+    driver = Driver(options)
+    for number in range(10):
+        driver.append(b"first %d" % number)
+        driver.append(b"second %d" % number, key=OTHER_KEY)
+    driver.lose_power()
+    assert [b"first %d" % number for number in range(10)] == driver.values()
+    assert [b"second %d" % number for number in range(10)] == driver.values(OTHER_KEY)
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_an_append_that_was_not_flushed_gets_no_result(options: EmbeddedOptions) -> None:
+    """Before the flush the high watermark stands still; after a power loss nothing is left."""
+    driver = Driver(options)
+    driver.append(b"kept")
+    driver.submit(b"lost")
+    assert (1, 2) == (driver.log().offsets.high_watermark, driver.log().offsets.next_offset)
+    driver.lose_power()
+    assert [b"kept"] == driver.values()
+
+
+def test_the_journal_saves_a_sync_for_each_partition() -> None:
+    """A group of small appends to many partitions costs one sync."""
+    driver = Driver(JOURNALED)
+    keys = [KEY._replace(partition=number) for number in range(20)]
+    for key in keys:
+        driver.append(b"first", key=key)
+    for key in keys:
+        driver.submit(b"second", key=key)
+    syncs: list[str] = []
+    driver.fs.on_operation = lambda call, path: (
+        syncs.append(path) if call in ("fdatasync", "sync_directory") else None
+    )
+    driver.store.flush_group()
+    driver.fs.on_operation = None
+    assert [f"{ROOT}/journal/0.journal"] == syncs
+
+
+def test_full_journal_files_alternate() -> None:
+    """A journal file is reused once its segments are synced, and everything survives."""
+    driver = Driver(EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0))
+    values = [b"value %d" % number for number in range(40)]
+    for value in values:
+        driver.append(value)
+    driver.lose_power()
+    assert values == driver.values()
+    assert [] == driver.store.problems
+
+
+def test_a_large_group_to_few_partitions_goes_past_the_journal() -> None:
+    """Bytes that would only be written twice are synced where they belong."""
+    driver = Driver(
+        EmbeddedOptions(journal_bytes=64 << 10, journal_append_bytes=64, min_free_bytes=0)
+    )
+    driver.append(b"x" * 1000)
+    written: list[str] = []
+    driver.fs.on_operation = lambda call, path: written.append(path) if call == "write" else None
+    driver.append(b"y" * 1000)
+    driver.fs.on_operation = None
+    assert not any(path.endswith(".journal") for path in written)
+
+
+def test_segments_roll_by_size_and_all_are_read() -> None:
+    """A log in many segments reads as one."""
+    driver = Driver(settings=SMALL_SEGMENTS)
+    values = [b"record %03d" % number for number in range(50)]
+    for value in values:
+        driver.append(value)
+    assert len(driver.log().segments) > 5
+    assert values == driver.values()
+    assert values == driver.values(max_bytes=1)
+
+
+def test_a_group_may_span_several_segments() -> None:
+    """Batches of one group that do not fit begin the next segment."""
+    driver = Driver(settings=SMALL_SEGMENTS)
+    values = [b"record %03d" % number for number in range(30)]
+    appends = [driver.submit(value) for value in values]
+    driver.store.flush_group()
+    assert [None] * 30 == [append.error for append in appends]
+    driver.lose_power()
+    assert values == driver.values()
+
+
+def test_a_segment_rolls_when_its_index_is_full() -> None:
+    """As many index entries as fit in segment.index.bytes, and no more."""
+    driver = Driver(settings=LogSettings(segment_index_bytes=16, index_interval_bytes=1))
+    for number in range(10):
+        driver.append(b"%d" % number)
+    assert len(driver.log().segments) > 2
+
+
+def test_a_full_disk_refuses_appends_and_takes_them_again() -> None:
+    """Below the reserve nothing is written; with space back it goes on by itself."""
+    driver = Driver(EmbeddedOptions(journal_append_bytes=0, min_free_bytes=10_000))
+    driver.append(b"before")
+    driver.fs.capacity_bytes = 10_000
+    refused = driver.append(b"x" * 5_000)
+    assert isinstance(refused.error, DiskFullError)
+    assert not driver.store.is_writable
+    driver.fs.capacity_bytes = 1 << 30
+    assert driver.store.is_writable
+    assert driver.append(b"after").result.base_offset == 1
+    assert [b"before", b"after"] == driver.values()
+
+
+def test_a_write_that_fails_is_taken_back() -> None:
+    """ENOSPC in the middle of a group fails that partition's appends, and their offsets are given
+    to what comes next."""
+    driver = Driver()
+    driver.append(b"before")
+    driver.append(b"other", key=OTHER_KEY)
+    driver.fs.inject(Fault(FaultKind.ENOSPC, 1))
+    failed = driver.submit(b"failed")
+    good = driver.submit(b"good", key=OTHER_KEY)
+    behind = driver.submit(b"behind")
+    driver.store.flush_group()
+    driver.fs.inject(None)
+    assert isinstance(failed.error, DiskFullError)
+    assert isinstance(behind.error, StorageError)
+    assert good.error is None
+    assert driver.append(b"after").result.base_offset == 1
+    driver.lose_power(CrashMode.EVERYTHING)
+    assert [b"before", b"after"] == driver.values()
+    assert [b"other", b"good"] == driver.values(OTHER_KEY)
+
+
+def test_what_was_submitted_before_a_failure_was_known_fails_too() -> None:
+    """Or a producer's later batch could be stored without the earlier one."""
+    driver = Driver()
+    driver.append(b"before")
+    store = driver.store
+    failed = driver.submit(b"failed")
+    driver.fs.inject(Fault(FaultKind.EIO, 1))
+    group = store.take_group()
+    store.write_group(group)
+    driver.fs.inject(None)
+    late = driver.submit(b"late")
+    late_group = store.take_group()
+    store.write_group(late_group)
+    store.complete_group(group)
+    fresh = driver.submit(b"fresh")
+    store.complete_group(late_group)
+    store.flush_group()
+    assert [True, True, False] == [one.error is not None for one in (failed, late, fresh)]
+    assert [b"before", b"fresh"] == driver.values()
+
+
+def test_a_roll_that_fails_leaves_no_segment_behind() -> None:
+    """When the new segment cannot be written, its files go and the old one is as it was."""
+    driver = Driver(settings=SMALL_SEGMENTS)
+    while len(driver.log().segments) < 2:
+        driver.append(b"record")
+    driver.append(b"x" * 200)
+    segments = driver.log().segments
+    before = driver.values()
+    driver.fs.inject(Fault(FaultKind.ENOSPC, 2))
+    failed = driver.append(b"x" * 350)
+    driver.fs.inject(None)
+    assert failed.error is not None
+    assert segments == driver.log().segments
+    driver.append(b"after")
+    assert [*before, b"after"] == driver.values()
+    assert [] == [one for one in driver.problems() if "damaged" in one]
+
+
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
+    """After it nothing is written, what was answered stays readable, and no retry lies."""
+    driver = Driver(options)
+    driver.append(b"before")
+    driver.fs.on_operation = None
+    failing = driver.submit(b"failing")
+    store = driver.store
+    real = driver.fs.strike
+
+    driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
+    store.flush_group()
+    driver.fs.inject(None)
+    assert real is not None
+    assert failing.error is not None
+    with pytest.raises(StorageError):
+        driver.submit(b"later")
+    assert store.failure is not None
+    assert not store.is_writable
+    assert [b"before"] == driver.values()
+
+
+def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> None:
+    """They read back fine out of the page cache and are on no disk: a restart may not trust them."""
+    driver = Driver()
+    driver.append(b"before")
+    failing = driver.submit(b"failing")
+    calls = 0
+
+    def fail_the_sync(call: str, path: str) -> None:
+        nonlocal calls
+        if call == "write" and path.endswith(".log"):
+            driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
+
+    driver.fs.on_operation = fail_the_sync
+    driver.store.flush_group()
+    driver.fs.on_operation = None
+    driver.fs.inject(None)
+    assert calls == 0
+    assert failing.error is not None
+    driver.kill()
+    shown = driver.values()
+    driver.lose_power()
+    assert shown == driver.values()
+
+
+def test_a_deleted_partition_is_gone_for_good() -> None:
+    """Its appends in flight fail; a log under the same key begins at 0 with none of its bytes."""
+    driver = Driver(JOURNALED)
+    driver.append(b"old")
+    pending = driver.submit(b"pending")
+    log = driver.store.retire_log(KEY)
+    removed = driver.store.remove_log(KEY, log)
+    driver.store.flush_group()
+    assert pending.error is not None
+    driver.log()
+    driver.append(b"new")
+    driver.lose_power()
+    assert [b"new"] == driver.values()
+    assert removed is not None
+    assert not driver.fs.exists(removed)
+
+
+def test_a_closed_store_takes_nothing() -> None:
+    """After close an append is refused."""
+    driver = Driver()
+    log = driver.log()
+    driver.store.close()
+    with pytest.raises(StorageError):
+        driver.store.submit(log, driver.submit(b"x").batches)
+
+
+def test_a_partition_without_a_topic_is_named() -> None:
+    """A directory that nobody opens stays and is reported."""
+    driver = Driver()
+    driver.append(b"x")
+    driver.stop()
+    assert [KEY] == driver.store.unclaimed
+    driver.log()
+    assert [] == driver.store.unclaimed
+
+
+def test_create_returns_the_log_that_exists() -> None:
+    """Creating twice is opening."""
+    driver = Driver()
+    driver.append(b"x")
+    driver.kill()
+    log = driver.store.create_log(KEY, TOPIC, driver.settings)
+    assert 1 == log.offsets.high_watermark
+    assert log is driver.store.create_log(KEY, TOPIC, driver.settings)
+
+
+def test_drop_before_moves_the_start_and_removes_whole_segments() -> None:
+    """The start survives a power loss; segments wholly below it are gone, others stay."""
+    driver = Driver(settings=SMALL_SEGMENTS)
+    values = [b"record %03d" % number for number in range(30)]
+    for value in values:
+        driver.append(value)
+    before = len(driver.log().segments)
+    driver.store.drop_before(driver.log(), 17)
+    assert len(driver.log().segments) < before
+    assert values[17:] == driver.values()
+    driver.lose_power()
+    assert 17 == driver.log().offsets.log_start_offset
+    assert values[17:] == driver.values()
+
+
+def test_a_group_is_bounded_by_its_bytes() -> None:
+    """What does not fit waits for the next flush."""
+    driver = Driver(EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0, group_bytes=100))
+    for _ in range(3):
+        driver.submit(b"x" * 80)
+    assert 1 == len(driver.store.flush_group())
+    assert driver.store.has_pending
+    assert SimulatedFs is type(driver.fs)
