@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.backend.base import Snapshot
-from kgw.errors import DiskFullError, ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, SnapshotError
 from kgw.partitions.validation import read_produced_batch, validate_batch
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _log = logging.getLogger(__name__)
+
+# A directory that has failed for good fails every append: its log is not read again for each.
+_REBUILD_INTERVAL_S = 1.0
 
 
 class Appended(NamedTuple):
@@ -53,8 +56,8 @@ class Partition:
         "_config",
         "_in_flight_count",
         "_is_fenced",
-        "_needs_replay",
         "_rebuild",
+        "_rebuild_not_before_s",
         "_snapshot_offset",
         "_stored_end",
         "index",
@@ -74,8 +77,8 @@ class Partition:
         self._config = topic.config
         self._in_flight_count = 0
         self._is_fenced = False
-        self._needs_replay = False
         self._rebuild: asyncio.Task[None] | None = None
+        self._rebuild_not_before_s = 0.0
         # The end of what has been answered, and what the last snapshot covers of it.
         self._stored_end = log.high_watermark
         self._snapshot_offset = NO_OFFSET
@@ -185,7 +188,8 @@ class Partition:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
         if result.cancelled() or result.exception() is not None:
-            self._failed(entry, result)
+            # What a batch without a producer id leaves behind, nobody counts on.
+            self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = result.result()
             self._stored_end = appended.last_offset + 1
@@ -197,30 +201,25 @@ class Partition:
         if self._is_fenced and not self._in_flight_count:
             self._lift_fence()
 
-    def _failed(self, entry: BatchEntry | None, result: Future[AppendResult]) -> None:
-        if entry is None:
-            return
-        self._is_fenced = True
-        # Only a full disk says for certain that nothing was stored.
-        if result.cancelled() or not isinstance(result.exception(), DiskFullError):
-            self._needs_replay = True
-
     def _lift_fence(self) -> None:
         """Make the producers' state true again, now that no append is in flight."""
-        if not self._needs_replay:
+        if self.log.end_offset == self._stored_end:
+            # The log holds what it has answered, and nothing else: a full disk, for instance.
             self.producers.roll_back()
             self._is_fenced = False
-        elif self._rebuild is None and not self.topic.is_deleted:
-            self._rebuild = asyncio.ensure_future(self._replay())
+            return
+        now_s = self._clock.monotonic_s()
+        if self._rebuild is None and now_s >= self._rebuild_not_before_s:
+            self._rebuild_not_before_s = now_s + _REBUILD_INTERVAL_S
+            self._rebuild = asyncio.ensure_future(self._read_producers_again())
 
-    async def _replay(self) -> None:
+    async def _read_producers_again(self) -> None:
         try:
             await self.open()
         except KgwError as error:
-            # Still fenced: the next append tries again.
+            # Still fenced: a later append tries again.
             _log.error("%r: producers stay fenced, the log cannot be read: %s", self, error)
         else:
-            self._needs_replay = False
             self._is_fenced = False
         finally:
             self._rebuild = None

@@ -100,6 +100,7 @@ class ProducerEntry:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "first_sequence",
         "is_stored",
         "last_update_ms",
         "producer_epoch",
@@ -113,6 +114,8 @@ class ProducerEntry:
         self.producer_epoch = producer_epoch
         self.batches: list[BatchEntry] = []
         """The last five stored ones and all in flight, in the order of their sequences."""
+        self.first_sequence = 0
+        """What must come first as long as no batch is known."""
         self.last_update_ms = 0
         self.is_stored = False
         """Whether the log knows this epoch; until then all of it is in flight."""
@@ -132,7 +135,7 @@ class ProducerEntry:
     def can_be_dropped(self) -> bool:
         """Whether forgetting it breaks nothing that is under way."""
         return (
-            self.is_stored
+            (self.is_stored or not self.batches)
             and self.transaction_first_offset == NO_TRANSACTION
             and all(known.base_offset != IN_FLIGHT_OFFSET for known in self.batches)
         )
@@ -204,7 +207,9 @@ class ProducerState:
                 )
             return None
         batches = entry.batches
-        expected = (batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if batches else 0
+        expected = (
+            (batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if batches else entry.first_sequence
+        )
         if base_sequence == expected:
             return None
         return self._find_duplicate(batch, entry, expected)
@@ -219,7 +224,9 @@ class ProducerState:
                 if known.base_offset == IN_FLIGHT_OFFSET:
                     return InFlight(known.token)
                 return Duplicate(known.base_offset, known.max_timestamp_ms)
-        if entry.batches and base_sequence != 0:
+        # Only what has left a full window was stored for certain. A producer that began in the
+        # middle may have earlier batches that were refused: calling those stored would lose them.
+        if len(entry.batches) >= WINDOW_BATCHES and base_sequence != 0:
             # Sequences are a circle: what lies less than half of it behind is older.
             behind = (entry.batches[0].base_sequence - last_sequence) % SEQUENCE_MODULUS
             if 0 < behind < SEQUENCE_MODULUS // 2:
@@ -268,21 +275,20 @@ class ProducerState:
         """Forget every batch in flight: the log has failed them. What is stored stays known.
 
         To be called when the log has answered every append, so that none of them can be stored
-        after all.
+        after all. A producer that has stored nothing yet stays known by the sequence that failed
+        first: what it had sent after that one must not overtake it.
         """
         if not self._in_flight_count:
             return
         for producer_id, newest in list(self._entries.items()):
-            entry: ProducerEntry | None = newest
-            while entry is not None:
+            entry = newest
+            while not entry.is_stored and entry.replaced is not None:
                 _drop_in_flight(entry)
-                if entry.is_stored:
-                    break
                 entry = entry.replaced
-            if entry is None:
-                del self._entries[producer_id]
-            else:
-                self._entries[producer_id] = entry
+            if not entry.is_stored and entry.batches:
+                entry.first_sequence = entry.batches[0].base_sequence
+            _drop_in_flight(entry)
+            self._entries[producer_id] = entry
         self._in_flight_count = 0
 
     def replay(self, batch: RecordBatch, now_ms: int) -> None:

@@ -146,7 +146,7 @@ async def test_body_that_cannot_be_decoded_closes_the_connection(
 
 
 async def test_bytes_after_the_body_are_ignored(gateway: InProcessGateway) -> None:
-    """librdkafka writes four bytes of null for all topics, of which Metadata 13 takes one."""
+    """For all topics librdkafka writes four bytes of null, of which Metadata 13 takes one."""
     await create_topic(gateway)
     frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
     answer = gateway.raw(frame)

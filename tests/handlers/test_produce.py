@@ -26,6 +26,7 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
+    from kgw.backend.base import AppendResult
     from kgw.backend.memory import MemoryBackend
 
 VERSIONS = range(3, 13)
@@ -438,6 +439,66 @@ async def test_producer_goes_on_after_a_failed_append(
     assert 1 == (await produce(gateway, sequenced(1))).base_offset
     assert 2 == (await produce(gateway, sequenced(2))).base_offset
     assert 3 == topic.partitions[0].log.end_offset
+
+
+async def test_batch_that_was_stored_in_spite_of_its_failure_is_found(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the log may hold more than it has said, the producers' state is read from it again."""
+    topic = await create_topic(gateway)
+    log = topic.partitions[0].log
+    real = type(log).append
+
+    def store_and_fail(self: object, batches: object) -> asyncio.Future[AppendResult]:
+        real(self, batches)  # type: ignore[arg-type]
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_exception, StorageError("who knows"))
+        return future
+
+    await produce(gateway, sequenced(0))
+    with monkeypatch.context() as doubtful:
+        doubtful.setattr(type(log), "append", store_and_fail)
+        answer = await produce(gateway, sequenced(1))
+        assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+    for _ in range(10):
+        await asyncio.sleep(0)
+    answer = await produce(gateway, sequenced(1))
+    assert (ErrorCode.NONE, 1) == (answer.error_code, answer.base_offset)
+    answer = await produce(gateway, sequenced(2))
+    assert (ErrorCode.NONE, 2) == (answer.error_code, answer.base_offset)
+
+
+async def test_log_that_cannot_be_read_keeps_producers_fenced(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next append, a second later at the earliest, tries again."""
+    topic = await create_topic(gateway)
+    partition = topic.partitions[0]
+    await produce(gateway, sequenced(0))
+    attempts = 0
+
+    async def fail() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise StorageError("unreadable")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(partition), "open", lambda _: fail())
+        disk = FailingAppends(gateway, broken)
+        disk.error = StorageError("broken")
+        broken.setattr(type(partition.log), "end_offset", 5)
+        for expected_attempts in (1, 1, 2):
+            answer = await produce(gateway, sequenced(1))
+            assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert expected_attempts == attempts
+            gateway.manual_clock.advance(0.6)
+    assert "stay fenced" in caplog.text
+    await produce(gateway, sequenced(1))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert 1 == (await produce(gateway, sequenced(1))).base_offset
 
 
 async def test_producers_are_fenced_while_appends_are_in_doubt(

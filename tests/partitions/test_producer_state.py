@@ -159,6 +159,8 @@ def test_sequences_wrap(driver: Driver) -> None:
 
     assert Duplicate(100, 2_646) == driver.state.check(batch_of(MAX_SEQUENCE - 1, 2))
     assert Duplicate(102, 2_000) == driver.state.check(batch_of(0, 5))
+    for index in range(5, 8):
+        driver.store(batch_of(index))
     assert ErrorCode.DUPLICATE_SEQUENCE_NUMBER is driver.refusal(batch_of(MAX_SEQUENCE - 5, 2))
 
     other = Driver()
@@ -227,13 +229,23 @@ def test_roll_back_forgets_what_was_not_stored(driver: Driver) -> None:
     assert driver.state.check(batch_of(1)) is None
 
 
-def test_roll_back_removes_a_producer_that_stored_nothing(driver: Driver) -> None:
-    """A producer whose first batch failed is unknown again."""
+def test_what_comes_before_a_window_that_is_not_full_was_never_stored(driver: Driver) -> None:
+    """A producer that began in the middle may have earlier batches that were refused."""
+    for index in range(10, 14):
+        driver.store(batch_of(index))
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(9))
+
+
+def test_roll_back_remembers_where_a_producer_that_stored_nothing_began(driver: Driver) -> None:
+    """What it had sent after its first, failed batch must not overtake it."""
     driver.submit(batch_of(5))
+    driver.submit(batch_of(6))
 
     driver.state.roll_back()
 
-    assert len(driver.state) == 0
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(7))
+    assert driver.state.check(batch_of(5)) is None
+    assert 1 == driver.state.expire(now_ms=1 << 40, expiration_ms=1)
     assert driver.state.check(batch_of(90)) is None
 
 
