@@ -139,7 +139,8 @@ def plan_recovery(
         log_start_offset = max(log_start_offset, checkpoint.next_offset)
     leader_epoch = max(checkpoint.leader_epoch, facts.leader_epoch)
     scan = _scan_start(checkpoint, facts, anomalies)
-    raise_epoch = scan is not None or not (facts.clean_stop and checkpoint.clean)
+    was_whole = facts.clean_stop and checkpoint.clean and not anomalies
+    raise_epoch = scan is not None or not was_whole
     return RecoveryPlan(
         log_start_offset=log_start_offset,
         next_offset=max(checkpoint.next_offset, log_start_offset),

@@ -138,9 +138,10 @@ def test_segments_that_retention_removed_are_not_missed() -> None:
     assert kinds(plan) == []
 
 
-def test_a_log_without_files_goes_on_after_what_was_handed_out() -> None:
-    """Nothing is left to read, nothing below is ever assigned again."""
-    plan = plan_recovery(checkpoint(), facts(epoch=-1))
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_without_files_goes_on_after_what_was_handed_out(clean: bool) -> None:
+    """Nothing is left to read, nothing below is assigned again, and clients see a new epoch."""
+    plan = plan_recovery(checkpoint(clean=clean), facts(clean=clean, epoch=-1))
 
     assert [AnomalyKind.LOG_MISSING] == kinds(plan)
     assert Recovered(500, 500, 500, 6, plan.anomalies) == conclude_recovery(plan)
