@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.base import Backend, Health, LogSettings, PartitionLog
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.partitions.catalog import CREATION, DELETION, TOPIC, TopicCatalog
+from kgw.state.base import Change, Row, StateStore
+from kgw.testing.clock import ManualClock
+from tests.handlers.support import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from kgw.partitions.topic import Topic
+    from kgw.types import PartitionKey, TopicName
+
+
+class Mortal:
+    """Counts operations, and from the given one on fails them all: the process has been killed.
+
+    With `after` the fatal operation is still carried out, and its caller never learns of it.
+    """
+
+    def __init__(self, dies_at: int, *, after: bool) -> None:
+        self.operations = 0
+        self._dies_at = dies_at
+        self._after = after
+
+    async def do(self, operation: Callable[[], Awaitable[object]]) -> object:
+        self.operations += 1
+        if self.operations < self._dies_at:
+            return await operation()
+        if self.operations == self._dies_at and self._after:
+            await operation()
+        raise StorageError("killed")
+
+
+class MortalState(StateStore):
+    """A state store whose writes count as operations."""
+
+    def __init__(self, real: StateStore, mortal: Mortal) -> None:
+        self._real = real
+        self._mortal = mortal
+
+    async def open(self) -> None:
+        await self._real.open()
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+
+    async def load(self, kind: str) -> dict[str, Row]:
+        return await self._real.load(kind)
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        await self._mortal.do(lambda: self._real.apply(changes))
+
+
+class MortalBackend(Backend):
+    """A memory backend whose changes count as operations."""
+
+    def __init__(self, real: MemoryBackend, mortal: Mortal) -> None:
+        self._real = real
+        self._mortal = mortal
+        self.state: StateStore = MortalState(real.state, mortal)
+
+    async def open(self) -> None:
+        await self._real.open()
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
+        return self._real.partitions
+
+    async def create_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        return await self._mortal.do(  # type: ignore[return-value]
+            lambda: self._real.create_partition(key, topic, settings)
+        )
+
+    async def open_partition(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        return await self._real.open_partition(key, topic, settings)
+
+    async def delete_partition(self, key: PartitionKey) -> None:
+        await self._mortal.do(lambda: self._real.delete_partition(key))
+
+    async def checkpoint(self) -> None:
+        await self._real.checkpoint()
+
+    @property
+    def health(self) -> Health:
+        return self._real.health
+
+
+def catalog_on(backend: Backend, config: Config | None = None) -> TopicCatalog:
+    """Return a catalogue that has not been opened."""
+    return TopicCatalog(backend, config or Config(), ManualClock())
+
+
+async def opened(backend: Backend) -> TopicCatalog:
+    """Return a catalogue over an open backend."""
+    catalog = catalog_on(backend)
+    await catalog.open()
+    return catalog
+
+
+async def rows_of(backend: MemoryBackend) -> dict[str, int]:
+    """Return how many rows of each kind are stored."""
+    kinds = (TOPIC, CREATION, DELETION)
+    return {kind: len(await backend.state.load(kind)) for kind in kinds}
+
+
+async def create_orders(catalog: TopicCatalog) -> None:
+    """Create a topic of three partitions."""
+    await catalog.create("orders", 3, {})
+
+
+async def delete_orders(catalog: TopicCatalog) -> None:
+    """Delete the topic."""
+    topic = catalog.get("orders")
+    assert topic is not None
+    await catalog.delete(topic)
+
+
+async def grow_orders(catalog: TopicCatalog) -> None:
+    """Let the topic grow to five partitions."""
+    topic = catalog.get("orders")
+    assert topic is not None
+    await catalog.add_partitions(topic, 5)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("change", "exists_before", "outcomes"),
+    [
+        (create_orders, False, {0, 3}),
+        (delete_orders, True, {0, 3}),
+        (grow_orders, True, {3, 5}),
+    ],
+)
+async def test_crash_at_every_operation(
+    change: Callable[[TopicCatalog], Awaitable[None]],
+    exists_before: bool,
+    outcomes: set[int],
+    after: bool,
+) -> None:
+    """A change happens as a whole or not at all, and leaves no row and no log without a topic."""
+    dies_at = 1
+    while True:
+        real = MemoryBackend()
+        await real.open()
+        if exists_before:
+            await create_orders(await opened(real))
+        mortal = Mortal(dies_at, after=after)
+        catalog = await opened(MortalBackend(real, mortal))
+        try:
+            await change(catalog)
+        except StorageError:
+            is_killed = True
+        else:
+            is_killed = False
+        await catalog.aclose()
+        await real.crash()
+
+        await real.open()
+        recovered = await opened(real)
+        topic = recovered.get("orders")
+        count = 0 if topic is None else len(topic.partitions)
+        assert count in outcomes
+        assert {TOPIC: int(count > 0), CREATION: 0, DELETION: 0} == await rows_of(real)
+        assert count == recovered.partition_count
+        if change is not grow_orders:  # logs beyond the count are reused by the next growth
+            assert count == len(real._contents)
+        # And whatever was left does not stand in the way of the next try.
+        if topic is None:
+            await create_orders(recovered)
+        elif count == 3:
+            await recovered.add_partitions(topic, 5)
+        if not is_killed:
+            break
+        dies_at += 1
+    assert dies_at > 3
+
+
+async def test_failed_creation_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failing disk left of a creation is removed, and the name is free again."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    real = backend.create_partition
+    calls = 0
+
+    async def fail_once(*arguments: object) -> PartitionLog:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StorageError("broken")
+        return await real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backend, "create_partition", fail_once)
+    with pytest.raises(StorageError):
+        await create_orders(catalog)
+    assert {TOPIC: 0, CREATION: 0, DELETION: 0} == await rows_of(backend)
+    assert ({}, 0) == (backend._contents, catalog.partition_count)
+    await create_orders(catalog)
+    assert 3 == catalog.partition_count
+
+
+async def test_records_of_an_unknown_creation_are_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A creation row that comes back from an old copy of the database deletes no records."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    topic = await catalog.create("orders", 1, {})
+    await topic.partitions[0].append(batch()).result  # type: ignore[misc]
+    row = topic.row()
+    await backend.state.apply(
+        [Change(CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+    )
+    await opened(backend)
+    assert 1 == len(backend._contents)
+    assert "left alone" in caplog.text
+
+
+async def test_lost_rows_delete_nothing() -> None:
+    """Logs that no row names stay: a lost database must never cost records."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    topic = await catalog.create("orders", 2, {})
+    await backend.state.apply([Change(TOPIC, topic.row().key, None)])
+    recovered = await opened(backend)
+    assert {} == recovered.topics
+    assert 2 == len(backend._contents)
+
+
+async def test_unreadable_row_stops_the_start() -> None:
+    """Serving without a topic that exists would look like its loss."""
+    backend = MemoryBackend()
+    await backend.open()
+    await backend.state.apply([Change(TOPIC, "x", b"rubbish")])
+    with pytest.raises(StorageError, match="topic x"):
+        await opened(backend)
+
+
+async def test_stored_setting_of_another_version_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A setting that this version refuses does not take the server down."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    topic = await catalog.create("orders", 1, {"segment.bytes": "4096"})
+    row = topic.row()
+    strange = row._replace(configs={**row.configs, "of.the.future": "1"})
+    await backend.state.apply([Change(TOPIC, row.key, strange.encode())])
+    recovered = await opened(backend)
+    found = recovered.get("orders")
+    assert found is not None
+    assert {"segment.bytes": "4096"} == found.config.own_texts()
+    assert "of.the.future" in caplog.text
+
+
+async def test_changes_to_one_name_happen_one_after_the_other() -> None:
+    """Creations and deletions of one name that come together leave a consistent catalogue."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+
+    async def create_and_delete(number: int) -> None:
+        topic = await catalog.create("a.b" if number % 2 else "a_b", 2, {})
+        await catalog.delete(topic)
+
+    results = await asyncio.gather(
+        *(create_and_delete(number) for number in range(30)), return_exceptions=True
+    )
+    codes = {error.code for error in results if isinstance(error, KafkaError)}
+    assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert None in results
+    assert ({}, 0, {}) == (dict(catalog.topics), catalog.partition_count, backend._contents)
+    assert {TOPIC: 0, CREATION: 0, DELETION: 0} == await rows_of(backend)
+    assert {} == catalog._turns
+
+
+async def test_change_is_completed_when_its_caller_is_cancelled() -> None:
+    """A client that goes away does not leave a topic half made."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    creation = asyncio.ensure_future(catalog.create("orders", 3, {}))
+    await asyncio.sleep(0)
+    creation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creation
+    await catalog.aclose()
+    topic: Topic | None = catalog.get("orders")
+    assert topic is not None
+    assert 3 == len(topic.partitions)
+    assert {TOPIC: 1, CREATION: 0, DELETION: 0} == await rows_of(backend)
+
+
+async def test_limits_hold_for_creations_that_come_together() -> None:
+    """Partitions being created count: together they cannot pass a limit that each would keep."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = catalog_on(backend, Config.of(partitions_max=10))
+    results = await asyncio.gather(
+        *(catalog.create(f"topic-{number}", 4, {}) for number in range(5)),
+        return_exceptions=True,
+    )
+    codes = [one.code for one in results if isinstance(one, KafkaError)]
+    assert [ErrorCode.POLICY_VIOLATION] * 3 == codes
+    assert 8 == catalog.partition_count
+
+
+async def test_deleted_topic_cannot_be_changed() -> None:
+    """Whoever still holds a topic that is gone is told so."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    topic = await catalog.create("orders", 1, {})
+    await catalog.delete(topic)
+    for change in (
+        catalog.delete(topic),
+        catalog.add_partitions(topic, 5),
+        catalog.configure(topic, lambda texts: texts),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            await change
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is refused.value.code

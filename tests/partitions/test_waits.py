@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config
+from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.waits import FetchWait
+from kgw.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from kgw.partitions.partition import Partition
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def partitions(clock: ManualClock) -> list[Partition]:
+    """Two partitions of a topic."""
+    backend = MemoryBackend()
+    await backend.open()
+    topic = await TopicCatalog(backend, Config(), clock).create("orders", 2, {})
+    return topic.partitions
+
+
+def begin(
+    partitions: list[Partition], clock: ManualClock, missing_bytes: int, woken: list[str]
+) -> FetchWait:
+    """Begin a wait of one second that notes when it ends."""
+    deadline_s = clock.monotonic_s() + 1
+    return FetchWait(partitions, missing_bytes, deadline_s, clock, lambda: woken.append("woken"))
+
+
+def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
+    """Whether neither partition nor clock remembers a wait."""
+    return not clock.pending and all(not partition.waits for partition in partitions)
+
+
+async def test_ends_when_enough_bytes_have_come(
+    partitions: list[Partition], clock: ManualClock
+) -> None:
+    """Bytes of all partitions count together."""
+    woken: list[str] = []
+    wait = begin(partitions, clock, 10, woken)
+    wait.advanced(4)
+    wait.advanced(5)
+    assert [] == woken
+    wait.advanced(1)
+    assert (["woken"], False) == (woken, wait.expired)
+    assert is_forgotten(partitions, clock)
+
+
+async def test_ends_at_the_deadline(partitions: list[Partition], clock: ManualClock) -> None:
+    """Once, and only then."""
+    woken: list[str] = []
+    wait = begin(partitions, clock, 10, woken)
+    clock.advance(0.999)
+    assert [] == woken
+    clock.advance(0.001)
+    assert (["woken"], True) == (woken, wait.expired)
+    clock.advance(10)
+    assert ["woken"] == woken
+    assert is_forgotten(partitions, clock)
+
+
+async def test_given_up(partitions: list[Partition], clock: ManualClock) -> None:
+    """Nobody is woken, and nothing is left behind."""
+    woken: list[str] = []
+    wait = begin(partitions, clock, 10, woken)
+    wait.cancel()
+    wait.fire()
+    wait.advanced(100)
+    clock.advance(10)
+    assert [] == woken
+    assert is_forgotten(partitions, clock)
