@@ -145,13 +145,14 @@ class _EncoderWriter:
         if field.default is None:
             return f"{value} is not None"
         if field.kind == "array":
-            return value
+            # Null is not the default, and must not be lost either.
+            return value if field.nullable_since is None else f"{value} != []"
         if field.kind == "struct":
             item: Any = field.item
             return " or ".join(
                 self._differs(inner, f"{value}.{name}") for name, inner in item.field_table.items()
             )
-        if field.default in (0, "", b"") and not isinstance(field.default, float):
+        if field.nullable_since is None and field.default in {0, "", b""}:
             return value
         return f"{value} != {self._literal(field.default)}"
 

@@ -6,6 +6,7 @@ peer can send anything in it.
 
 from __future__ import annotations
 
+import struct
 from struct import Struct as Layout
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,8 @@ def encode_request_header(
     version = request_header_version(api_key, api_version)
     try:
         out = bytearray(_REQUEST_PREFIX.pack(api_key, api_version, correlation_id))
-    except ValueError as error:
-        raise EncodeError(f"request header: {error}") from error
+    except struct.error as error:
+        raise EncodeError(f"request header: {error}") from None
     if version >= 1:
         write_nullable_string(out, client_id)
     if version >= 2:

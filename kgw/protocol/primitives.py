@@ -165,7 +165,10 @@ def write_nullable_string(out: bytearray, text: str | None) -> None:
     if text is None:
         out += b"\xff\xff"
         return
-    encoded = text.encode()
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"a string is not text: {error.reason}") from None
     if len(encoded) > MAX_STRING_BYTES:
         raise EncodeError(f"a string of {len(encoded)} bytes: {MAX_STRING_BYTES} are allowed")
     out += _INT16.pack(len(encoded))
