@@ -162,7 +162,7 @@ class PartitionCheck:
             if side_file is not None:
                 side_file.close()
         if self._is_clean:
-            problems += self._check_indexes(stem, base_offset, scanner.entries)
+            problems += self._check_indexes(stem, base_offset, scanner.entries, found.next_offset)
         return found, problems
 
     def _judge_damage(
@@ -197,7 +197,9 @@ class PartitionCheck:
             elif right is not None and not _agree(found, right) and not may_lag:
                 yield Problem(path, f"entry {position // ENTRY_BYTES} is {found}, not {right}")
 
-    def _check_indexes(self, stem: str, base_offset: int, entries: bytearray) -> Iterator[Problem]:
+    def _check_indexes(
+        self, stem: str, base_offset: int, entries: bytearray, next_offset: int
+    ) -> Iterator[Problem]:
         places: dict[int, SideEntry] = {}
         lasts: dict[int, SideEntry] = {}
         before: SideEntry | None = None
@@ -209,9 +211,10 @@ class PartitionCheck:
             if before is not None:
                 lasts[entry.base_offset - 1] = before
             before = entry
-        last = before
-        yield from _check_offset_index(self._fs, stem, base_offset, places, lasts, last)
-        yield from _check_time_index(self._fs, stem, base_offset, lasts, last)
+        if before is not None:
+            lasts[next_offset - 1] = before
+        yield from _check_offset_index(self._fs, stem, base_offset, places, lasts)
+        yield from _check_time_index(self._fs, stem, base_offset, lasts)
 
     def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
         state = self._state
@@ -248,7 +251,6 @@ def _check_offset_index(
     base_offset: int,
     places: Mapping[int, SideEntry],
     lasts: Mapping[int, SideEntry],
-    last: SideEntry | None,
 ) -> Iterator[Problem]:
     path = stem + layout.OFFSET_INDEX_SUFFIX
     if not fs.exists(path):
@@ -261,7 +263,7 @@ def _check_offset_index(
     for relative, position in OFFSET_ENTRY.iter_unpack(data):
         entry = places.get(position)
         known = lasts.get(base_offset + relative)
-        if entry is None or (known is not entry and entry is not last) or relative <= previous:
+        if entry is None or known is not entry or relative <= previous:
             yield Problem(path, f"entry ({relative}, {position}) is no batch's")
         previous = relative
 
@@ -271,7 +273,6 @@ def _check_time_index(
     stem: str,
     base_offset: int,
     lasts: Mapping[int, SideEntry],
-    last: SideEntry | None,
 ) -> Iterator[Problem]:
     path = stem + layout.TIME_INDEX_SUFFIX
     if not fs.exists(path):
@@ -282,7 +283,7 @@ def _check_time_index(
         return
     previous_ms = NO_TIMESTAMP_MS
     for timestamp_ms, relative in TIME_ENTRY.iter_unpack(data):
-        entry = lasts.get(base_offset + relative, last)
+        entry = lasts.get(base_offset + relative)
         if entry is None or entry.largest_timestamp_ms != timestamp_ms:
             yield Problem(path, f"entry ({timestamp_ms}, {relative}) is no batch's")
         if timestamp_ms <= previous_ms:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.log import DataDirectory
-    from kgw.offsets.recovery import Checkpoint, RecoveryPlan
+    from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
 
@@ -138,6 +138,7 @@ class LogRecovery:
         self._segments: list[Segment] = []
         self._state = LogState()
         self._state_is_lost = False
+        self._least_epoch = NO_LEADER_EPOCH
         self._scanned: _Scanned | None = None
         self._names: frozenset[str] = frozenset()
 
@@ -153,15 +154,15 @@ class LogRecovery:
         if self._state_is_lost:
             # The history of epochs has to be read from the batches: all of them.
             checkpoint_floor, checkpoint, clean_stop = checkpoint, None, False
-            if checkpoint_floor is not None:
-                self._proven_end = max(self._proven_end, checkpoint_floor.next_offset)
+            if checkpoint_floor is not None and self._is_own(checkpoint_floor):
+                self._take_floor(checkpoint_floor)
         facts = LogFacts(
             topic_id=self._key.topic_id,
             partition=self._key.partition,
             segments=[SegmentFacts(one.base_offset, one.size_bytes) for one in self._segments],
             clean_stop=clean_stop,
             log_start_offset=self._state.log_start_offset,
-            leader_epoch=self._state.epochs[-1].leader_epoch,
+            leader_epoch=max(self._state.epochs[-1].leader_epoch, self._least_epoch),
         )
         offsets, recovered = self._registry.recover(
             self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
@@ -185,6 +186,16 @@ class LogRecovery:
         log.is_changed = self._scanned is not None or log.state_is_stale
         self._drop_snapshots_above(log.offsets.next_offset)
         return log
+
+    def _is_own(self, checkpoint: Checkpoint) -> bool:
+        return (checkpoint.topic_id, checkpoint.partition) == self._key
+
+    def _take_floor(self, checkpoint: Checkpoint) -> None:
+        """Nothing that the checkpoint knew goes back, although the log's own notes are lost."""
+        self._proven_end = max(self._proven_end, checkpoint.next_offset)
+        log_start_offset = max(self._state.log_start_offset, checkpoint.log_start_offset)
+        self._state = self._state._replace(log_start_offset=log_start_offset)
+        self._least_epoch = checkpoint.leader_epoch
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -250,7 +261,8 @@ class LogRecovery:
 
     def _scan(self, plan: RecoveryPlan) -> ScanResult:
         """Read what no checkpoint vouches for, cut a torn tail, and say where the log ends."""
-        assert plan.scan is not None
+        if plan.scan is None:
+            return ScanResult(plan.next_offset)
         self._proven_end = max(
             self._proven_end, plan.next_offset, self._segments[-1].base_offset, self._last_mark()
         )
@@ -268,7 +280,7 @@ class LogRecovery:
                 # found when it is read.
                 end_offset = following.base_offset
                 continue
-            found, scanner = self._scan_segment(segment, plan, following)
+            found, scanner = self._scan_segment(segment, plan.scan, following)
             damaged += found.damaged
             epochs += scanner.found_epochs
             leader_epoch = max(leader_epoch, found.leader_epoch)
@@ -313,12 +325,11 @@ class LogRecovery:
         return True
 
     def _scan_segment(
-        self, segment: Segment, plan: RecoveryPlan, following: Segment | None
+        self, segment: Segment, scan: ScanStart, following: Segment | None
     ) -> tuple[SegmentScan, SegmentScanner]:
-        assert plan.scan is not None
         position, next_offset = 0, segment.base_offset
-        if segment.base_offset == plan.scan.segment_base_offset:
-            position, next_offset = plan.scan.position, plan.scan.next_offset
+        if segment.base_offset == scan.segment_base_offset:
+            position, next_offset = scan.position, scan.next_offset
         start = None if self._state_is_lost else _side_start(segment, position)
         if start is None:
             position, next_offset, start = 0, segment.base_offset, (0, NO_TIMESTAMP_MS)
