@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.store import Append
+    from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
     from kgw.testing.faults import SimulatedFs
 

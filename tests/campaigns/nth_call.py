@@ -16,7 +16,7 @@ from tests.campaigns.support import Report, main
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.store import Append, Store
+    from kgw.backend.embedded.writer import Append, Store
     from kgw.types import PartitionKey
 
 STEPS = 30

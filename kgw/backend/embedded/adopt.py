@@ -43,8 +43,10 @@ async def find_adoptable(data_dir: str) -> list[Adoptable]:
 
 
 async def adopt(data_dir: str) -> list[Adoptable]:
-    """Give every topic without an obstacle its row back; returns what was found, as
-    `find_adoptable`. Raises DataDirectoryError, StorageError."""
+    """Give every topic without an obstacle its row back; returns what was found.
+
+    Raises DataDirectoryError, StorageError.
+    """
     async with opened_state(data_dir) as state:
         found = await _find(RealFs(), data_dir, state)
         changes = [

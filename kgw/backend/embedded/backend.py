@@ -25,7 +25,7 @@ from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.store import Append, Store
+from kgw.backend.embedded.store import Store
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.storage import StateOffsetStorage
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import AppendResult, LogSettings, PartitionLog
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.store import Retirement
+    from kgw.backend.embedded.writer import Append, Retirement
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
     from kgw.state.base import StateStore
@@ -62,14 +62,18 @@ class EmbeddedBackend(Backend):
         self._options = options or EmbeddedOptions()
         self._fs = fs or RealFs()
         self._given_state = state
-        self._offset_storage: OffsetStorage | None = None
         self._lock = DirectoryLock(self._fs, self._root)
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
-        self._checkpoints: LoadedCheckpoints | None = None
         self._is_open = False
+        # Set by `open`.
+        self._loop: asyncio.AbstractEventLoop
+        self._io: ThreadPoolExecutor
+        self._maintenance: ThreadPoolExecutor
+        self._offset_storage: OffsetStorage
+        self._checkpoints: LoadedCheckpoints
         # The flusher's inbox. A deque's ends are safe to use from two threads.
         self._jobs: deque[Callable[[], None]] = deque()
         self._wakeup: SimpleQueue[bool] = SimpleQueue()
@@ -77,9 +81,6 @@ class EmbeddedBackend(Backend):
         self._completed: deque[list[Append]] = deque()
         self._is_completion_due = False
         self._flusher: Thread | None = None
-        self._io: ThreadPoolExecutor | None = None
-        self._maintenance: ThreadPoolExecutor | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._checkpoint_lock = asyncio.Lock()
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._switch_interval_s: float | None = None
@@ -170,13 +171,11 @@ class EmbeddedBackend(Backend):
 
     async def _close_store(self) -> None:
         """Write the marker only when all that it vouches for is durable."""
-        assert self._maintenance is not None
-        assert self._loop is not None
         # What was handed to the maintenance thread, such as a journal file, is finished first.
         await self._loop.run_in_executor(self._maintenance, _nothing)
         try:
             checkpoints = await self.run_in_flusher(self._store.close)
-            await self._storage.save(checkpoints)
+            await self._offset_storage.save(checkpoints)
             await self.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
             self._store.report(f"the directory was not left in order: {error}")
@@ -201,8 +200,7 @@ class EmbeddedBackend(Backend):
 
     def _stop_executors(self) -> None:
         for executor in (self._io, self._maintenance):
-            if executor is not None:
-                executor.shutdown(wait=True)
+            executor.shutdown(wait=True)
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -228,7 +226,6 @@ class EmbeddedBackend(Backend):
         if existing is not None:
             return existing
         checkpoints = self._checkpoints
-        assert checkpoints is not None
         open_log = partial(
             self._store.open_log,
             key,
@@ -257,12 +254,7 @@ class EmbeddedBackend(Backend):
             self._logs.pop(log, None)
         if removed is not None:
             await self.run_in_io(partial(self._store.remove_directory, removed))
-        await self._storage.delete([key])
-
-    @property
-    def _storage(self) -> OffsetStorage:
-        assert self._offset_storage is not None
-        return self._offset_storage
+        await self._offset_storage.delete([key])
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -278,7 +270,7 @@ class EmbeddedBackend(Backend):
                 self._maintenance, partial(self._store.finish_checkpoint, plan)
             )
             if checkpoints:
-                await self._storage.save(checkpoints)
+                await self._offset_storage.save(checkpoints)
 
     async def _checkpoint_by_size(self) -> None:
         try:
@@ -301,7 +293,6 @@ class EmbeddedBackend(Backend):
 
     def create_future(self) -> asyncio.Future[AppendResult]:
         """Return a future of the loop that the backend was opened in."""
-        assert self._loop is not None
         return self._loop.create_future()
 
     def kick(self) -> None:
@@ -312,7 +303,6 @@ class EmbeddedBackend(Backend):
 
     async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
         """Run a function between two groups and return its result."""
-        assert self._loop is not None
         loop = self._loop
         future: asyncio.Future[_Result] = loop.create_future()
 
@@ -333,9 +323,8 @@ class EmbeddedBackend(Backend):
         return await self._run_in(self._io, function)
 
     async def _run_in(
-        self, executor: ThreadPoolExecutor | None, function: Callable[[], _Result]
+        self, executor: ThreadPoolExecutor, function: Callable[[], _Result]
     ) -> _Result:
-        assert self._loop is not None
         return await self._loop.run_in_executor(executor, function)
 
     def _run_flusher(self) -> None:
@@ -366,7 +355,6 @@ class EmbeddedBackend(Backend):
         self._completed.append(group)
         if not self._is_completion_due:
             self._is_completion_due = True
-            assert self._loop is not None
             self._loop.call_soon_threadsafe(self._complete)
 
     def _complete(self) -> None:
@@ -389,11 +377,9 @@ class EmbeddedBackend(Backend):
                 _resolve(append)
         is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
-            assert self._loop is not None
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
 
     def _retire_soon(self, retirement: Retirement) -> None:
-        assert self._maintenance is not None
         self._maintenance.submit(self._store.retire, retirement)
 
 

@@ -46,8 +46,10 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 
 
 def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
-    """Put a small file in place. Raises OSError when there was no room, else SyncFailedError:
-    which of its steps failed is not known."""
+    """Put a small file in place.
+
+    Raises OSError when there was no room, else SyncFailedError: which step failed is not known.
+    """
     try:
         fs.replace_durably(path, content)
     except OSError as error:

@@ -244,8 +244,9 @@ class Journal:
 
 
 def _new_generation() -> int:
-    """Return a number that no frame has, and that no client could put into its records: stale
-    pages behind the last frame hold what clients once sent.
+    """Return a number that no frame has and no client can guess.
+
+    Stale pages behind the last frame hold what clients once sent, which must not pass for a frame.
     """
     return int.from_bytes(urandom(7), "big") + 1
 

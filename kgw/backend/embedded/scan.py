@@ -129,8 +129,9 @@ class _Hints:
 
 
 class SegmentScanner:
-    """One pass over one segment. It reads only; the side entries as they should be are in
-    `entries`, the epochs met in `found_epochs`.
+    """One pass over one segment, read-only.
+
+    The side entries as they should be are in `entries`, the epochs met in `found_epochs`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """One segment: a file of batches in Kafka's layout, and its side file.
 
-Written by one thread, the flusher, and read by several. What readers need of the side file is one
-tuple that is replaced as a whole: how many entries the file holds, and those that are not in it yet.
+Written by one thread, the flusher, and read by several. What readers need of the side file is a
+tuple that is replaced as a whole: how many entries the file holds, and those not in it yet.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files import FilePool
-    from kgw.backend.embedded.indexes import IndexBuilder
     from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.indexes import IndexBuilder
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -185,8 +185,10 @@ class Segment:
         return low
 
     def find_timestamp(self, timestamp_ms: int, count: int) -> int:
-        """Return the first of `count` entries whose largest timestamp is at or past the one given,
-        `count` when none is. It is the first batch that itself has such a timestamp."""
+        """Return the first of `count` batches with a timestamp at or past the one given.
+
+        `count` when there is none. Raises SideFileDamagedError.
+        """
         low, high = 0, count
         while low < high:
             middle = (low + high) // 2
@@ -245,8 +247,10 @@ class Segment:
         return buffers
 
     def write_side(self, *, at_least_bytes: int = _SIDE_TAIL_BYTES) -> None:
-        """Write the gathered side entries to their file when they are many; their batches are
-        durable. Raises OSError."""
+        """Write the gathered side entries to their file when they are many.
+
+        Their batches are durable. Raises OSError.
+        """
         side = self.side
         if side is None or len(side[1]) < at_least_bytes:
             return

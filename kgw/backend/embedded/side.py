@@ -14,8 +14,8 @@ position u32, size u32, CRC-32C of the 61-byte header u32, CRC-32C of the 36 byt
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.records.batch import HEADER_BYTES
@@ -61,7 +61,7 @@ def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
     """Return the entry that begins at `position`, None when its checksum fails or it is cut."""
     try:
         *fields, crc = _ENTRY.unpack_from(data, position)
-    except StructError:
+    except struct.error:
         return None
     if crc32c(memoryview(data)[position : position + ENTRY_BYTES - 4]) != crc:
         return None
@@ -71,8 +71,7 @@ def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
 def encode_batches(
     batches: Sequence[RecordBatch], position: int, largest_timestamp_ms: int
 ) -> tuple[bytes, int]:
-    """Return the entries of batches that lie back to back from `position`, and the new largest
-    timestamp.
+    """Return the entries of batches that lie back to back, and the new largest timestamp.
 
     They say that all of these batches are durable: they may not be written before that is so.
     """

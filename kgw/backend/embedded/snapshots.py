@@ -6,8 +6,8 @@ it u32, the data.
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import Snapshot
@@ -60,7 +60,7 @@ def _decode(content: bytes, offset: int) -> bytes | None:
     try:
         header = _HEADER.unpack_from(content)
         (crc,) = _CRC.unpack_from(content, _HEADER.size)
-    except StructError:
+    except struct.error:
         return None
     data = content[_HEADER.size + _CRC.size :]
     if header != (_MAGIC, offset, len(data)):

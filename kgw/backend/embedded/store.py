@@ -1,77 +1,37 @@
-"""All logs of a data directory: submit, flush a group, make a checkpoint, recover.
+"""All logs of a data directory: open and recover, create and delete, checkpoint, close.
 
 Plain code over the file-system seam, without threads, so that a simulator can stop it after any
-operation. The shell (`backend`) runs it so: `submit` and `complete_group` in the event loop,
-`take_group`, `write_group` and everything that changes segments in the flusher's thread, the
-journal's retirement and a checkpoint's syncs in another; reading anywhere.
-
-The order that every promise rests on: bytes are written, then synced (in the journal or in their
-segments), then their appends succeed, then the high watermark moves.
+operation. The shell (`backend`) runs everything that changes segments in the flusher's thread, a
+checkpoint's syncs in another; opening and reading anywhere.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import AppendResult
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
     SideFileDamagedError,
     SyncFailedError,
-    is_out_of_space,
     replace_durably,
     sync_directory,
 )
-from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.indexes import write_indexes
-from kgw.backend.embedded.journal import Journal
-from kgw.backend.embedded.log import DataDirectory, SegmentedLog
-from kgw.backend.embedded.recovery import rebuild_side, recover_log, replay_journal
-from kgw.errors import DataDirectoryError, DiskFullError, StorageError
+from kgw.backend.embedded.log import SegmentedLog
+from kgw.backend.embedded.recovery import recover_log, replay_journal
+from kgw.backend.embedded.writer import GroupWriter, storage_error
+from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.registry import PartitionOffsetRegistry
 
 if TYPE_CHECKING:
-    from asyncio import Future
-    from collections.abc import Callable, Iterable, Sequence
-
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.segment import Segment
     from kgw.offsets.recovery import Checkpoint
-    from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey, TopicName
 
 _MAX_PROBLEMS: Final = 100
-
-
-class Append:
-    """Batches on their way to the disk; then `result` or `error` is set."""
-
-    __slots__ = ("attempt", "batches", "error", "log", "result", "size_bytes", "waiter")
-
-    def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
-        self.log = log
-        self.batches = batches
-        self.attempt = log.attempt
-        self.result = AppendResult(base_offset, batches[-1].last_offset, batches[-1].leader_epoch)
-        """Where it lands; it counts only once `error` has stayed None through `complete_group`."""
-        self.error: StorageError | None = None
-        self.size_bytes = sum(len(batch.buffer) for batch in batches)
-        self.waiter: Future[AppendResult] | None = None
-        """What the shell resolves when the append is complete."""
-
-
-class Retirement:
-    """A journal file that is full, and the segments whose bytes it vouches for."""
-
-    __slots__ = ("journal_number", "segments")
-
-    def __init__(self, journal_number: int, segments: list[Segment]) -> None:
-        self.journal_number = journal_number
-        self.segments = segments
 
 
 class CheckpointPlan:
@@ -86,40 +46,20 @@ class CheckpointPlan:
         self.logs: list[SegmentedLog] = []
 
 
-class Store:
+class Store(GroupWriter):
     """The records half of a data directory."""
 
     def __init__(self, fs: FileSystem, root: str, options: EmbeddedOptions) -> None:
-        self.fs = fs
-        self.root = root
-        self.options = options
-        self.pool = FilePool(fs, options.open_files)
-        self.directory = DataDirectory(root, fs, self.pool, options, self.report)
+        super().__init__(fs, root, options)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.registry = PartitionOffsetRegistry()
-        self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
-        self.problems: list[str] = []
-        self.announce: Callable[[str], None] = _keep_quiet
-        """Told of each problem once, as it is found, by whichever thread finds it."""
-        self.failure: StorageError | None = None
-        """Why nothing is written any more: a sync failed, once and for all."""
-        self.is_out_of_space = False
         self.clean_stop = False
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
-        self.retire_soon: Callable[[Retirement], None] = self.retire
-        """What to do with a full journal file; at once unless a shell has something better."""
-        self.is_closed = False
-        """Whether nothing more is taken: the store is being closed, or is."""
-        self.appended_bytes = 0
-        """Bytes written since the last checkpoint was planned."""
-        self._pending: deque[Append] = deque()
-        self._dirty: dict[Segment, None] = {}
         self._proven: dict[PartitionKey, int] = {}
-        self._unnoted_deletions: set[PartitionKey] = set()
 
-    # --- opening and closing ---------------------------------------------------------------------
+    # --- opening and closing ----------------------------------------------------------------------
 
     def open(self) -> None:
         """Bring the directory into order; partitions are opened one by one after that.
@@ -222,7 +162,7 @@ class Store:
         self.journal.close()
         self.pool.close()
 
-    # --- partitions ------------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     def create_log(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
@@ -231,9 +171,9 @@ class Store:
         log = self.logs.get(key)
         if log is not None:
             return log
-        self._check_writable()
+        self.check_writable()
         try:
-            self._note_deletions()
+            self.note_deletions()
         except (OSError, SyncFailedError) as error:
             self.fail(error)
             raise StorageError(str(error)) from error
@@ -258,7 +198,7 @@ class Store:
             self.fs.sync_directory(path)
             self.fs.sync_directory(f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
         except OSError as error:
-            raise _storage_error(error, f"cannot create partition {key} of {topic}") from error
+            raise storage_error(error, f"cannot create partition {key} of {topic}") from error
         self.registry.remove(key)
         log = SegmentedLog(self.directory, key, topic, settings, self.registry.create(key))
         log.is_changed = True
@@ -366,32 +306,14 @@ class Store:
             sync_directory(self.fs, f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
             if self.journal.is_ready:
                 self._unnoted_deletions.add(key)
-                self._note_deletions()
+                self.note_deletions()
         except OSError as error:
-            raise _storage_error(error, f"cannot delete partition {key}") from error
+            raise storage_error(error, f"cannot delete partition {key}") from error
         except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
         self.on_disk.discard(key)
         return target
-
-    def _note_deletions(self) -> None:
-        """Tell the journal which partitions are gone, or a log that is created anew under an old
-        key could be given old bytes by a later recovery. Raises OSError, SyncFailedError."""
-        journal = self.journal
-        while self._unnoted_deletions and journal.is_ready:
-            if not journal.has_room(1, 0) and not self._switch_journal():
-                return
-            key = self._unnoted_deletions.pop()
-            try:
-                journal.append_deletion(key)
-            except OSError:
-                self._unnoted_deletions.add(key)
-                raise
-            try:
-                journal.sync()
-            except OSError as error:
-                raise SyncFailedError(f"journal: {error}") from error
 
     def remove_directory(self, path: str) -> None:
         """Remove what `remove_log` returned. What is left over is removed at the next start."""
@@ -400,40 +322,29 @@ class Store:
         except OSError as error:
             self.report(f"{path}: {error}")
 
-    # --- appending -------------------------------------------------------------------------------
-
-    def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
-        """Give batches their offsets and queue them. Raises StorageError when nothing is written
-        any more."""
-        if self.failure is not None:
-            raise self.failure
-        if log.is_deleted or self.is_closed:
-            raise StorageError(
-                f"partition {log.key} has been deleted" if log.is_deleted else "the log is closed"
-            )
-        append = Append(log, batches, log.begin_append(batches))
-        self._pending.append(append)
-        return append
-
     @property
-    def has_pending(self) -> bool:
-        """Whether appends wait for a flush."""
-        return bool(self._pending)
+    def unclaimed(self) -> list[PartitionKey]:
+        """Partitions on disk that nobody has opened: without a topic, they wait for adoption."""
+        return sorted(self.on_disk - self.logs.keys())
+
+    # --- the start of a log -----------------------------------------------------------------------
 
     def drop_before(self, log: SegmentedLog, offset: int) -> None:
-        """Move a log's start up to `offset`, which is not above its high watermark, durably, and
-        remove the segments below it. Raises StorageError."""
+        """Move a log's start up to `offset`, durably, and remove the segments below it.
+
+        Raises StorageError, OffsetInvariantError above the high watermark.
+        """
         self.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         self.remove_below(log, offset)
 
     def save_log_start(self, log: SegmentedLog, offset: int) -> None:
         """Note a log start durably, before anybody sees it. Raises StorageError."""
-        self._check_writable()
+        self.check_writable()
         try:
             log.save_log_start(offset)
         except OSError as error:
-            raise _storage_error(error, f"cannot move the start of partition {log.key}") from error
+            raise storage_error(error, f"cannot move the start of partition {log.key}") from error
         except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
@@ -444,221 +355,20 @@ class Store:
             for segment in log.remove_below(offset):
                 self._dirty.pop(segment, None)
         except OSError as error:
-            raise _storage_error(error, f"cannot remove segments of {log.key}") from error
+            raise storage_error(error, f"cannot remove segments of {log.key}") from error
 
-    def flush_group(self) -> list[Append]:
-        """Write, sync and complete what is queued, up to the size of a group."""
-        group = self.take_group()
-        self.write_group(group)
-        self.complete_group(group)
-        return group
-
-    def take_group(self) -> list[Append]:
-        """Take what is queued from the queue, up to the size of a group."""
-        group: list[Append] = []
-        size_bytes = 0
-        pending = self._pending
-        limit_bytes = self.options.group_bytes
-        while pending and size_bytes < limit_bytes:
-            append = pending.popleft()
-            size_bytes += append.size_bytes
-            group.append(append)
-        return group
-
-    def write_group(self, group: list[Append]) -> None:
-        """Make a group durable; what failed carries its error."""
-        by_log = self._admit(group)
-        written: dict[SegmentedLog, list[Redo]] = {}
-        for log, appends in by_log.items():
-            redos = self._write(log, appends)
-            if redos is not None:
-                written[log] = redos
-        if not written:
-            return
-        try:
-            if self.failure is None and not self._sync_through_journal(written):
-                self._sync_segments(written)
-        except SyncFailedError as error:
-            self.fail(error)
-        if self.failure is not None:
-            for log in written:
-                _fail(by_log[log], self.failure)
-        # What `_sync_segments` removed from `written` before a failure is durable.
-        for appends in by_log.values():
-            if appends[0].error is None:
-                appends[0].log.written_end = appends[-1].result.last_offset + 1
-                self.appended_bytes += sum(append.size_bytes for append in appends)
-
-    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
-        """Sort a group by log and refuse what cannot be written."""
-        refusal = self.failure or self._space_refusal(group)
-        by_log: dict[SegmentedLog, list[Append]] = {}
-        for append in group:
-            log = append.log
-            if log.is_deleted:
-                append.error = StorageError(f"partition {log.key} has been deleted")
-            elif append.attempt <= log.refused_attempt:
-                append.error = StorageError("an append before this one failed")
-            elif refusal is not None:
-                append.error = refusal
-                log.refused_attempt = append.attempt
-            elif log in by_log:
-                by_log[log].append(append)
-            else:
-                by_log[log] = [append]
-        return by_log
-
-    def _space_refusal(self, group: list[Append]) -> StorageError | None:
-        if not group or self.options.min_free_bytes <= 0:
-            return None
-        try:
-            free_bytes = self.fs.free_bytes(self.root)
-        except OSError as error:
-            return StorageError(str(error))
-        needed_bytes = self.options.min_free_bytes + sum(append.size_bytes for append in group)
-        self.is_out_of_space = free_bytes < needed_bytes
-        if not self.is_out_of_space:
-            return None
-        return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
-
-    def _write(self, log: SegmentedLog, appends: list[Append]) -> list[Redo] | None:
-        """Write one log's share into its segments; None, and its appends failed, if that failed."""
-        if self.failure is not None:
-            _fail(appends, self.failure)
-            return None
-        batches = (
-            appends[0].batches
-            if len(appends) == 1
-            else [batch for append in appends for batch in append.batches]
-        )
-        log.begin_write()
-        try:
-            try:
-                self._load_last(log)
-                redos = log.write(batches)
-            except OSError as error:
-                log.undo()
-                _fail(appends, _storage_error(error, f"cannot append to partition {log.key}"))
-                log.refused_attempt = appends[0].attempt
-                return None
-        except (OSError, SyncFailedError) as error:
-            self.fail(error)
-            _fail(appends, self.failure)
-            return None
-        return redos
-
-    def _load_last(self, log: SegmentedLog) -> None:
-        """Make sure that the segment's side file can be continued. Raises OSError,
-        SyncFailedError."""
-        if log.segments and log.segments[-1].side is None:
-            try:
-                log.segments[-1].load()
-            except SideFileDamagedError as error:
-                rebuild_side(self.directory, log, error.segment)
-
-    def _sync_through_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
-        """Make a group of small appends durable with one sync; False when it is not the way.
-
-        Raises SyncFailedError.
-        """
-        journal = self.journal
-        redos = [redo for several in written.values() for redo in several]
-        size_bytes = sum(redo.size_bytes for redo in redos)
-        if not journal.is_ready or size_bytes > self.options.journal_append_bytes * len(redos):
-            return False
-        crowded = len(self._dirty) >= self.options.dirty_segments
-        if crowded or not journal.has_room(len(redos), size_bytes):
-            switched = self._switch_journal()
-            if not switched and not crowded:
-                return False
-            if not journal.has_room(len(redos), size_bytes):
-                return False
-        try:
-            journal.append(redos)
-        except OSError as error:
-            # The frame counts for nothing; should it be read nevertheless after a crash, it
-            # repeats what the segments are about to make durable.
-            self.report(f"journal: {error}; this group syncs its segments")
-            return False
-        try:
-            journal.sync()
-        except OSError as error:
-            raise SyncFailedError(f"journal: {error}") from error
-        for log in written:
-            # A roll has synced the segments before the last.
-            self._dirty[log.segments[-1]] = None
-            self._write_side(log.segments[-1])
-        return True
-
-    def _sync_segments(self, written: dict[SegmentedLog, list[Redo]]) -> None:
-        """Sync each segment of a group; a log leaves `written` once its bytes are durable."""
-        for log in list(written):
-            # A roll has synced the segments before the last.
-            segment = log.segments[-1]
-            segment.sync()
-            self._dirty.pop(segment, None)
-            self._write_side(segment, at_least_bytes=1)
-            del written[log]
-
-    def _write_side(self, segment: Segment, **limit: int) -> None:
-        """Write side entries of durable batches. When that fails they stay in memory for now."""
-        try:
-            segment.write_side(**limit)
-        except OSError as error:
-            self.report(f"{segment.side_path}: {error}")
-
-    def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
-        """Move the durable ends, give up the offsets of what failed; returns the logs that moved.
-
-        In the order in which groups were taken.
-        """
-        moved: dict[SegmentedLog, None] = {}
-        for append in group:
-            log = append.log
-            if append.error is None:
-                if log.offsets.advance_durable(append.result.last_offset + 1):
-                    moved[log] = None
-            elif append.attempt == log.attempt and not log.is_deleted and self.failure is None:
-                log.offsets.rewind(log.offsets.durable_end)
-                log.attempt += 1
-        return list(moved)
-
-    def fail(self, error: Exception) -> None:
-        """Write nothing any more, until the next start: a sync has failed."""
-        if self.failure is None:
-            self.failure = StorageError(f"the data directory has failed: {error}")
-            self.report(str(self.failure))
-
-    # --- journal and checkpoints -----------------------------------------------------------------
-
-    def _switch_journal(self) -> bool:
-        if not self.journal.has_free_file:
-            return False
-        retirement = Retirement(self.journal.switch(), list(self._dirty))
-        self._dirty.clear()
-        self.retire_soon(retirement)
-        return True
-
-    def retire(self, retirement: Retirement) -> None:
-        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
-        if self.failure is not None:
-            return
-        try:
-            for segment in retirement.segments:
-                if not segment.is_removed:
-                    segment.sync()
-            self.journal.retire(retirement.journal_number)
-        except (OSError, SyncFailedError) as error:
-            self.fail(error)
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def checkpoint(self, *, clean: bool = False) -> list[Checkpoint]:
-        """Make everything durable where it belongs and say how far that is, for the logs that have
-        changed. Raises StorageError."""
+        """Make everything durable where it belongs and say how far each changed log has come.
+
+        Raises StorageError.
+        """
         return self.finish_checkpoint(self.begin_checkpoint(clean=clean))
 
     def begin_checkpoint(self, *, clean: bool = False) -> CheckpointPlan:
         """Note how far the logs have come and write their side files. Raises StorageError."""
-        self._check_writable()
+        self.check_writable()
         plan = CheckpointPlan(is_clean=clean)
         self.appended_bytes = 0
         try:
@@ -711,46 +421,3 @@ class Store:
             log.is_changed = True
         if isinstance(error, SyncFailedError):
             self.fail(error)
-
-    # --- what is wrong -----------------------------------------------------------------------------
-
-    def report(self, problem: str) -> None:
-        """Keep a sentence for `health`; the same one only once, and a bounded number."""
-        if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(problem)
-            self.announce(problem)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether appends are taken now; after a full disk the disk is asked again."""
-        if self.is_out_of_space:
-            try:
-                free_bytes = self.fs.free_bytes(self.root)
-            except OSError:
-                return False
-            self.is_out_of_space = free_bytes < self.options.min_free_bytes
-        return self.failure is None and not self.is_out_of_space
-
-    @property
-    def unclaimed(self) -> list[PartitionKey]:
-        """Partitions on disk that nobody has opened: without a topic, they wait for adoption."""
-        return sorted(self.on_disk - self.logs.keys())
-
-    def _check_writable(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-
-def _storage_error(error: OSError, what: str) -> StorageError:
-    if is_out_of_space(error):
-        return DiskFullError(f"{what}: {error}")
-    return StorageError(f"{what}: {error}")
-
-
-def _keep_quiet(_problem: str) -> None:
-    """Do without a log."""
-
-
-def _fail(appends: Iterable[Append], error: StorageError | None) -> None:
-    for append in appends:
-        append.error = error

@@ -13,12 +13,13 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.faults import CrashMode, SimulatedFs
+from kgw.testing.faults import SimulatedFs
+from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.store import Append
+    from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"

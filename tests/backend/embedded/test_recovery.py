@@ -7,7 +7,8 @@ import pytest
 from kgw.backend.embedded.journal import FILE_NAMES
 from kgw.backend.embedded.layout import EpochStart
 from kgw.errors import CorruptionError, DataDirectoryError
-from kgw.testing.faults import CrashMode, Fault, FaultKind
+from kgw.testing.faults import Fault, FaultKind
+from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -216,7 +217,7 @@ def test_a_missing_directory_does_not_bring_offsets_back() -> None:
 
 
 def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
-    """Bytes below the checkpoint that are gone leave a hole, not a second life for their offsets."""
+    """Bytes below the checkpoint that are gone leave a hole; their offsets get no second life."""
     driver = _filled(Driver())
     driver.checkpoint()
     content = driver.fs.content(driver.segment_path())

@@ -5,7 +5,8 @@ import pytest
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import DiskFullError, StorageError
-from kgw.testing.faults import CrashMode, Fault, FaultKind, SimulatedFs
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
+from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -119,16 +120,15 @@ def test_a_full_disk_refuses_appends_and_takes_them_again() -> None:
     driver.fs.capacity_bytes = 10_000
     refused = driver.append(b"x" * 5_000)
     assert isinstance(refused.error, DiskFullError)
-    assert not driver.store.is_writable
+    assert [False] == [driver.store.is_writable]
     driver.fs.capacity_bytes = 1 << 30
-    assert driver.store.is_writable
+    assert [True] == [driver.store.is_writable]
     assert driver.append(b"after").result.base_offset == 1
     assert [b"before", b"after"] == driver.values()
 
 
 def test_a_write_that_fails_is_taken_back() -> None:
-    """ENOSPC in the middle of a group fails that partition's appends, and their offsets are given
-    to what comes next."""
+    """ENOSPC fails that partition's appends alone; their offsets go to what comes next."""
     driver = Driver()
     driver.append(b"before")
     driver.append(b"other", key=OTHER_KEY)
@@ -209,7 +209,7 @@ def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
 
 
 def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> None:
-    """They read back fine out of the page cache and are on no disk: a restart may not trust them."""
+    """They read back fine out of the page cache and are on no disk: no restart may trust them."""
     driver = Driver()
     driver.append(b"before")
     failing = driver.submit(b"failing")

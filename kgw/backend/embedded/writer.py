@@ -1,0 +1,379 @@
+"""Group commit: appends are queued, written together, synced once, completed in order.
+
+Plain code without threads. `submit` and `complete_group` belong to the event loop, `take_group` and
+`write_group` to the flusher, `retire` to a thread that may wait for the disk.
+
+The order that every promise rests on: bytes are written, then synced (in the journal or in their
+segments), then their appends succeed, then the high watermark moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import AppendResult
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError, is_out_of_space
+from kgw.backend.embedded.files import FilePool
+from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.log import DataDirectory, SegmentedLog
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.journal import Redo
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.segment import Segment
+    from kgw.records.batch import RecordBatch
+    from kgw.types import PartitionKey
+
+_MAX_PROBLEMS: Final = 100
+
+
+class Append:
+    """Batches on their way to the disk; then `result` or `error` is set."""
+
+    __slots__ = ("attempt", "batches", "error", "log", "result", "size_bytes", "waiter")
+
+    def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
+        self.log = log
+        self.batches = batches
+        self.attempt = log.attempt
+        self.result = AppendResult(base_offset, batches[-1].last_offset, batches[-1].leader_epoch)
+        """Where it lands; it counts only once `error` has stayed None through `complete_group`."""
+        self.error: StorageError | None = None
+        self.size_bytes = sum(len(batch.buffer) for batch in batches)
+        self.waiter: Future[AppendResult] | None = None
+        """What the shell resolves when the append is complete."""
+
+
+class Retirement:
+    """A journal file that is full, and the segments whose bytes it vouches for."""
+
+    __slots__ = ("journal_number", "segments")
+
+    def __init__(self, journal_number: int, segments: list[Segment]) -> None:
+        self.journal_number = journal_number
+        self.segments = segments
+
+
+class GroupWriter:
+    """The queue of a data directory and its way to the disk."""
+
+    def __init__(self, fs: FileSystem, root: str, options: EmbeddedOptions) -> None:
+        self.fs = fs
+        self.root = root
+        self.options = options
+        self.pool = FilePool(fs, options.open_files)
+        self.directory = DataDirectory(root, fs, self.pool, options, self.report)
+        self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
+        self.problems: list[str] = []
+        self.announce: Callable[[str], None] = _keep_quiet
+        """Told of each problem once, as it is found, by whichever thread finds it."""
+        self.failure: StorageError | None = None
+        """Why nothing is written any more: a sync failed, once and for all."""
+        self.is_out_of_space = False
+        self.retire_soon: Callable[[Retirement], None] = self.retire
+        """What to do with a full journal file; at once unless a shell has something better."""
+        self.is_closed = False
+        """Whether nothing more is taken: the store is being closed, or is."""
+        self.appended_bytes = 0
+        """Bytes written since the last checkpoint was planned."""
+        self._pending: deque[Append] = deque()
+        self._dirty: dict[Segment, None] = {}
+        """Segments that the journal vouches for: written, and not synced since."""
+        self._unnoted_deletions: set[PartitionKey] = set()
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
+        """Give batches their offsets and queue them.
+
+        Raises StorageError when nothing is written any more.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if log.is_deleted or self.is_closed:
+            raise StorageError(
+                f"partition {log.key} has been deleted" if log.is_deleted else "the log is closed"
+            )
+        append = Append(log, batches, log.begin_append(batches))
+        self._pending.append(append)
+        return append
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether appends wait for a flush."""
+        return bool(self._pending)
+
+    def flush_group(self) -> list[Append]:
+        """Write, sync and complete what is queued, up to the size of a group."""
+        group = self.take_group()
+        self.write_group(group)
+        self.complete_group(group)
+        return group
+
+    def take_group(self) -> list[Append]:
+        """Take what is queued from the queue, up to the size of a group."""
+        group: list[Append] = []
+        size_bytes = 0
+        pending = self._pending
+        limit_bytes = self.options.group_bytes
+        while pending and size_bytes < limit_bytes:
+            append = pending.popleft()
+            size_bytes += append.size_bytes
+            group.append(append)
+        return group
+
+    def write_group(self, group: list[Append]) -> None:
+        """Make a group durable; what failed carries its error."""
+        by_log = self._admit(group)
+        written: dict[SegmentedLog, list[Redo]] = {}
+        for log, appends in by_log.items():
+            redos = self._write(log, appends)
+            if redos is not None:
+                written[log] = redos
+        if not written:
+            return
+        try:
+            if self.failure is None and not self._sync_through_journal(written):
+                self._sync_segments(written)
+        except SyncFailedError as error:
+            self.fail(error)
+        if self.failure is not None:
+            for log in written:
+                _fail(by_log[log], self.failure)
+        # What `_sync_segments` removed from `written` before a failure is durable.
+        for appends in by_log.values():
+            if appends[0].error is None:
+                appends[0].log.written_end = appends[-1].result.last_offset + 1
+                self.appended_bytes += sum(append.size_bytes for append in appends)
+
+    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
+        """Sort a group by log and refuse what cannot be written."""
+        refusal = self.failure or self._space_refusal(group)
+        by_log: dict[SegmentedLog, list[Append]] = {}
+        for append in group:
+            log = append.log
+            if log.is_deleted:
+                append.error = StorageError(f"partition {log.key} has been deleted")
+            elif append.attempt <= log.refused_attempt:
+                append.error = StorageError("an append before this one failed")
+            elif refusal is not None:
+                append.error = refusal
+                log.refused_attempt = append.attempt
+            elif log in by_log:
+                by_log[log].append(append)
+            else:
+                by_log[log] = [append]
+        return by_log
+
+    def _space_refusal(self, group: list[Append]) -> StorageError | None:
+        if not group or self.options.min_free_bytes <= 0:
+            return None
+        try:
+            free_bytes = self.fs.free_bytes(self.root)
+        except OSError as error:
+            return StorageError(str(error))
+        needed_bytes = self.options.min_free_bytes + sum(append.size_bytes for append in group)
+        self.is_out_of_space = free_bytes < needed_bytes
+        if not self.is_out_of_space:
+            return None
+        return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
+
+    def _write(self, log: SegmentedLog, appends: list[Append]) -> list[Redo] | None:
+        """Write one log's share into its segments; None, and its appends failed, if that failed."""
+        if self.failure is not None:
+            _fail(appends, self.failure)
+            return None
+        batches = (
+            appends[0].batches
+            if len(appends) == 1
+            else [batch for append in appends for batch in append.batches]
+        )
+        log.begin_write()
+        try:
+            try:
+                self._load_last(log)
+                redos = log.write(batches)
+            except OSError as error:
+                log.undo()
+                _fail(appends, storage_error(error, f"cannot append to partition {log.key}"))
+                log.refused_attempt = appends[0].attempt
+                return None
+        except (OSError, SyncFailedError) as error:
+            self.fail(error)
+            _fail(appends, self.failure)
+            return None
+        return redos
+
+    def _load_last(self, log: SegmentedLog) -> None:
+        """Make sure that the segment's side file can be continued.
+
+        Raises OSError, SyncFailedError.
+        """
+        if log.segments and log.segments[-1].side is None:
+            try:
+                log.segments[-1].load()
+            except SideFileDamagedError as error:
+                rebuild_side(self.directory, log, error.segment)
+
+    def _sync_through_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
+        """Make a group of small appends durable with one sync; False when it is not the way.
+
+        Raises SyncFailedError.
+        """
+        journal = self.journal
+        redos = [redo for several in written.values() for redo in several]
+        size_bytes = sum(redo.size_bytes for redo in redos)
+        if not journal.is_ready or size_bytes > self.options.journal_append_bytes * len(redos):
+            return False
+        crowded = len(self._dirty) >= self.options.dirty_segments
+        if crowded or not journal.has_room(len(redos), size_bytes):
+            switched = self._switch_journal()
+            if not switched and not crowded:
+                return False
+            if not journal.has_room(len(redos), size_bytes):
+                return False
+        try:
+            journal.append(redos)
+        except OSError as error:
+            # The frame counts for nothing; should it be read nevertheless after a crash, it
+            # repeats what the segments are about to make durable.
+            self.report(f"journal: {error}; this group syncs its segments")
+            return False
+        try:
+            journal.sync()
+        except OSError as error:
+            raise SyncFailedError(f"journal: {error}") from error
+        for log in written:
+            # A roll has synced the segments before the last.
+            self._dirty[log.segments[-1]] = None
+            self._write_side(log.segments[-1])
+        return True
+
+    def _sync_segments(self, written: dict[SegmentedLog, list[Redo]]) -> None:
+        """Sync each segment of a group; a log leaves `written` once its bytes are durable."""
+        for log in list(written):
+            # A roll has synced the segments before the last.
+            segment = log.segments[-1]
+            segment.sync()
+            self._dirty.pop(segment, None)
+            self._write_side(segment, at_least_bytes=1)
+            del written[log]
+
+    def _write_side(self, segment: Segment, **limit: int) -> None:
+        """Write side entries of durable batches. When that fails they stay in memory for now."""
+        try:
+            segment.write_side(**limit)
+        except OSError as error:
+            self.report(f"{segment.side_path}: {error}")
+
+    def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
+        """Move the durable ends, give up the offsets of what failed; returns the logs that moved.
+
+        In the order in which groups were taken.
+        """
+        moved: dict[SegmentedLog, None] = {}
+        for append in group:
+            log = append.log
+            if append.error is None:
+                if log.offsets.advance_durable(append.result.last_offset + 1):
+                    moved[log] = None
+            elif append.attempt == log.attempt and not log.is_deleted and self.failure is None:
+                log.offsets.rewind(log.offsets.durable_end)
+                log.attempt += 1
+        return list(moved)
+
+    def fail(self, error: Exception) -> None:
+        """Write nothing any more, until the next start: a sync has failed."""
+        if self.failure is None:
+            self.failure = StorageError(f"the data directory has failed: {error}")
+            self.report(str(self.failure))
+
+    # --- the journal ---------------------------------------------------------------------------
+
+    def _switch_journal(self) -> bool:
+        if not self.journal.has_free_file:
+            return False
+        retirement = Retirement(self.journal.switch(), list(self._dirty))
+        self._dirty.clear()
+        self.retire_soon(retirement)
+        return True
+
+    def retire(self, retirement: Retirement) -> None:
+        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
+        if self.failure is not None:
+            return
+        try:
+            for segment in retirement.segments:
+                if not segment.is_removed:
+                    segment.sync()
+            self.journal.retire(retirement.journal_number)
+        except (OSError, SyncFailedError) as error:
+            self.fail(error)
+
+    def note_deletions(self) -> None:
+        """Tell the journal which partitions are gone.
+
+        Or a log that is created anew under an old key could be given old bytes by a later recovery.
+        Raises OSError, SyncFailedError.
+        """
+        journal = self.journal
+        while self._unnoted_deletions and journal.is_ready:
+            if not journal.has_room(1, 0) and not self._switch_journal():
+                return
+            key = self._unnoted_deletions.pop()
+            try:
+                journal.append_deletion(key)
+            except OSError:
+                self._unnoted_deletions.add(key)
+                raise
+            try:
+                journal.sync()
+            except OSError as error:
+                raise SyncFailedError(f"journal: {error}") from error
+
+    # --- what is wrong -------------------------------------------------------------------------
+
+    def report(self, problem: str) -> None:
+        """Keep a sentence for `health`; the same one only once, and a bounded number."""
+        if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(problem)
+            self.announce(problem)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether appends are taken now; after a full disk the disk is asked again."""
+        if self.is_out_of_space:
+            try:
+                free_bytes = self.fs.free_bytes(self.root)
+            except OSError:
+                return False
+            self.is_out_of_space = free_bytes < self.options.min_free_bytes
+        return self.failure is None and not self.is_out_of_space
+
+    def check_writable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def storage_error(error: OSError, what: str) -> StorageError:
+    """Return the error to raise for a failed call: a full disk is told apart."""
+    if is_out_of_space(error):
+        return DiskFullError(f"{what}: {error}")
+    return StorageError(f"{what}: {error}")
+
+
+def _keep_quiet(_problem: str) -> None:
+    """Do without a log."""
+
+
+def _fail(appends: Iterable[Append], error: StorageError | None) -> None:
+    for append in appends:
+        append.error = error
