@@ -1,0 +1,71 @@
+"""A gateway process under attack, and a well-behaved client beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.testing.process import GatewayProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CANARY = Path(__file__).with_name("canary.py")
+
+
+class Attacked:
+    """The gateway, its address, and what has become of it."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
+        self.address = (gateway.host, gateway.port)
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.gateway.pid}/fd").iterdir()))
+
+    def anonymous_bytes(self) -> int:
+        return self.gateway.usage().anonymous_bytes
+
+    def reset_peak(self) -> None:
+        """Let the kernel measure the peak of memory from now on."""
+        Path(f"/proc/{self.gateway.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        return self.gateway.usage().peak_bytes
+
+    def bugs(self) -> list[str]:
+        """Lines of the log that should not be there."""
+        signs = ("bug of kgw", "Traceback", '"level": "error"')
+        return [line for line in self.gateway.log().splitlines() if any(s in line for s in signs)]
+
+    @contextmanager
+    def canary(self) -> Iterator[dict[str, Any]]:
+        """Measure a well-behaved client while the block runs; the figures are there afterwards."""
+        figures: dict[str, Any] = {}
+        command = [sys.executable, str(CANARY), self.gateway.host, str(self.gateway.port)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            try:
+                yield figures
+            finally:
+                out, _ = process.communicate(timeout=20)
+                figures.update(json.loads(out))
+
+
+@pytest.fixture
+def attacked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Attacked]:
+    """A gateway process; `request.param` holds its settings."""
+    settings = getattr(request, "param", ())
+    gateway = GatewayProcess(tmp_path / "data", "kgw.backend=memory", *settings)
+    with gateway:
+        yield Attacked(gateway)
+        assert gateway.stop() == 0

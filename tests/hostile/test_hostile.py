@@ -1,0 +1,183 @@
+"""Clients that break the rules, against a gateway process, with a well-behaved one beside them.
+
+Short forms run always; the full sizes are for `scripts/campaigns --long`, and only they hold the
+gateway to the canary's 50 ms: a short run shares its two cores with whatever else is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.hostile import attacks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.hostile.conftest import Attacked
+
+MEGABYTE = 1_000_000
+CANARY_P99_MS = 50
+LENIENT_P99_MS = 1_000
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def sizes(short: Any, full: Any) -> Any:
+    """Parametrise a test by its scale."""
+    return pytest.mark.parametrize(
+        "scale",
+        [
+            pytest.param(short, id="short", marks=pytest.mark.campaign),
+            pytest.param(full, id="full", marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
+        ],
+    )
+
+
+@pytest.fixture
+def check(
+    attacked: Attacked, request: pytest.FixtureRequest, record_property: Callable[..., None]
+) -> Callable[[dict[str, Any]], None]:
+    """Holds the gateway to what every campaign asks: alive, others undisturbed, nothing leaked."""
+    descriptors, anonymous = attacked.descriptors(), attacked.anonymous_bytes()
+    is_full = request.node.get_closest_marker("full") is not None
+
+    def verify(canary: dict[str, Any]) -> None:
+        for name, value in canary.items():
+            record_property(name, value)
+        print(request.node.name, canary)
+        assert attacked.gateway.running
+        assert [] == attacked.bugs()
+        assert (0, "") == (canary["errors"], canary["first_error"])
+        assert canary["requests"] > 0
+        assert canary["p99_ms"] <= (CANARY_P99_MS if is_full else LENIENT_P99_MS)
+        assert attacked.descriptors() <= descriptors + 1
+        # The allocator keeps some of what it was given; a leak grows with the attack.
+        assert attacked.anonymous_bytes() <= anonymous + 24 * MEGABYTE
+
+    return verify
+
+
+@sizes(150, 20_000)
+async def test_garbage(attacked: Attacked, check: Any, scale: int) -> None:
+    """P1: HTTP, TLS and noise are closed within a second, and leave few lines in the log."""
+    with attacked.canary() as canary:
+        assert 0 == await attacks.send_garbage(attacked.address, Random(1), scale)
+    check(canary)
+    assert attacked.gateway.log().count("connection closed") <= 2 + scale // 200
+
+
+@sizes(1_500, 20_000)
+async def test_mutations(attacked: Attacked, check: Any, scale: int) -> None:
+    """P2: valid requests with one thing wrong are answered or closed, whatever it is."""
+    random = Random(2)
+    with attacked.canary() as canary:
+        assert await attacks.send_mutations(attacked.address, random, scale) > 0
+    check(canary)
+
+
+@pytest.mark.parametrize("attacked", [("auto.create.topics.enable=false",)], indirect=True)
+@sizes((1, 100_000), (50, 1_000_000))
+async def test_allocation_bombs(
+    attacked: Attacked, check: Any, scale: tuple[int, int], record_property: Callable[..., None]
+) -> None:
+    """P3: frames that would become 100 times their size take a few times it, or nothing."""
+    at_once, size = scale
+    await attacks.send_bomb(attacked.address, attacks.API_VERSIONS_V0, 1.0)
+    with attacked.canary() as canary:
+        for name, frame in attacks.bombs(size):
+            before = attacked.anonymous_bytes()
+            attacked.reset_peak()
+            await asyncio.gather(
+                *(attacks.send_bomb(attacked.address, frame, 0.5) for _ in range(at_once))
+            )
+            grown = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
+            record_property(f"peak of {name}", grown)
+            # Frames are received in parallel but decoded and answered one by one. An honest list
+            # of names becomes a response of 80 times its size; that is bounded, too.
+            one_by_one = min(64 * MEGABYTE, 100 * len(frame) + 3 * MEGABYTE)
+            assert grown <= at_once * 5 * len(frame) + one_by_one, name
+    check(canary)
+
+
+SLOW = ("kgw.frame.timeout.ms=1000", "kgw.unsent.timeout.ms=1000", "kgw.unsent.bytes.max=100000")
+
+
+@pytest.mark.parametrize("attacked", [SLOW], indirect=True)
+@sizes((50, 50, 3), (2000, 1000, 200))
+async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, int, int]) -> None:
+    """P6: clients that send or read too slowly are ended by their deadlines."""
+    dripping, half_open, unread = scale
+    with attacked.canary() as canary:
+        async with asyncio.TaskGroup() as group:
+            idle = [group.create_task(_hold(attacked)) for _ in range(half_open)]
+            drips = [
+                group.create_task(attacks.drip(attacked.address, 0.3)) for _ in range(dripping)
+            ]
+            readers = [
+                group.create_task(attacks.never_read(attacked.address, 80_000))
+                for _ in range(unread)
+            ]
+            lasted = await asyncio.gather(*drips, *readers)
+            for one in idle:
+                one.cancel()
+    check(canary)
+    assert min(lasted[:dripping]) >= 1.0
+    assert max(lasted[:dripping]) <= 10.0
+    assert max(lasted[dripping:]) <= 60.0
+
+
+async def _hold(attacked: Attacked) -> None:
+    async with attacks.connected(attacked.address):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("attacked", [("max.connections=200",)], indirect=True)
+@sizes(2_000, 50_000)
+async def test_floods(attacked: Attacked, check: Any, scale: int) -> None:
+    """P7: a flood of connections neither disturbs those that are open nor outlives itself."""
+    with attacked.canary() as canary:
+        held = [asyncio.ensure_future(_hold(attacked)) for _ in range(100)]
+        assert await attacks.flood(attacked.address, scale, at_once=80) > scale * 0.9
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        assert [0] == await attacks.pipeline(attacked.address, 1)
+    check(canary)
+
+
+@pytest.mark.parametrize("attacked", [("max.connections=20",)], indirect=True)
+@pytest.mark.campaign
+async def test_limit_of_connections(attacked: Attacked) -> None:
+    """Beyond the limit connections are closed at once, and there is room again when some end."""
+    held = [await asyncio.open_connection(*attacked.address) for _ in range(20)]
+    for reader, writer in held:
+        writer.write(attacks.API_VERSIONS_V0)
+        assert await reader.readexactly(4)
+    async with attacks.connected(attacked.address) as (reader, writer):
+        writer.write(attacks.API_VERSIONS_V0)
+        assert await attacks.ended(reader, 1.0)
+    for _, writer in held:
+        writer.transport.abort()
+    async with asyncio.timeout(2):
+        while True:
+            async with attacks.connected(attacked.address) as (reader, writer):
+                writer.write(attacks.API_VERSIONS_V0)
+                if await reader.read(4):
+                    break
+
+
+@sizes((4, 10_000), (50, 10_000))
+async def test_pipelining(attacked: Attacked, check: Any, scale: tuple[int, int]) -> None:
+    """P8: 10,000 requests without a read are all answered in their order."""
+    clients, requests = scale
+    with attacked.canary() as canary:
+        answered = await asyncio.gather(
+            *(attacks.pipeline(attacked.address, requests) for _ in range(clients))
+        )
+    check(canary)
+    for ids in answered:
+        assert list(range(requests)) == ids
