@@ -79,9 +79,9 @@ class Partition:
         self._is_fenced = False
         self._rebuild: asyncio.Task[None] | None = None
         self._rebuild_not_before_s = 0.0
-        # The end of what has been answered, and what the last snapshot covers of it.
+        # The end of what has been answered, and what need not be replayed of it.
         self._stored_end = log.high_watermark
-        self._snapshot_offset = NO_OFFSET
+        self._snapshot_offset = log.log_start_offset
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic.name}-{self.index} {self.log!r}>"

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config
+from kgw.errors import StorageError
+from kgw.gateway import BROKER_CONFIG, Gateway
+from kgw.state.base import Change
+from kgw.testing.clock import ManualClock
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import batch, create_topic, produce
+
+if TYPE_CHECKING:
+    from kgw.backend.base import PartitionLog
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop turn: what waits for nothing else happens."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_checkpoints_come_at_their_interval() -> None:
+    """Every kgw.checkpoint.interval.ms, whatever became of the one before."""
+
+    class CountingBackend(MemoryBackend):
+        checkpoints = 0
+
+        async def checkpoint(self) -> None:
+            self.checkpoints += 1
+            if self.checkpoints == 2:
+                raise StorageError("broken")
+
+    backend = CountingBackend()
+    async with InProcessGateway(Config.of(checkpoint_interval_ms=1000), backend) as gateway:
+        for expected in (1, 2, 3):
+            await turns()
+            assert expected - 1 == backend.checkpoints
+            gateway.manual_clock.advance(0.999)
+            await turns()
+            assert expected - 1 == backend.checkpoints
+            gateway.manual_clock.advance(0.001)
+            await turns()
+            assert expected == backend.checkpoints
+
+
+async def test_snapshots_are_saved_of_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint writes nothing for partitions that are as they were."""
+    saved: list[int] = []
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway, partitions=3)
+        log_type = type(topic.partitions[0].log)
+        real = log_type.save_snapshot
+
+        async def save_snapshot(log: PartitionLog, snapshot: object) -> None:
+            saved.append(log.key.partition)
+            await real(log, snapshot)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(log_type, "save_snapshot", save_snapshot)
+        await gateway.gateway.checkpoint()
+        assert [] == saved
+        await produce(gateway, batch(), index=1)
+        await gateway.gateway.checkpoint()
+        await gateway.gateway.checkpoint()
+        assert [1] == saved
+        await produce(gateway, batch(), index=2)
+    assert [1, 2] == saved
+
+
+async def test_producers_expire_at_checkpoints() -> None:
+    """After producer.id.expiration.ms without a batch, a producer may begin anywhere again."""
+    async with InProcessGateway(Config.of(producer_id_expiration_ms=1000)) as gateway:
+        topic = await create_topic(gateway)
+        await produce(gateway, batch(producer_id=1, base_sequence=0))
+        assert 1 == len(topic.partitions[0].producers)
+        gateway.manual_clock.advance(1)
+        await gateway.gateway.checkpoint()
+        assert 0 == len(topic.partitions[0].producers)
+
+
+async def test_close_survives_snapshots_that_cannot_be_saved(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They only save time: the backend is closed all the same."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        topic = await create_topic(gateway)
+        await produce(gateway, batch())
+
+        async def fail(*_: object) -> None:
+            raise StorageError("broken")
+
+        monkeypatch.setattr(type(topic.partitions[0].log), "save_snapshot", fail)
+    assert not backend.health.writable
+    assert "broken" in caplog.text
+
+
+async def test_failed_start_closes_the_backend() -> None:
+    """The next start must not find the data directory held by this one."""
+    backend = MemoryBackend()
+    await backend.state.apply([Change("topic", "x", b"rubbish")])
+    gateway = Gateway(Config(), backend, ManualClock())
+    with pytest.raises(StorageError):
+        await gateway.start()
+    assert not backend.health.writable
+
+
+async def test_stored_server_setting_of_another_version_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What this version cannot change does not keep it from starting."""
+    backend = MemoryBackend()
+    texts = b'{"of.the.future": "1", "message.max.bytes": "5000", "node.id": "9"}'
+    await backend.state.apply([Change(BROKER_CONFIG, "cluster", texts)])
+    async with InProcessGateway(backend=backend) as gateway:
+        assert 5000 == gateway.gateway.config.message_max_bytes
+        assert 0 == gateway.gateway.node_id
+    assert "of.the.future" in caplog.text
