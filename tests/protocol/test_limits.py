@@ -13,7 +13,12 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import FrameBuffer
 from kgw.protocol.headers import decode_request_header
 from kgw.protocol.layout import TEXT_COST, item_memory_cost, minimum_item_size
-from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -101,6 +106,8 @@ def _request_versions() -> Iterator[tuple[type[Message], int]]:
                 yield message, version
 
 
+# tracemalloc looks up the line of each allocation, which takes long in long generated functions.
+@pytest.mark.timeout(60)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "version"),
@@ -155,6 +162,18 @@ def test_ordinary_large_requests_are_far_from_the_budget() -> None:
     assert commit == codec(OffsetCommitRequest, 8).decode(
         codec(OffsetCommitRequest, 8).encode(commit)
     )
+
+
+def test_no_request_takes_more_than_some_megabytes() -> None:
+    """Beyond some size a request does not get more memory for being larger; a response does."""
+    element = b"\0" * 16 + b"\x15" + b"t" * 20 + b"\0"
+    for count, refused in ((20_000, False), (80_000, True)):
+        frame = unsigned_varint(count + 1) + element * count + b"\0\0\0"
+        assert refused == _peak_bytes(partial(codec(MetadataRequest, 12).decode, frame))[1]
+    topics = [MetadataResponseTopic(name=f"topic-{number:014}") for number in range(40_000)]
+    response = MetadataResponse(topics=topics)
+    ours = codec(MetadataResponse, 12)
+    assert response == ours.decode(ours.encode(response))
 
 
 def test_tags_in_a_header_before_authentication() -> None:
