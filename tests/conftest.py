@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
+import pytest
+from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
-# Time limits are pytest's: a slow machine must not turn a property into a flaky test.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Time limits are pytest's: a slow machine must not turn a property into a flaky test. A fixture
+# that lasts for the whole function is shared by its examples knowingly.
+settings.register_profile(
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.register_profile("full", parent=settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_event_loop() -> Iterator[None]:
+    """Files, sockets and sleeps of kgw that would hold up the event loop are errors."""
+    with blockbuster_ctx("kgw") as detector:
+        # Locks between the loop and the threads that write are held for a few instructions only.
+        detector.functions["threading.Lock.acquire"].deactivate()
+        detector.functions["threading.Lock.acquire_lock"].deactivate()
+        # Before the first listener is open there is nobody to keep waiting.
+        detector.functions["io.TextIOWrapper.read"].can_block_in(
+            "kgw/server/limits.py", "available_memory_bytes"
+        )
+        yield
