@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateway_process import GatewayProcess
+from kgw.testing.process import GatewayProcess
 
 API_VERSIONS_V0 = bytes.fromhex("0000000a0012000000000007ffff")
 AT_A_TIME = 250

@@ -21,10 +21,10 @@ from typing import Any
 
 from bench_small_requests import produce_frame
 from confluent_kafka.admin import AdminClient, NewTopic
-from gateway_process import GatewayProcess
 
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kgw.testing.process import GatewayProcess
 
 FETCH_VERSION = 11
 PARTITIONS = 10

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from gateway_process import GatewayProcess
 
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.produce import (
@@ -31,6 +30,7 @@ from kgw.protocol.messages.produce import (
     TopicProduceData,
 )
 from kgw.records.builder import BatchBuilder
+from kgw.testing.process import GatewayProcess
 
 IN_FLIGHT = 5
 PRODUCE_VERSION = 9

@@ -21,7 +21,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from gateway_process import GatewayProcess, Usage
+
+from kgw.testing.process import GatewayProcess, Usage
 
 RECORD_BYTES = 1024
 PARTITIONS = 4
