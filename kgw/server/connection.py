@@ -33,6 +33,10 @@ _SMALLEST_FRAME_BYTES = 8
 # small requests: answering them all at once would keep everybody else waiting for 100 ms.
 FRAMES_PER_TURN = 32
 
+# A request larger than this takes its turn among those of other connections: decoding and answering
+# one may take 30 ms when it is made for that, and fifty may become complete at the same time.
+TURN_BYTES = 16 << 10
+
 # A frame that was cut gets room for so many times the bytes it has sent, never for what it claims.
 GROWTH = 4
 FIRST_BUFFER_BYTES = 2048
@@ -76,6 +80,7 @@ class KafkaConnection(BufferedProtocol):
         "_frame",
         "_frame_bytes",
         "_frame_deadline_s",
+        "_has_turn",
         "_held_bytes",
         "_leftover",
         "_overlapping",
@@ -120,6 +125,7 @@ class KafkaConnection(BufferedProtocol):
         self._parked: list[memoryview] = []
         self._started: list[_Started] = []
         self._overlapping = False
+        self._has_turn = False
         self._held_bytes = 0
         # Leaving.
         self._writing_paused = False
@@ -310,10 +316,13 @@ class KafkaConnection(BufferedProtocol):
         if (
             self._parked
             or self._writing_paused
+            or len(frame) > TURN_BYTES
             or (started and not (self._overlapping and self._server.dispatcher.may_overlap(frame)))
         ):
             self._parked.append(frame)
             self._hold(len(frame))
+            if len(self._parked) == 1 and len(frame) > TURN_BYTES:
+                self._pump()
         else:
             self._start(frame)
 
@@ -389,6 +398,11 @@ class KafkaConnection(BufferedProtocol):
         while parked and not self._writing_paused and self.state is State.OPEN:
             if self._started and not (self._overlapping and may_overlap(parked[0])):
                 break
+            if len(parked[0]) > TURN_BYTES:
+                if not self._has_turn:
+                    self._server.request_turn(self)
+                    break
+                self._has_turn = False
             frame = parked.pop(0)
             self._let_go(len(frame))
             self._start(frame)
@@ -396,6 +410,13 @@ class KafkaConnection(BufferedProtocol):
             self._read_on()
         elif not self._started:
             self._end()
+
+    def take_turn(self) -> None:
+        """Start the request that asked for a turn, unless it has lost its place meanwhile."""
+        self._has_turn = True
+        if self.state is State.OPEN:
+            self._pump()
+        self._has_turn = False
 
     # --- back pressure ----------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 SWEEP_INTERVAL_S = 1.0
+# Large requests that are started before others are looked at again, and one more.
+TURN_S = 0.005
 # One line for a kind of trouble, then silence for so long: a flood must not fill the log.
 LOG_INTERVAL_S = 10.0
 
@@ -51,6 +53,8 @@ class Server:
         self._timer: Timer | None = None
         self._sweep_due_s = 0.0
         self._quiet = _QuietLog()
+        self._turns: dict[KafkaConnection, None] = {}
+        self._giving_turns = False
         self._empty = Event()
         self._empty.set()
 
@@ -122,6 +126,7 @@ class Server:
 
     def forget(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)
+        self._turns.pop(connection, None)
         self.metrics.connections_open -= 1
         host = connection.session.client_host
         left = self._by_host.get(host, 1) - 1
@@ -131,6 +136,27 @@ class Server:
             self._by_host.pop(host, None)
         if not self.connections:
             self._empty.set()
+
+    def request_turn(self, connection: KafkaConnection) -> None:
+        """Queue a large request. All that are started before the loop polls again share a time."""
+        self._turns[connection] = None
+        if not self._giving_turns:
+            self._giving_turns = True
+            self.loop.call_soon(self._give_turns)
+
+    def _give_turns(self) -> None:
+        enough_s = self._clock.monotonic_s() + TURN_S
+        while self._turns:
+            connection = next(iter(self._turns))
+            # Taken out first: it may ask again at once, for its next request.
+            del self._turns[connection]
+            connection.take_turn()
+            if self._clock.monotonic_s() >= enough_s:
+                break
+        if self._turns:
+            self.loop.call_soon(self._give_turns)
+        else:
+            self._giving_turns = False
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
         count(self.metrics.connections_dropped, reason)

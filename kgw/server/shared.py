@@ -46,6 +46,9 @@ class Shared(Protocol):
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
         """Count a new connection in; None refuses it."""
 
+    def request_turn(self, connection: KafkaConnection) -> None:
+        """Have `take_turn` called when large requests of other connections have had theirs."""
+
     def forget(self, connection: KafkaConnection) -> None:
         """Count a connection out."""
 

@@ -26,7 +26,7 @@ LENIENT_P99_MS = 1_000
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
-def sizes(short: Any, full: Any) -> Any:
+def sizes(short: Any, full: Any) -> pytest.MarkDecorator:
     """Parametrise a test by its scale."""
     return pytest.mark.parametrize(
         "scale",

@@ -170,9 +170,16 @@ class FakeServer:
         self.details: list[str] = []
         self.bugs: list[BaseException] = []
         self.forgotten = 0
+        self.turns: list[KafkaConnection] = []
+        self.gives_turns = True
 
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
         return None if self.full else Session(client_host="192.0.2.1")
+
+    def request_turn(self, connection: KafkaConnection) -> None:
+        self.turns.append(connection)
+        if self.gives_turns:
+            self.loop.call_soon(connection.take_turn)
 
     def forget(self, connection: KafkaConnection) -> None:
         self.forgotten += 1

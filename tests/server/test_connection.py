@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.server.connection import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
+from kgw.server.connection import (
+    FRAMES_PER_TURN,
+    GROWTH,
+    RECEIVE_BUFFER_BYTES,
+    TURN_BYTES,
+)
 from kgw.server.limits import Limits
 from kgw.server.shared import State
 from tests.server.fakes import (
@@ -84,6 +89,7 @@ class TestFrames:
         peer = Peer()
         payload = bytes(range(256)) * 5000
         peer.send(request(API_VERSIONS, 1, payload))
+        await settle()
         assert [payload] == peer.dispatcher.payloads
         assert 0 == peer.server.memory.used_bytes
 
@@ -197,6 +203,27 @@ class TestOrder:
         peer.finish(1)
         await settle()
         assert [1, 2] == peer.transport.answers()
+
+    async def test_large_requests_take_turns(self) -> None:
+        """A large request waits for its turn, and what follows on its connection with it."""
+        peer = Peer()
+        peer.server.gives_turns = False
+        large = bytes(TURN_BYTES)
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2, large) + request(PRODUCE, 3))
+        assert [1] == peer.dispatcher.started
+        assert [peer.connection] == peer.server.turns
+        peer.connection.take_turn()
+        assert [1, 2, 3] == peer.dispatcher.started
+
+    async def test_turn_for_a_connection_that_has_gone(self) -> None:
+        """A turn that comes too late starts nothing."""
+        peer = Peer()
+        peer.server.gives_turns = False
+        peer.send(request(PRODUCE, 1, bytes(TURN_BYTES)))
+        peer.lose()
+        peer.connection.take_turn()
+        assert [] == peer.dispatcher.started
+        assert 0 == peer.server.memory.used_bytes
 
     async def test_requests_without_an_answer(self) -> None:
         """acks=0 leaves no gap and no answer."""
@@ -333,7 +360,8 @@ class TestBackPressure:
                 sent[index] += more
                 progress += more
             assert progress
-            assert server.memory.used_bytes < 10_000 + 2 * len(payload)
+            assert server.memory.used_bytes < 4 * 8_000 + 2 * len(payload)
+            await settle()
         assert [1, 1, 1, 1] == server.dispatcher.started
         assert 0 == server.memory.used_bytes
         assert all(peer.transport.is_reading() for peer in peers)

@@ -13,8 +13,9 @@ import pytest
 from kgw.config import Listener
 from kgw.errors import ListenError
 from kgw.metrics import Metrics
+from kgw.server.connection import TURN_BYTES
 from kgw.server.limits import Limits
-from kgw.server.server import LOG_INTERVAL_S, Server
+from kgw.server.server import LOG_INTERVAL_S, TURN_S, Server
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
@@ -28,6 +29,11 @@ from tests.server.fakes import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from kgw.handlers.context import Session
+    from kgw.types import Buffer
+
+    Waiting = asyncio.Future[list[Buffer] | None]
 
 LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
 
@@ -267,3 +273,30 @@ async def test_bug_is_counted(caplog: pytest.LogCaptureFixture) -> None:
         await client.aclose()
         assert 1 == one.metrics.internal_errors
         assert "a request failed through a bug of kgw" in caplog.text
+
+
+async def test_large_requests_share_a_turn_of_the_loop() -> None:
+    """Large requests of many connections are started until their common time is over."""
+    async with running() as one:
+        started: list[int] = []
+        start = one.dispatcher.start
+
+        def slow(frame: memoryview, session: Session) -> list[Buffer] | Waiting | None:
+            if len(frame) > TURN_BYTES:
+                started.append(turn)
+                one.clock.advance(TURN_S / 2)
+            return start(frame, session)
+
+        one.dispatcher.start = slow  # type: ignore[method-assign]
+        clients = [await one.connect() for _ in range(5)]
+        await one.until_open(5)
+        for connection in list(one.server.connections):
+            frame = request(API_VERSIONS, 1, bytes(TURN_BYTES))
+            connection.get_buffer(-1)[: len(frame)] = frame
+            connection.buffer_updated(len(frame))
+        for turn in range(5):  # noqa: B007 - read by `slow`
+            await asyncio.sleep(0)
+        assert [0, 0, 1, 1, 2] == started
+        for client in clients:
+            assert 1 == await client.answer()
+            await client.aclose()
