@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
@@ -16,10 +17,13 @@ from kgw.client import TopicReader
 from kgw.client.client import EARLIEST, LATEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from kgw.client import AsyncClient, ReadRecord
 
 # Below this a bar would flash by.
 _BAR_RECORDS = 10_000
+_WRITE_RECORDS = 500
 
 
 class _Start(NamedTuple):
@@ -194,22 +198,27 @@ class _Run:
                 if not unread:
                     return
                 found = await reader.read(unread)
-                below = [one for one in found if one.record.offset < ends[one.partition]]
-                self._print(below)
-                advance(len(below))
+                below = (one for one in found if one.record.offset < ends[one.partition])
+                self._print(below, advance)
 
     async def follow(self, positions: dict[int, int]) -> None:
         """Print everything there is and will be."""
         reader = TopicReader(self._client, self._output.topic, positions)
         while self._left != 0:
-            self._print(await reader.read())
+            self._print(await reader.read(), lambda _: None)
 
-    def _print(self, found: list[ReadRecord]) -> None:
-        if self._left is not None:
-            found = found[: self._left]
-            self._left -= len(found)
-        self._stream.writelines([self._output.write(one) for one in found])
-        self._stream.flush()
+    def _print(self, found: Iterator[ReadRecord], advance: Callable[[int], None]) -> None:
+        """Print records as long as any may be printed, some at a time."""
+        while self._left != 0:
+            count = _WRITE_RECORDS if self._left is None else min(_WRITE_RECORDS, self._left)
+            lines = [self._output.write(one) for one in islice(found, count)]
+            if not lines:
+                return
+            if self._left is not None:
+                self._left -= len(lines)
+            self._stream.write(b"".join(lines))
+            self._stream.flush()
+            advance(len(lines))
 
     async def _check_offset(self, offset: int, ends: dict[int, int]) -> None:
         """Refuse an offset that a partition does not have, rather than show something else."""

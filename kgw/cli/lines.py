@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from kgw.cli.formats import InputRecord
@@ -73,7 +75,7 @@ class InputLines:
 
     def _bundles(self) -> Iterator[list[InputRecord]]:
         if self._format.format == "raw":
-            content = self._stream.read()
+            content = b"".join(iter(_reader(self._stream), b""))
             yield [InputRecord(None, None, content, None, self._format.headers)]
             return
         number = 0
@@ -95,12 +97,25 @@ class InputLines:
 
 def _bundled_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
     """Yield lines without their ends, as many as a read brings: a slow source is not held back."""
-    read = getattr(stream, "read1", stream.read)
+    read = _reader(stream)
     rest = b""
-    while chunk := read(_CHUNK_BYTES):
+    while chunk := read():
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         for start in range(0, len(lines), _BUNDLE_LINES):
             yield lines[start : start + _BUNDLE_LINES]
     if rest:
         yield [rest]
+
+
+def _reader(stream: IO[bytes]) -> Callable[[], bytes]:
+    """Return a function that waits for some bytes, and returns none at the end.
+
+    It passes by Python's buffer: a thread that holds its lock while it waits would keep the
+    interpreter from ending after Ctrl-C.
+    """
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return partial(getattr(stream, "read1", stream.read), _CHUNK_BYTES)
+    return partial(os.read, descriptor, _CHUNK_BYTES)

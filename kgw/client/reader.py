@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.client.errors import ClientError
@@ -49,11 +50,12 @@ class TopicReader:
 
     async def read(
         self, partitions: list[int] | None = None, *, max_wait_ms: int = 500
-    ) -> list[ReadRecord]:
+    ) -> Iterator[ReadRecord]:
         """Return what is there in some partitions, all by default; wait for the first record.
 
-        Raises ClientError, DamagedRecordsError when a batch fails its CRC, RecordError when its
-        records cannot be read.
+        Batches are unpacked as the iterator goes on: a small answer can hold very much. Where it is
+        not used up, the rest is read again. Raises ClientError; while iterating also
+        DamagedRecordsError when a batch fails its CRC, RecordError when its records cannot be read.
         """
         chosen = self.positions if partitions is None else partitions
         fetched = await self._client.fetch(
@@ -62,11 +64,9 @@ class TopicReader:
             max_wait_ms=max_wait_ms,
             partition_max_bytes=self._partition_max_bytes,
         )
-        found: list[ReadRecord] = []
         for one in fetched:
             self.high_watermarks[one.partition] = one.high_watermark
-            found += self._read_partition(one)
-        return found
+        return chain.from_iterable(map(self._read_partition, fetched))
 
     def _read_partition(self, fetched: FetchedPartition) -> Iterator[ReadRecord]:
         for batch in _whole_batches(fetched.records):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -168,3 +172,30 @@ def test_what_cannot_be_read_says_why(kgw: Commands, offline: Commands) -> None:
     assert "connection refused" in offline.fail(
         ExitCode.CANNOT_CONNECT, "produce", "narrow", data="a"
     )
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_that_waits(kgw: Commands) -> None:
+    """Waiting for input and waiting for records both end at once, quietly, with their own code."""
+    kgw.succeed("produce", "waiting", data="a\n")
+    environment = {**os.environ, "KGW_BOOTSTRAP": kgw.bootstrap}
+    for arguments in (["consume", "waiting", "--follow"], ["produce", "waiting", "--null", "a"]):
+        with subprocess.Popen(
+            [sys.executable, "-m", "kgw", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stderr is not None
+            if arguments[0] == "consume":
+                assert b"a\n" == process.stdout.readline()
+            else:
+                # Larger than the pipe: once it is written, the command reads.
+                process.stdin.write(b"a\n" * 100_000)
+                process.stdin.flush()
+            process.send_signal(signal.SIGINT)
+            assert ExitCode.INTERRUPTED == process.wait(10)
+            assert b"Traceback" not in process.stderr.read()

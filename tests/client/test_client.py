@@ -62,7 +62,7 @@ async def test_a_batch_comes_back_as_it_was_stored() -> None:
         assert 3 == fetched.high_watermark
         assert 0 == fetched.log_start_offset
         reader = TopicReader(client, "events", {0: 0, 1: 0})
-        found = await reader.read()
+        found = list(await reader.read())
         assert [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c")] == [
             (one.partition, one.record.offset, one.record.value) for one in found
         ]

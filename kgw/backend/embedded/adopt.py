@@ -6,6 +6,7 @@ the topic are lost with it; it comes back with the defaults.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -75,7 +76,8 @@ async def _find(fs: FileSystem, data_dir: str, state: StateStore) -> list[Adopta
     deleted = await state.load(DELETION_KIND)
     taken = {json.loads(row.value)["name"] for row in known.values()}
     topics: dict[tuple[TopicName, TopicId], list[int]] = {}
-    for identity in _identities(fs, f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"):
+    partitions_path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    for identity in await asyncio.to_thread(_identities, fs, partitions_path):
         text = format_uuid(identity.key.topic_id)
         if text in known or text in deleted:
             continue
