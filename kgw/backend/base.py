@@ -8,14 +8,14 @@ survive beside them. It knows bytes and offsets; it has never heard of a request
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.types import Buffer, PartitionKey, TopicName
-
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
+    from kgw.types import Buffer, PartitionKey, TopicName
 
 
 class AppendResult(NamedTuple):
@@ -123,8 +123,10 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
-        """Return the first batch below `upper_bound` whose max timestamp is at or past the one
-        given, with its payload, or None."""
+        """Return the first batch, with its payload, that reaches `timestamp_ms`, or None.
+
+        A batch reaches it when its max timestamp is at or past it; looked for below `upper_bound`.
+        """
 
     @abstractmethod
     async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
@@ -147,9 +149,11 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
-        """Yield every batch from the one that holds `from_offset`, in order, for rebuilding
-        derived state. Data batches may come as headers alone (empty payload); control batches come
-        whole."""
+        """Yield every batch from the one that holds `from_offset`, in order.
+
+        For rebuilding derived state. Data batches may come as headers alone (empty payload); control
+        batches come whole.
+        """
 
     @abstractmethod
     async def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -202,8 +206,10 @@ class Backend(ABC):
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
-        """Open and recover a log that the catalogue knows. A missing one is created empty and
-        reported as a problem in `health`."""
+        """Open and recover a log that the catalogue knows.
+
+        A missing one is created empty and reported as a problem in `health`.
+        """
 
     @abstractmethod
     async def delete_partition(self, key: PartitionKey) -> None:
