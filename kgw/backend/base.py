@@ -151,8 +151,8 @@ class PartitionLog(ABC):
     def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         """Yield every batch from the one that holds `from_offset`, in order.
 
-        For rebuilding derived state. Data batches may come as headers alone (empty payload); control
-        batches come whole.
+        For rebuilding derived state. Data batches may come as headers alone (empty payload);
+        control batches come whole.
         """
 
     @abstractmethod
