@@ -28,6 +28,8 @@ class EmbeddedOptions(NamedTuple):
     """Segments behind the journal after which they are synced and the journal is changed."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
+    sync_threads: int = 8
+    """Threads that sync the segments of a group too large for the journal, side by side."""
     switch_interval_s: float = 0.0005
     """How long the event loop may keep the interpreter while the flusher waits for it. Python's
     5 ms would be added to every step of a flush when the loop is busy."""

@@ -80,6 +80,8 @@ class GroupWriter:
         self.is_out_of_space = False
         self.retire_soon: Callable[[Retirement], None] = self.retire
         """What to do with a full journal file; at once unless a shell has something better."""
+        self.sync_many: Callable[[Sequence[Segment]], list[SyncFailedError | None]] = sync_each
+        """How several segments of one group are synced; a shell may do it in parallel."""
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
@@ -259,10 +261,13 @@ class GroupWriter:
 
     def _sync_segments(self, written: dict[SegmentedLog, list[Redo]]) -> None:
         """Sync each segment of a group; a log leaves `written` once its bytes are durable."""
-        for log in list(written):
-            # A roll has synced the segments before the last.
-            segment = log.segments[-1]
-            segment.sync()
+        # A roll has synced the segments before the last.
+        logs = list(written)
+        segments = [log.segments[-1] for log in logs]
+        outcomes = sync_each(segments) if len(logs) == 1 else self.sync_many(segments)
+        for log, segment, failure in zip(logs, segments, outcomes, strict=True):
+            if failure is not None:
+                raise failure
             self._dirty.pop(segment, None)
             self._write_side(segment, at_least_bytes=1)
             del written[log]
@@ -361,6 +366,22 @@ class GroupWriter:
     def check_writable(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+
+def sync_segment(segment: Segment) -> SyncFailedError | None:
+    """Sync a segment; returns what went wrong."""
+    try:
+        segment.sync()
+    except SyncFailedError as error:
+        return error
+    except OSError as error:
+        return SyncFailedError(str(error))
+    return None
+
+
+def sync_each(segments: Sequence[Segment]) -> list[SyncFailedError | None]:
+    """Sync segments one after the other; returns what went wrong with each."""
+    return [sync_segment(segment) for segment in segments]
 
 
 def storage_error(error: OSError, what: str) -> StorageError:
