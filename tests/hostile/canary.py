@@ -56,11 +56,11 @@ def main() -> None:
             connection = None
         latencies.append((time.perf_counter() - began) * 1000)
         number += 1
-    latencies.sort()
+    latencies = sorted(latencies) or [0.0]
     print(
         json.dumps(
             {
-                "requests": len(latencies),
+                "requests": number,
                 "errors": len(errors),
                 "first_error": errors[0] if errors else "",
                 "p50_ms": round(latencies[len(latencies) // 2], 2),

