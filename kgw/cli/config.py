@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Bootstrap = list[tuple[str, int]]
 
 
-@click.group()
+@click.group(short_help="Look at settings, and change them live.")
 def config() -> None:
     """Look at settings, and change those of a running server."""
 

@@ -52,7 +52,7 @@ def _parse_start(ctx: click.Context, param: click.Parameter, value: str) -> _Sta
     return _Start(None, max(timestamp_ms, 0))
 
 
-@click.command()
+@click.command(short_help="Print records.")
 @click.argument("topic")
 @click.option(
     "--from",

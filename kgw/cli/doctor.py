@@ -42,7 +42,7 @@ class Examination(NamedTuple):
     topics: list[TopicDescription]
 
 
-@click.command()
+@click.command(short_help="Connect as a client would, and say what is wrong.")
 @click.argument("address", metavar="HOST:PORT", default=f"127.0.0.1:{DEFAULT_PORT}")
 @json_option()
 @click.pass_context

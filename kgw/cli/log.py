@@ -29,7 +29,7 @@ _BAR_BYTES = 64 << 20
 data_dir_argument = click.argument("data_dir", metavar="DATA_DIR", type=click.Path())
 
 
-@click.group()
+@click.group(short_help="Check, dump and adopt a stopped data directory.")
 def log() -> None:
     """Look into a data directory, without its server."""
 

@@ -61,7 +61,7 @@ class _Stored:
             self.last_offset = max(self.last_offset, result.base_offset + record_count - 1)
 
 
-@click.command()
+@click.command(short_help="Store lines as records.")
 @click.argument("topic")
 @click.option(
     "-f", "--file", "source", type=click.File("rb"), help="Read this file, not standard input."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
 
 
-@click.command()
+@click.command(short_help="Serve Kafka clients.")
 @click.option(
     "--listen",
     multiple=True,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Bootstrap = list[tuple[str, int]]
 
 
-@click.group()
+@click.group(short_help="Create, describe, change and delete topics.")
 def topics() -> None:
     """Create, look at, change and delete topics."""
 

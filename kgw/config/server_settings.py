@@ -494,7 +494,7 @@ SERVER_SETTINGS = table(
     Setting(
         "kgw.checkpoint.bytes",
         LONG,
-        256 << 20,
+        128 << 20,
         "Bytes appended after which a checkpoint is made before its time.",
         section="storage",
         unit="bytes",
