@@ -1,0 +1,182 @@
+"""The process as a user starts it, by what it says, listens at, and ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw import app
+from kgw.config import Config, Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+API_VERSIONS_V0 = bytes.fromhex("0000000a00120000") + b"\0\0\0\7\xff\xff"
+
+
+class Serving:
+    """`kgw serve` in a process, over a data directory of its own."""
+
+    def __init__(self, data_dir: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "kgw", "serve", "--data-dir", str(data_dir), *arguments]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def ready(self) -> str:
+        """Return the first line of standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def port(self) -> int:
+        """Wait for the ready line and return the port in it."""
+        fields = dict(part.split("=", 1) for part in self.ready().split()[1:])
+        return int(fields["listeners"].rpartition(":")[2])
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return exit code and standard error."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """Return exit code and standard error."""
+        _, errors = self.process.communicate(timeout=15)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[list[Serving]]:
+    """Collects what a test starts, and ends it."""
+    started: list[Serving] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+@pytest.mark.slow
+class TestProcess:
+    def test_ready_line_and_exit(self, tmp_path: Path, start: list[Serving]) -> None:
+        """One line says where it serves; SIGTERM ends it with 0; logs are JSON when nobody reads."""
+        start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        line = serving.ready()
+        fields = dict(part.split("=", 1) for part in line.split()[1:])
+        assert line.startswith("ready ")
+        assert "0" == fields["node_id"]
+        assert str(tmp_path / "data") == fields["data_dir"]
+        assert str(serving.process.pid) == fields["pid"]
+        port = int(fields["listeners"].removeprefix("127.0.0.1:"))
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(API_VERSIONS_V0)
+            assert 4 == len(client.recv(4))
+        code, errors = serving.end()
+        assert 0 == code
+        events = [json.loads(one)["event"] for one in errors.splitlines()]
+        assert ["ready", "stopping", "stopped"] == events
+
+    def test_json_ready_line(self, tmp_path: Path, start: list[Serving]) -> None:
+        """With --json the ready line is an object, and Ctrl-C ends like SIGTERM."""
+        arguments = ["--json", "--listen", "127.0.0.1:0", "--listen", "OTHER://127.0.0.1:0"]
+        arguments += ["--set", "advertised.listeners=OTHER://kgw.example:0"]
+        start.append(serving := Serving(tmp_path / "data", *arguments))
+        ready = json.loads(serving.ready())
+        assert "ready" == ready["event"]
+        assert ["PLAINTEXT", "OTHER"] == [one["name"] for one in ready["listeners"]]
+        other = ready["listeners"][1]["port"]
+        assert {"name": "OTHER", "host": "kgw.example", "port": other} == ready["advertised"][1]
+        assert 0 == serving.end(signal.SIGINT)[0]
+
+    def test_second_signal(self, tmp_path: Path, start: list[Serving]) -> None:
+        """While a request keeps the drain waiting, a second signal ends the process at once."""
+        start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        port = serving.port()
+        with socket.create_connection(("127.0.0.1", port)):
+            # The client never closes, which the drain gives a second for.
+            serving.process.send_signal(signal.SIGTERM)
+            assert serving.process.stderr is not None
+            while "stopping" not in serving.process.stderr.readline():
+                pass
+            assert 130 == serving.end()[0]
+
+    def test_address_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
+        """A taken port is one line and exit code 5, and the data directory is let go."""
+        start.append(first := Serving(tmp_path / "one", "--listen", "127.0.0.1:0"))
+        address = f"127.0.0.1:{first.port()}"
+        start.append(second := Serving(tmp_path / "two", "--listen", address))
+        code, errors = second.wait()
+        assert 5 == code
+        assert f"error: cannot listen at PLAINTEXT://{address}" in errors
+        assert "Traceback" not in errors
+
+    def test_data_directory_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
+        """A second process on the same data directory is one line and exit code 4."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        first.ready()
+        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        code, errors = second.wait()
+        assert 4 == code
+        assert 1 == len(errors.splitlines())
+        assert errors.startswith("error: ")
+
+    def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
+        """A data directory that cannot be made is one line and exit code 4."""
+        (tmp_path / "data").write_text("")
+        start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        code, errors = serving.wait()
+        assert 4 == code
+        assert 1 == len(errors.splitlines())
+
+    def test_restart_on_the_same_port(self, tmp_path: Path, start: list[Serving]) -> None:
+        """A restart need not wait for the connections of the run before."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        port = first.port()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(API_VERSIONS_V0)
+            assert 4 == len(client.recv(4))
+            first.process.send_signal(signal.SIGTERM)
+            while client.recv(4096):
+                pass
+        assert 0 == first.wait()[0]
+        start.append(second := Serving(tmp_path / "data", "--listen", f"127.0.0.1:{port}"))
+        assert port == second.port()
+        assert 0 == second.end()[0]
+
+
+def test_falls_back_to_the_standard_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without uvloop, asyncio's own loop serves."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert app._loop_factory() is asyncio.new_event_loop
+
+
+def test_advertised_listeners() -> None:
+    """Clients are told what is configured; else what was bound; else what they connected to."""
+    config = Config.of(
+        listeners=("A://127.0.0.1:0", "B://:0", "C://0.0.0.0:0"),
+        advertised_listeners=("A://kgw.example:0",),
+    )
+    bound = [
+        Listener("A", "127.0.0.1", 5001),
+        Listener("B", "", 5002),
+        Listener("C", "0.0.0.0", 5003),
+    ]
+    expected = {
+        "A": Listener("A", "kgw.example", 5001),
+        "B": Listener("B", "", 5002),
+        "C": Listener("C", "", 5003),
+    }
+    assert expected == app._advertised(config, bound)
+
+
+def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What failed is said without line ends or control characters."""
+    assert 4 == app._fail("no\nsuch\x1b thing", 4)
+    assert "error: no\\nsuch\\x1b thing\n" == capsys.readouterr().err
