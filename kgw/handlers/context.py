@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kgw.protocol.schema import Response
 
@@ -17,6 +17,21 @@ ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
 
 
+class KnownHeader(NamedTuple):
+    """What a connection's requests have in common behind their correlation ids.
+
+    Clients repeat it byte by byte, so that it need be decoded once: 3 of some 40 microseconds.
+    """
+
+    tail: bytes
+    end: int
+    flexible: bool | None
+    """Whether it belongs to flexible requests; None fits no request."""
+
+
+NO_HEADER = KnownHeader(b"", 0, None)
+
+
 class Session:
     """One connection, for as long as it lasts."""
 
@@ -25,6 +40,7 @@ class Session:
         "client_id",
         "client_software_name",
         "client_software_version",
+        "header",
         "listener_name",
         "local_address",
         "principal",
@@ -44,6 +60,7 @@ class Session:
         self.client_software_name = ""
         self.client_software_version = ""
         self.principal = ANONYMOUS
+        self.header = NO_HEADER
 
 
 class RequestContext:

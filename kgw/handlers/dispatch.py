@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later, RequestContext
+from kgw.handlers.context import KnownHeader, Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.metrics import count
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _PRODUCE_KEY = bytes(2)
 _FETCH_KEY = b"\0\1"
+# A longer header is decoded every time: ten thousand idle connections must not remember much.
+_KNOWN_HEADER_BYTES = 256
+_CLIENT_ID_POSITION = 8
+"""Where the header's constant part begins, behind API key, version and correlation id."""
 
 
 class Dispatcher:
@@ -73,19 +77,24 @@ class Dispatcher:
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, self._gateway, session)
         count(self._gateway.metrics.requests, handler.label)
-        header, position = decode_request_header(frame)
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
+        request_codec = codec(handler.request_class, api_version)
+        position = session.header.end
+        if (
+            session.header.flexible is not request_codec.flexible
+            or frame[_CLIENT_ID_POSITION:position] != session.header.tail
+        ):
+            position = _read_header(frame, session, request_codec.flexible)
         # What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
         # Metadata 9 and later with four bytes of null where one belongs.
-        request, _ = codec(handler.request_class, api_version).decode_prefix(frame, position)
-        session.client_id = header.client_id
+        request, _ = request_codec.decode_prefix(frame, position)
         context = RequestContext(
             self._gateway,
             session,
             handler.api_key,
             api_version,
-            header.client_id,
+            session.client_id,
             correlation_id,
             self._gateway.clock.monotonic_s(),
         )
@@ -175,3 +184,12 @@ class Dispatcher:
         place = (handler.label, code.name)
         errors[place] = errors.get(place, 0) + 1
         return handler.module.error_response(request, code, text, context)
+
+
+def _read_header(frame: memoryview, session: Session, flexible: bool) -> int:
+    """Decode a header, remember what the connection's next one will repeat; return its end."""
+    header, end = decode_request_header(frame)
+    session.client_id = header.client_id
+    if end <= _KNOWN_HEADER_BYTES:
+        session.header = KnownHeader(bytes(frame[_CLIENT_ID_POSITION:end]), end, flexible)
+    return end

@@ -207,6 +207,21 @@ async def test_bug_in_produce_gives_a_code_that_clients_retry(
     gateway.gateway.internal_errors.clear()
 
 
+async def test_client_id_may_change_from_request_to_request(gateway: InProcessGateway) -> None:
+    """A proxy sends the requests of many clients over one connection."""
+    versions = set(range(7, 11))
+    for client_id in ("a", None, "b", "b", "", "ab"):
+        for version in versions:
+            parts = request_frame(MetadataRequest(topics=[]), version, 1, client_id)
+            answer = gateway.raw(b"".join(parts)[4:])
+            assert isinstance(answer, list)
+            decode_response(b"".join(answer)[4:], ApiKey.METADATA, version)
+            assert client_id == gateway.session.client_id
+    tagged = bytes.fromhex("0003000900000001000161") + b"\x01\x05\x02xy" + b"\x01\x00\x00\x00\x00"
+    for _ in range(2):
+        assert isinstance(gateway.raw(tagged), list)
+
+
 async def test_requests_and_errors_are_counted(gateway: InProcessGateway) -> None:
     """Metrics know how many requests of an API there were, and which failed as a whole."""
     await gateway.request(MetadataRequest(topics=None), 9)
