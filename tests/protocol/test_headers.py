@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgw.errors import DecodeError, EncodeError
@@ -48,6 +48,9 @@ def test_header_versions(
     correlation_id=st.integers(-(2**31), 2**31 - 1),
     client_id=st.none() | st.text(max_size=50),
 )
+@example(api_key=ApiKey.CONTROLLED_SHUTDOWN, version=0, correlation_id=1, client_id="lost")
+@example(api_key=ApiKey.METADATA, version=1, correlation_id=1, client_id="kept")
+@example(api_key=ApiKey.METADATA, version=9, correlation_id=1, client_id=None)
 def test_headers_agree_with_their_declaration(
     api_key: int, version: int, correlation_id: int, client_id: str | None
 ) -> None:

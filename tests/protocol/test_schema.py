@@ -10,7 +10,7 @@ import pytest
 from kgw.protocol.api_keys import MESSAGE_KEYS, flexible
 from kgw.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest
-from kgw.protocol.schema import Message, Request, Response
+from kgw.protocol.schema import EMPTY, Message, Request, Response
 from kgw.testing.messages import all_messages, all_versions
 from tests.protocol.definitions import differences, versions
 from tests.protocol.kafka_python import definitions
@@ -160,6 +160,7 @@ def test_messages_compare_by_class_and_value_and_show_their_fields() -> None:
     assert PartitionData(partition_index=1) == PartitionData(partition_index=1)
     assert PartitionData(partition_index=1) != PartitionData(partition_index=2)
     assert PartitionData() != ReplicaState()
+    assert "EMPTY" == repr(EMPTY)
     assert "ReplicaState(replica_id=-1, replica_epoch=7)" == repr(ReplicaState(replica_epoch=7))
     with pytest.raises(TypeError):
         hash(ReplicaState())
