@@ -1,7 +1,7 @@
 """Log lines: for people on a terminal, as JSON elsewhere.
 
 A line is an event and its fields, never a sentence built from what a client sent. The standard
-library's logging with two formatters of our own; docs/decisions/logging.md says why.
+library's logging with two formatters of our own; docs/decisions/0032-logging.md says why.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[list[Serving]]:
 @pytest.mark.slow
 class TestProcess:
     def test_ready_line_and_exit(self, tmp_path: Path, start: list[Serving]) -> None:
-        """One line says where it serves; SIGTERM ends it with 0; logs are JSON when nobody reads."""
+        """One line says where it serves; SIGTERM ends it with 0; its log is JSON."""
         start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
         line = serving.ready()
         fields = dict(part.split("=", 1) for part in line.split()[1:])
