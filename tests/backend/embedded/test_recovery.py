@@ -137,7 +137,7 @@ def test_recovery_can_be_interrupted_anywhere_and_repeated() -> None:
         driver.lose_power(CrashMode.RANDOM, seed)
         random = Random(seed)
         images: list[object] = []
-        driver.fs.on_operation = lambda _call, _path, found=images, fs=driver.fs: found.append(  # type: ignore[misc]
+        driver.fs.on_operation = lambda _call, _path, found=images, fs=driver.fs: found.append(
             fs.power_loss(Random(len(found)))
         )
         driver.log()

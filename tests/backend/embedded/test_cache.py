@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from kgw.backend.embedded.cache import CachedTail, HotCache
+from kgw.testing.batches import make_batch, read_stored
+
+
+def _fill(cache: HotCache, tail: CachedTail, count: int, start: int = 0) -> None:
+    for offset in range(start, start + count):
+        batch = make_batch([b"value %04d" % offset])
+        batch.assign(offset, 0)
+        cache.add(tail, [batch])
+
+
+def _offsets(
+    tail: CachedTail, offset: int, max_bytes: int = 1 << 20, bound: int = 1 << 20
+) -> object:
+    result = tail.read(offset, max_bytes, bound)
+    if result is None:
+        return None
+    return [record.offset for record in read_stored(result.buffers)]
+
+
+def test_what_is_cached_is_read_in_order() -> None:
+    """From the offset asked for to the bound."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    _fill(cache, tail, 30)
+    assert list(range(5, 30)) == _offsets(tail, 5)
+    assert [5, 6] == _offsets(tail, 5, bound=7)
+    assert [5] == _offsets(tail, 5, max_bytes=1)
+
+
+def test_the_oldest_go_first_over_all_partitions() -> None:
+    """The bound holds for all tails together; what was evicted has to come from the disk."""
+    cache, old, new = HotCache(100_000), CachedTail(), CachedTail()
+    _fill(cache, old, 10)
+    _fill(cache, new, 2000)
+    assert cache.size_bytes <= 100_000
+    assert None is _offsets(old, 9)
+    assert None is _offsets(new, 0)
+    assert [1999] == _offsets(new, 1999)
+    assert len(new.batches) < 2000
+
+
+def test_an_empty_tail_knows_nothing() -> None:
+    """Nothing cached is no answer, not an empty one."""
+    assert None is _offsets(CachedTail(), 0)
+
+
+def test_a_cache_of_no_bytes_keeps_nothing() -> None:
+    """It can be turned off."""
+    cache, tail = HotCache(0), CachedTail()
+    _fill(cache, tail, 3)
+    assert None is _offsets(tail, 2)

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.base import LogSettings
+from kgw.backend.embedded.adopt import DELETION_KIND, TOPIC_KIND, adopt, find_adoptable
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.check import check_data_dir
+from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage, dump_segment, segment_paths
+from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.errors import DataDirectoryError
+from kgw.partitions import catalog
+from kgw.partitions.topic import TopicRow
+from kgw.testing.batches import make_batch
+from kgw.types import TopicName, format_uuid
+from tests.backend.embedded.driver import KEY, OTHER_KEY, SMALL_SEGMENTS, TOPIC, Driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OPTIONS = EmbeddedOptions(journal_bytes=1 << 20, min_free_bytes=0)
+
+
+async def _make_directory(path: Path) -> Path:
+    """Make a data directory with two partitions of one topic, and stop it in order."""
+    backend = EmbeddedBackend(path, OPTIONS)
+    await backend.open()
+    for key in (KEY, OTHER_KEY):
+        log = await backend.create_partition(key, TOPIC, LogSettings())
+        for number in range(5):
+            await log.append([make_batch([b"value %d" % number])])
+    await backend.aclose()
+    return path
+
+
+def _driver_with_data() -> Driver:
+    driver = Driver(settings=SMALL_SEGMENTS)
+    for number in range(30):
+        driver.append(b"record %03d" % number, timestamp_ms=1000 + number)
+    return driver
+
+
+def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> None:
+    """Both are normal."""
+    driver = _driver_with_data()
+    driver.store.abandon()
+    assert [] == driver.problems()
+    driver.kill()
+    driver.log()
+    driver.stop()
+    assert [] == driver.problems()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "partition.json",
+        "log-state.json",
+        "00000000000000000000.log",
+        "00000000000000000000.checksums",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+    ],
+)
+def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
+    """Whichever file of a partition it is in."""
+    driver = _driver_with_data()
+    driver.stop()
+    driver.store.close()
+    driver.store.mark_clean()
+    driver.flip(driver.path(name), 5)
+    assert [] != driver.problems()
+
+
+def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
+    """Bytes that are gone are missed."""
+    driver = _driver_with_data()
+    driver.checkpoint()
+    driver.store.abandon()
+    last = driver.log().segments[-1]
+    del driver.fs.content(last.log_path)[:]
+    assert any("below its checkpoint" in problem for problem in driver.problems())
+
+
+def test_the_indexes_are_those_that_kafka_would_write() -> None:
+    """An entry names the last offset of a batch and where it begins; timestamps rise."""
+    driver = _driver_with_data()
+    driver.stop()
+    segment = driver.log().segments[0]
+    index = bytes(driver.fs.content(segment.stem_path + ".index"))
+    entries = list(OFFSET_ENTRY.iter_unpack(index))
+    size = len(make_batch([b"record 000"]).buffer)
+    assert [(number, number * size) for number in (2, 4)] == entries[:2]
+    times = list(TIME_ENTRY.iter_unpack(bytes(driver.fs.content(segment.stem_path + ".timeindex"))))
+    assert (1002, 2) == times[0]
+    last = segment.entry_count - 1
+    assert (1000 + last, last) == times[-1]
+
+
+async def test_a_data_directory_in_use_is_not_checked(tmp_path: Path) -> None:
+    """The lock holds for tools, too, and a second backend is refused."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    try:
+        with pytest.raises(DataDirectoryError):
+            await check_data_dir(str(tmp_path / "data"))
+    finally:
+        await backend.aclose()
+    assert [] == await check_data_dir(str(tmp_path / "data"))
+    with pytest.raises(DataDirectoryError):
+        await check_data_dir(str(tmp_path))
+
+
+async def test_a_lost_database_loses_no_records(tmp_path: Path) -> None:
+    """The topic gets its row back from the partitions' directories, and every record is read."""
+    data_dir = await _make_directory(tmp_path / "data")
+    for path in data_dir.glob("meta.sqlite*"):
+        path.unlink()
+    found = await find_adoptable(str(data_dir))
+    assert [(TOPIC, KEY.topic_id, (0, 1), None)] == [tuple(one) for one in found]
+    await adopt(str(data_dir))
+    assert [] == await find_adoptable(str(data_dir))
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    try:
+        rows = await backend.state.load(TOPIC_KIND)
+        row = TopicRow.decode(rows[format_uuid(KEY.topic_id)].value)
+        assert TopicRow(TOPIC, KEY.topic_id, 2, {}) == row
+        log = await backend.open_partition(KEY, TOPIC, LogSettings())
+        assert 5 == log.high_watermark
+        assert 5 == (await log.read(0, 1 << 20, 5)).next_offset
+    finally:
+        await backend.aclose()
+    assert [] == await check_data_dir(str(data_dir))
+
+
+async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
+    """Another topic of the same name stands in the way, and nothing is written."""
+    data_dir = await _make_directory(tmp_path / "data")
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    from kgw.state.base import Change
+
+    row = TopicRow(
+        TopicName(TOPIC), KEY._replace(topic_id=type(KEY.topic_id)(b"x" * 16)).topic_id, 1, {}
+    )
+    await backend.state.apply([Change(TOPIC_KIND, row.key, row.encode())])
+    await backend.aclose()
+    found = await adopt(str(data_dir))
+    assert ["there is a topic of this name"] == [one.obstacle for one in found]
+
+
+def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
+    """The two layers may not import each other; here they are held together."""
+    assert (catalog.TOPIC, catalog.DELETION) == (TOPIC_KIND, DELETION_KIND)
+
+
+async def test_a_segment_is_dumped_batch_by_batch(tmp_path: Path) -> None:
+    """Each batch with what its checksums say; damage ends the listing."""
+    data_dir = await _make_directory(tmp_path / "data")
+    paths = segment_paths(str(data_dir))
+    assert 2 == len(paths)
+    dumped = list(dump_segment(paths[0]))
+    assert [0, 1, 2, 3, 4] == [
+        one.batch.base_offset for one in dumped if isinstance(one, DumpedBatch)
+    ]
+    assert {(True, True)} == {
+        (one.crc_matches, one.header_matches) for one in dumped if isinstance(one, DumpedBatch)
+    }
+    with open(paths[0], "ab") as file:  # noqa: ASYNC230, PTH123 - a test may block
+        file.write(b"rubbish")
+    last = list(dump_segment(paths[0]))[-1]
+    assert isinstance(last, DumpedDamage)
+    assert 7 == last.size_bytes
+    with pytest.raises(ValueError, match="no segment"):
+        list(dump_segment(str(data_dir / "format.json")))
+
+
+def test_a_small_file_can_be_read_by_people() -> None:
+    """The first line is JSON."""
+    driver = _driver_with_data()
+    line = bytes(driver.fs.content(driver.path("partition.json"))).splitlines()[0]
+    assert {
+        "format": 1,
+        "topic": TOPIC,
+        "topic_id": format_uuid(KEY.topic_id),
+        "partition": 0,
+    } == json.loads(line)
