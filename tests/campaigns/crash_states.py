@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KILL_SHARE = 0.15
 """Part of the states that are left by a kill: the kernel's memory survives."""
-INSIDE_RECOVERY_SHARE = 0.15
+INSIDE_RECOVERY_SHARE = 0.3
 SECOND_RECOVERY_SHARE = 0.25
 STEPS_A_LIFE = 25
 LIVES = 4

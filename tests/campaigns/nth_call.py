@@ -6,17 +6,28 @@ Run as `python -m tests.campaigns.nth_call --full --seed N`.
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from kgw.backend.embedded import segment
 from kgw.errors import DiskFullError, StorageError
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from tests.campaigns.crash_model import TOPIC, Machine, partition_key, random_options, serve
-from tests.campaigns.support import Report, main
+from tests.campaigns.crash_model import (
+    TOPIC,
+    Contents,
+    Machine,
+    partition_key,
+    random_options,
+    serve,
+)
+from tests.campaigns.support import Report, main, replaced
 
 if TYPE_CHECKING:
+    from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.writer import Append, Store
+    from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.writer import Append
     from kgw.types import PartitionKey
 
 STEPS = 30
@@ -58,6 +69,15 @@ class FaultyMachine(Machine):
                 if offset >= max(model.log_starts) and records.get(offset) != value:
                     self.report.fail(f"offset {offset} is not served while the disk fails")
         self.fs.fault = fault
+
+    def recover(self, fs: FileSystem) -> tuple[Store, dict[PartitionKey, Contents]]:
+        store = self.make_store(fs)
+        store.open()
+        logs = self.open_logs(store)
+        fault, self.fs.fault = self.fs.fault, None
+        contents = {key: serve(log) for key, log in logs.items()}
+        self.fs.fault = fault
+        return store, contents
 
     def _create(self) -> None:
         # A key is never used again when something went wrong with it: topic ids are random.
@@ -170,16 +190,25 @@ def _check_service(
         machine.check_reads()
 
 
+def _sync_and_hope(file: File) -> None:
+    with suppress(OSError):
+        file.fdatasync()
+
+
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("nth-call", seed)
-    for number in range(3 if full else 1):
+    for number in range(2 if full else 1):
         script = seed * 10 + number
         run_script(report, script, None)
         for kind in FaultKind:
             for persistent in (False, True):
                 run_every_n(report, script, kind, persistent=persistent, full=full)
-    report.require("faults", 2_000 if full else 300)
+    control = Report("control: failed syncs are not noticed", seed)
+    with replaced(segment, "sync_file", _sync_and_hope):
+        run_every_n(control, seed * 10, FaultKind.EIO, persistent=False, full=full)
+    report.expect_alarm(control, "acknowledged after")
+    report.require("faults", 2_000 if full else 60)
     return report
 
 
@@ -190,7 +219,7 @@ def run_every_n(
     nth = 1
     while run_script(report, script, Fault(kind, nth, persistent)):
         report.count("faults")
-        nth += 1 if full else 9
+        nth += 1 if full else 23
 
 
 if __name__ == "__main__":

@@ -6,12 +6,24 @@ import argparse
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _FAILURES_SHOWN = 40
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Put something unsafe in place of an attribute: how a control breaks the code under test."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 class Report:
@@ -39,6 +51,13 @@ class Report:
     def failure_count(self) -> int:
         """How often `fail` was called."""
         return self._failed
+
+    def expect_alarm(self, control: Report, what: str) -> None:
+        """Fail unless the control, which breaks the code on purpose, has found that."""
+        found = sum(what in failure for failure in control.failures)
+        self.count("control_alarms", found)
+        if not found:
+            self.fail(f"control: nothing says {what!r}: {control}")
 
     def require(self, what: str, minimum: int) -> None:
         """Fail when something was done less often than stated."""

@@ -1,0 +1,278 @@
+"""D5: one flipped bit a trial, in every kind of file.
+
+Run as `python -m tests.campaigns.bit_rot --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import traceback
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import layout, reading
+from kgw.backend.embedded.check import check_directory
+from kgw.errors import StorageError
+from kgw.records.batch import CRC_START, HEADER
+from kgw.records.crc import crc32c
+from kgw.state.base import Change, DamagedRowsError
+from kgw.state.sql.sqlite import SqliteStateStore
+from tests.campaigns.crash_model import ROOT
+from tests.campaigns.stored_logs import build_directory, serve_directory
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.side import SideEntry
+    from tests.campaigns.stored_logs import StoredDirectory
+
+TRIALS_A_DIRECTORY = 150
+
+
+class Flip:
+    """A bit of a file."""
+
+    def __init__(self, path: str, position: int, mask: int) -> None:
+        self.path = path
+        self.position = position
+        self.mask = mask
+        self.kind = path.rsplit("/", 1)[1].lstrip("0123456789")
+
+    def __str__(self) -> str:
+        return f"{self.path} byte {self.position} ^ {self.mask:#x}"
+
+    def apply(self, content: bytearray) -> None:
+        content[self.position] ^= self.mask
+
+
+def choose_flip(random: Random, directory: StoredDirectory) -> Flip:
+    """Choose a kind of file, a file of it, and a bit that holds something."""
+    files = [
+        path
+        for path in directory.fs.files(ROOT)
+        # Void frames and what was cut hold nothing.
+        if f"/{layout.QUARANTINE_DIRECTORY}/" not in path
+        and f"/{layout.JOURNAL_DIRECTORY}/" not in path
+        and directory.fs.content(path)
+    ]
+    by_kind: dict[str, list[str]] = {}
+    for path in files:
+        by_kind.setdefault(Flip(path, 0, 1).kind, []).append(path)
+    # Half of the trials go to the records themselves.
+    kind = ".log" if random.random() < 0.4 else random.choice(sorted(by_kind))
+    path = random.choice(by_kind[kind])
+    return Flip(path, random.randrange(len(directory.fs.content(path))), 1 << random.randrange(8))
+
+
+def try_flip(report: Report, directory: StoredDirectory, flip: Flip) -> None:
+    """Flip one bit, start, read everything, judge."""
+    report.count("flips")
+    report.count(f"flips{flip.kind}")
+    fs = directory.fs.clone()
+    flip.apply(fs.content(flip.path))
+    checked = [str(problem) for problem in check_directory(ROOT, fs, directory.checkpoints)]
+    try:
+        served = serve_directory(directory, fs)
+    except StorageError as error:
+        if flip.kind == layout.FORMAT_NAME:
+            # A format that cannot be told is refused, clearly, and nothing is touched.
+            report.count("refused_clearly")
+        else:
+            report.fail(f"{flip}: the start failed: {error}")
+        return
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        report.fail(f"{flip}: {traceback.format_exc(limit=-4)}")
+        return
+    for wrong in served.wrong:
+        report.fail(f"{flip}: {wrong}; problems {served.problems}")
+    hit = [batch for batch in served.unreadable if _is_in(batch.content, flip, directory)]
+    lost = [batch.base_offset for batch in served.unreadable if batch not in hit]
+    if lost:
+        report.fail(f"{flip}: intact batches at {lost} are unreadable; {served.problems}")
+    if not (hit or checked or served.problems):
+        report.count("undetected")
+        if _matters(flip, directory):
+            report.fail(f"{flip}: undetected")
+
+
+def _is_in(content: bytes, flip: Flip, directory: StoredDirectory) -> bool:
+    """Whether the flipped byte lies in a batch."""
+    if flip.kind != ".log":
+        return False
+    start = bytes(directory.fs.content(flip.path)).find(content)
+    return 0 <= start <= flip.position < start + len(content)
+
+
+def _matters(flip: Flip, directory: StoredDirectory) -> bool:
+    """Whether a file says something that is not made anew at the next start anyway.
+
+    Kafka's own indexes and epoch file are written for Kafka's tools; after a kill they and the tail
+    of the side files are rebuilt without a word.
+    """
+    if flip.kind == ".log":
+        # Bytes below the log start are nobody's.
+        return any(
+            _is_in(b.content, flip, directory)
+            for log in directory.logs.values()
+            for b in log.batches
+        )
+    if flip.kind in (layout.EPOCHS_NAME, ".state"):
+        return False
+    return directory.is_clean
+
+
+def flip_files(report: Report, seed: int, trials: int) -> None:
+    """Flip bits of segments, side files, indexes, snapshots and small files."""
+    number = 0
+    while report.counts["flips"] < trials:
+        random = Random(seed * 1_000 + number)
+        directory = build_directory(random, is_clean=number % 2 == 0)
+        number += 1
+        for _ in range(min(TRIALS_A_DIRECTORY, trials - report.counts["flips"])):
+            try_flip(report, directory, choose_flip(random, directory))
+
+
+# --- the database -------------------------------------------------------------------------------
+
+
+def flip_database(report: Report, seed: int, trials: int) -> None:
+    """Flip bits of the SQLite file and of its write-ahead log."""
+    asyncio.run(_flip_database(report, Random(seed), trials))
+
+
+async def _flip_database(report: Report, random: Random, trials: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        expected = await _build_database(folder / "original.sqlite")
+        files = _read_files(folder / "original.sqlite")
+        for _ in range(trials):
+            suffix = random.choice(sorted(files))
+            content = bytearray(files[suffix])
+            position = _meaningful_byte(random, content)
+            content[position] ^= 1 << random.randrange(8)
+            _replace(folder / "copy.sqlite", files | {suffix: bytes(content)})
+            report.count("flips")
+            report.count(f"flips_sqlite{suffix}")
+            outcome = await _read_database(folder / "copy.sqlite", expected)
+            report.count(f"database_{outcome}")
+            if outcome.startswith("wrong"):
+                report.fail(f"sqlite{suffix} byte {position}: {outcome}")
+
+
+def _meaningful_byte(random: Random, content: bytearray) -> int:
+    """Return a place that is not in the middle of nothing."""
+    while True:
+        position = random.randrange(len(content))
+        if any(content[max(0, position - 8) : position + 8]):
+            return position
+
+
+async def _build_database(path: Path) -> dict[str, dict[str, bytes]]:
+    """Write rows of several kinds; leave some in the file and some in the write-ahead log."""
+    rows = {
+        kind: {f"{kind}-{n}": f"value {n} of {kind} ".encode() * 5 for n in range(12)}
+        for kind in ("topic", "checkpoint-like", "group")
+    }
+    for kinds in (("topic", "checkpoint-like"), ("group",)):
+        store = SqliteStateStore(str(path))
+        await store.open()
+        for kind in kinds:
+            for key, value in rows[kind].items():
+                await store.apply([Change(kind, key, value)])
+        # As a kill leaves it: with its log beside it.
+        killed = _read_files(path)
+        await store.aclose()
+    for suffix, content in killed.items():
+        _write(path, suffix, content)
+    return rows
+
+
+def _read_files(path: Path) -> dict[str, bytes]:
+    """Return the database and its write-ahead log, by suffix."""
+    paths = {suffix: path.with_name(path.name + suffix) for suffix in ("", "-wal")}
+    return {suffix: one.read_bytes() for suffix, one in paths.items() if one.exists()}
+
+
+def _write(path: Path, suffix: str, content: bytes | bytearray) -> None:
+    path.with_name(path.name + suffix).write_bytes(content)
+
+
+def _replace(path: Path, files: dict[str, bytes]) -> None:
+    """Put a database in place, and nothing that was derived from another one."""
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    for suffix, content in files.items():
+        _write(path, suffix, content)
+
+
+async def _read_database(path: Path, expected: dict[str, dict[str, bytes]]) -> str:
+    """Open a database and say what became of the rows."""
+    store = SqliteStateStore(str(path), quick_check=True)
+    outcomes: Counter[str] = Counter()
+    try:
+        await store.open()
+        for kind, rows in expected.items():
+            try:
+                found = await store.load(kind)
+            except DamagedRowsError as error:
+                found = error.intact
+                outcomes["damaged_rows"] += 1
+            for key, row in found.items():
+                if rows.get(key) != row.value:
+                    outcomes["wrong_value"] += 1
+            if not outcomes["damaged_rows"] and len(found) < len(rows):
+                outcomes["wrong_rows_missing"] += 1
+    except StorageError:
+        outcomes["refused"] += 1
+    finally:
+        await store.aclose()
+    for outcome in sorted(outcomes, reverse=True):
+        return outcome
+    return "unharmed"
+
+
+# --- the control --------------------------------------------------------------------------------
+
+
+def _verify_without_header_checksum(view: memoryview, entry: SideEntry) -> int | None:
+    fields = HEADER.unpack(view[: HEADER.size])
+    if crc32c(view[CRC_START:]) != fields[4]:
+        return None
+    return int(fields[0]) + int(fields[6]) + 1
+
+
+def control(seed: int) -> int:
+    """Flip base offsets with the header's checksum off; returns how often that was served."""
+    random = Random(seed)
+    directory = build_directory(random, is_clean=True)
+    report = Report("control", seed)
+    verify = reading._verify
+    reading._verify = _verify_without_header_checksum
+    try:
+        for log in directory.logs.values():
+            for batch in log.batches:
+                for path in directory.fs.files(ROOT):
+                    start = bytes(directory.fs.content(path)).find(batch.content)
+                    if path.endswith(".log") and start >= 0:
+                        try_flip(report, directory, Flip(path, start + 7, 1 << random.randrange(8)))
+    finally:
+        reading._verify = verify
+    return sum("WRONG BYTES" in failure for failure in report.failures)
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("bit-rot", seed)
+    flip_files(report, seed, 8_500 if full else 900)
+    flip_database(report, seed, 1_500 if full else 150)
+    report.require("flips", 10_000 if full else 1_050)
+    slipped = control(seed)
+    report.count("control_slipped_through", slipped)
+    if not slipped:
+        report.fail("control: without the header's checksum no flipped base offset was served")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)

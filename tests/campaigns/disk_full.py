@@ -1,0 +1,231 @@
+"""D7: the disk of a real process fills up and is freed again, over and over.
+
+Run as `python -m tests.campaigns.disk_full --full --seed N`. Needs the right to mount a tmpfs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from kgw.client.admin import AdminClient
+from kgw.client.client import AsyncClient
+from kgw.client.errors import ClientError, ServerRefusedError
+from kgw.errors import ErrorCode
+from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.process import GatewayProcess
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DISK_BYTES = 96 << 20
+"""The quota of 64 MB, and the journal's two files of 16 MB."""
+RESERVE_BYTES = 8 << 20
+BALLAST_BYTES = 12 << 20
+BATCH_BYTES = 512 << 10
+SMALL_BYTES = 1_500
+KEPT = "kept"
+REFUSAL_S = 1.0
+RETURN_S = 5.0
+
+
+@contextmanager
+def small_disk() -> Iterator[Path]:
+    """Mount a file system of a few megabytes."""
+    with tempfile.TemporaryDirectory() as directory:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", directory]
+        subprocess.run(mount, check=True)
+        try:
+            yield Path(directory)
+        finally:
+            subprocess.run(["umount", "-l", directory], check=True)
+
+
+class Cycles:
+    """Fills the disk, looks at what still works, frees it."""
+
+    def __init__(self, report: Report, random: Random, client: AsyncClient, disk: Path) -> None:
+        self._report = report
+        self._random = random
+        self._client = client
+        self._admin = AdminClient(client)
+        self._disk = disk
+        self.kept: dict[int, bytes] = {}
+
+    async def run(self, number: int) -> None:
+        """Go through one cycle."""
+        report = self._report
+        ballast = self._disk / "ballast"
+        ballast.write_bytes(bytes(BALLAST_BYTES))
+        bulk = f"bulk-{number}"
+        await self._admin.create_topic(bulk, partitions=2)
+        await self._keep()
+        stored = await self._fill(bulk)
+        report.count("times_full")
+        for _ in range(3):
+            await self._expect_refusal(bulk)
+            await self._expect_reads(bulk, stored)
+            await self._expect_state_commits(number)
+        if number % 2:
+            await self._admin.delete_topic(bulk)
+        else:
+            ballast.unlink()
+        await self._expect_return()
+        if number % 2:
+            ballast.unlink()
+        else:
+            await self._expect_reads(bulk, stored)
+            await self._admin.delete_topic(bulk)
+
+    async def _keep(self) -> None:
+        """Store a record that has to be there at the end."""
+        value = b"kept-%d" % len(self.kept)
+        batch = bytes(make_batch([value]).buffer)
+        produced = await self._client.produce(KEPT, 0, batch, retry=False)
+        self.kept[produced.base_offset] = value
+
+    async def _fill(self, bulk: str) -> dict[tuple[int, int], bytes]:
+        """Append until even a small batch is refused."""
+        stored: dict[tuple[int, int], bytes] = {}
+        for size_bytes in (BATCH_BYTES, BATCH_BYTES // 16, SMALL_BYTES):
+            while await self._store(bulk, size_bytes, stored):
+                self._report.count("appended")
+        return stored
+
+    async def _store(
+        self, bulk: str, size_bytes: int, stored: dict[tuple[int, int], bytes]
+    ) -> bool:
+        partition = len(stored) % 2
+        value = self._random.randbytes(size_bytes)
+        batch = bytes(make_batch([value]).buffer)
+        try:
+            produced = await self._client.produce(bulk, partition, batch, retry=False)
+        except ServerRefusedError as error:
+            self._check_code(error)
+            return False
+        stored[partition, produced.base_offset] = value
+        return True
+
+    def _check_code(self, error: ServerRefusedError) -> None:
+        if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            self._report.fail(f"a full disk is answered with {error.code.name}: {error}")
+
+    async def _expect_refusal(self, bulk: str) -> None:
+        batch = bytes(make_batch([bytes(BATCH_BYTES)]).buffer)
+        began_s = time.monotonic()
+        try:
+            await self._client.produce(bulk, 0, batch, retry=False)
+        except ServerRefusedError as error:
+            self._check_code(error)
+            self._report.count("refusals")
+        else:
+            self._report.fail("a large append was taken although the disk is full")
+        elapsed_s = time.monotonic() - began_s
+        if elapsed_s > REFUSAL_S:
+            self._report.fail(f"the refusal took {elapsed_s:.2f} s")
+
+    async def _expect_reads(self, bulk: str, stored: dict[tuple[int, int], bytes]) -> None:
+        for partition, offset in self._random.sample(sorted(stored), 4):
+            self._report.count("reads")
+            value = await self._read(bulk, partition, offset)
+            if value != stored[partition, offset]:
+                self._report.fail(f"{bulk}-{partition} offset {offset} is not served")
+
+    async def _read(self, topic: str, partition: int, offset: int) -> bytes | None:
+        try:
+            fetched = await self._client.fetch(topic, {partition: offset}, partition_max_bytes=1)
+        except ClientError as error:
+            self._report.fail(f"a read failed: {error}")
+            return None
+        for record in read_stored([one.records for one in fetched]):
+            if record.offset == offset:
+                return record.value
+        return None
+
+    async def _expect_state_commits(self, number: int) -> None:
+        try:
+            await self._client.init_producer_id()
+            await self._client.cluster()
+            name = f"tiny-{number}-{self._random.randrange(1 << 30)}"
+            await self._admin.create_topic(name, partitions=1)
+            await self._admin.delete_topic(name)
+        except ClientError as error:
+            self._report.fail(f"a state commit failed on the full disk: {error}")
+        self._report.count("state_commits", 3)
+
+    async def _expect_return(self) -> None:
+        began_s = time.monotonic()
+        while True:
+            try:
+                await self._keep()
+                break
+            except ServerRefusedError as error:
+                self._check_code(error)
+                if time.monotonic() - began_s > RETURN_S:
+                    self._report.fail("appends are still refused 5 s after space has come back")
+                    return
+                await asyncio.sleep(0.05)
+        longest_ms = int((time.monotonic() - began_s) * 1_000)
+        self._report.counts["slowest_return_ms"] = max(
+            self._report.counts["slowest_return_ms"], longest_ms
+        )
+
+    async def check_kept(self) -> None:
+        """Compare what was answered with what is there."""
+        for offset, value in self.kept.items():
+            self._report.count("kept_records")
+            if await self._read(KEPT, 0, offset) != value:
+                self._report.fail(f"LOST offset {offset} of {KEPT}")
+
+
+async def _run_cycles(report: Report, gateway: GatewayProcess, disk: Path, cycles: int) -> None:
+    random = Random(report.seed)
+    async with AsyncClient([(gateway.host, gateway.port)], retry_s=0) as client:
+        await AdminClient(client).create_topic(KEPT, partitions=1)
+        runner = Cycles(report, random, client, disk)
+        for number in range(cycles):
+            await runner.run(number)
+            report.count("cycles")
+        await runner.check_kept()
+    # blocking calls: nothing else runs in this loop
+    if (status := gateway.stop()) != 0:
+        report.fail(f"exit status {status}")
+    gateway.start()
+    async with AsyncClient([(gateway.host, gateway.port)], retry_s=0) as client:
+        again = Cycles(report, random, client, disk)
+        again.kept = runner.kept
+        await again.check_kept()
+
+
+def run_cycles(report: Report, cycles: int, reserve_bytes: int) -> None:
+    """Fill and free a small disk so many times."""
+    with small_disk() as disk:
+        gateway = GatewayProcess(disk / "data", f"kgw.min.free.bytes={reserve_bytes}")
+        with gateway:
+            try:
+                asyncio.run(_run_cycles(report, gateway, disk, cycles))
+            except ClientError as error:
+                report.fail(f"{error}; the gateway logged: {gateway.log()[-2_000:]}")
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("disk-full", seed)
+    cycles = 20 if full else 3
+    run_cycles(report, cycles, RESERVE_BYTES)
+    report.require("cycles", cycles)
+    control = Report("control: no reserve", seed)
+    run_cycles(control, 2, 0)
+    report.expect_alarm(control, "full disk")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,79 @@
+"""The fault campaigns in their short forms, and in full size for scripts/campaigns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.campaigns import (
+    bit_rot,
+    crash_states,
+    derived_files,
+    disk_full,
+    kill_loop,
+    nth_call,
+    torn_tail,
+)
+
+SEED = 20_261
+
+
+@pytest.mark.campaign
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+class TestShort:
+    """Every campaign that needs no process of its own, in seconds."""
+
+    def test_crash_states(self) -> None:
+        """No power loss after any file operation loses, moves or changes what was answered."""
+        crash_states.run(SEED, full=False).conclude()
+
+    def test_torn_tail(self) -> None:
+        """However the last segment is torn, exactly the intact prefix is served."""
+        torn_tail.run(SEED, full=False).conclude()
+
+    def test_bit_rot(self) -> None:
+        """One flipped bit is found, never served, and costs no intact batch."""
+        bit_rot.run(SEED, full=False).conclude()
+
+    def test_nth_call(self) -> None:
+        """Whichever file call fails, no false answer is given and reads go on."""
+        nth_call.run(SEED, full=False).conclude()
+
+    def test_derived_files(self) -> None:
+        """Whatever is derived can be lost without anything that is served changing."""
+        derived_files.run(SEED, full=False).conclude()
+
+
+@pytest.mark.campaign
+@pytest.mark.full
+@pytest.mark.timeout(3_600)
+class TestFull:
+    """Every campaign in full size."""
+
+    def test_crash_states(self) -> None:
+        """50,000 states, 5,000 of them inside recovery."""
+        crash_states.run(SEED, full=True).conclude()
+
+    def test_kill_loop(self) -> None:
+        """100 kills of a real process under real idempotent producers."""
+        kill_loop.run(SEED, full=True).conclude()
+
+    def test_torn_tail(self) -> None:
+        """5,000 cuts and fillers."""
+        torn_tail.run(SEED, full=True).conclude()
+
+    def test_bit_rot(self) -> None:
+        """10,000 flips over all files and the database."""
+        bit_rot.run(SEED, full=True).conclude()
+
+    def test_nth_call(self) -> None:
+        """Every n of two scripts, four errors, once and persistently."""
+        nth_call.run(SEED, full=True).conclude()
+
+    def test_disk_full(self) -> None:
+        """20 times full and free again."""
+        disk_full.run(SEED, full=True).conclude()
+
+    def test_derived_files(self) -> None:
+        """64 subsets, ten times each."""
+        derived_files.run(SEED, full=True).conclude()

@@ -1,0 +1,155 @@
+"""D4: the last segment is cut anywhere, or ends in zeros or garbage; the intact prefix is served.
+
+Run as `python -m tests.campaigns.torn_tail --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kgw.backend.embedded import layout, scan
+from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.testing.batches import make_batch
+from tests.campaigns.crash_model import ROOT
+from tests.campaigns.stored_logs import build_directory, read_one, serve_directory
+from tests.campaigns.support import Report, main, replaced
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.store import Store
+    from kgw.testing.faults import SimulatedFs
+    from kgw.types import PartitionKey
+    from tests.campaigns.stored_logs import StoredDirectory
+
+LAST_BATCHES = 3
+
+
+class Tail:
+    """The last segment of a partition whose end nothing else vouches for."""
+
+    def __init__(self, directory: StoredDirectory, key: PartitionKey) -> None:
+        self.directory = directory
+        self.key = key
+        self.path = max(
+            path
+            for path in directory.fs.files(f"{ROOT}/partitions/{key}")
+            if path.endswith(layout.LOG_SUFFIX)
+        )
+        content = bytes(directory.fs.content(self.path))
+        self.size_bytes = len(content)
+        self.places: dict[int, tuple[int, bytes]] = {}
+        """Where each batch of the segment begins and what it is, by its base offset."""
+        for batch in directory.logs[key].batches:
+            start = content.find(batch.content)
+            if start >= 0:
+                self.places[batch.base_offset] = (start, batch.content)
+        self.first_offset = [*sorted(self.places)][-LAST_BATCHES:][0]
+        self.first_position = self.places[self.first_offset][0]
+
+    def forget_proofs(self, fs: SimulatedFs) -> None:
+        """Remove what proves that the batches of the tail had been durable."""
+        for path in fs.files(f"{ROOT}/{layout.JOURNAL_DIRECTORY}"):
+            fs.unlink(path)
+        side = fs.content(self.path.removesuffix(layout.LOG_SUFFIX) + layout.SIDE_SUFFIX)
+        for position in range(0, len(side), ENTRY_BYTES):
+            entry = decode_entry(side, position)
+            if entry is None or max(entry.durable_end, entry.base_offset + 1) > self.first_offset:
+                del side[position:]
+                break
+
+    def cut(self, report: Report, random: Random, position: int, filler: bytes) -> None:
+        """Cut at `position`, put the filler there, start, and compare."""
+        report.count("cuts")
+        fs = self.directory.fs.clone()
+        is_proven = random.random() < 0.3
+        if not is_proven:
+            self.forget_proofs(fs)
+        content = fs.content(self.path)
+        del content[position:]
+        content += filler
+        found = bytes(content)
+        place = f"cut at {position} of {self.size_bytes}, {len(filler)} bytes of filler"
+        try:
+            served = serve_directory(self.directory, fs, None if is_proven else {})
+            # By content: a filler of zeros may complete a batch that ended in a zero.
+            intact = [
+                offset
+                for offset, (start, known) in self.places.items()
+                if found[start : start + len(known)] == known
+            ]
+            torn = [offset for offset in self.places if offset not in intact]
+            unreadable = [batch.base_offset for batch in served.unreadable]
+            # What is proven may come back from the journal: then more than the prefix is served.
+            if set(unreadable) - set(torn) or (unreadable != torn and not is_proven):
+                report.fail(f"{place}: {unreadable} are unreadable, {torn} were torn")
+            for wrong in served.wrong:
+                report.fail(f"{place}: {wrong}")
+            log = served.store.logs[self.key]
+            if not is_proven:
+                self._check_end(report, place, log, intact)
+            self._go_on(report, place, served.store, log)
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            report.fail(f"{place}: {traceback.format_exc(limit=-5)}")
+
+    def _check_end(self, report: Report, place: str, log: SegmentedLog, intact: list[int]) -> None:
+        batches = {b.base_offset: b for b in self.directory.logs[self.key].batches}
+        expected = batches[max(intact)].next_offset if intact else int(self.path[-24:-4])
+        if log.offsets.next_offset != expected or log.damaged:
+            report.fail(
+                f"{place}: goes on at {log.offsets.next_offset}, not {expected}; {log.damaged}"
+            )
+
+    def _go_on(self, report: Report, place: str, store: Store, log: SegmentedLog) -> None:
+        """Append behind it and read everything again."""
+        append = store.submit(log, [make_batch([b"after the tear"])])
+        store.flush_group()
+        if append.error is not None:
+            report.fail(f"{place}: cannot go on: {append.error}")
+            return
+        offset = append.result.base_offset
+        for batch in self.directory.logs[self.key].batches:
+            found = read_one(log, batch)
+            if found is not None and batch.base_offset < offset and found != batch.content:
+                report.fail(f"{place}: wrong bytes at {batch.base_offset} after going on")
+
+
+def tear(report: Report, seed: int, wanted: int, step: int, random_cuts: int) -> None:
+    """Tear the tails of as many directories as that needs."""
+    number = 0
+    while report.counts["cuts"] < wanted:
+        random = Random(seed * 1_000 + number)
+        number += 1
+        directory = build_directory(random, is_clean=False)
+        for key in directory.logs:
+            tail = Tail(directory, key)
+            for position in range(tail.first_position, tail.size_bytes, step):
+                tail.cut(report, random, position, b"")
+            for _ in range(random_cuts):
+                position = random.randrange(tail.first_position, tail.size_bytes + 1)
+                size = random.choice((1, 61, 512, random.randrange(3_000)))
+                filler = random.choice((b"", bytes(size), random.randbytes(size)))
+                tail.cut(report, random, position, filler)
+
+
+def _believe_crc(window: Any, start: int, end: int) -> int:
+    """Return the CRC that a batch claims to have."""
+    return int.from_bytes(window.view(start - 4, 4), "big")
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("torn-tail", seed)
+    wanted = 5_000 if full else 500
+    tear(report, seed, wanted, 1 if full else 7, 200 if full else 40)
+    report.require("cuts", wanted)
+    control = Report("control: no CRC", seed)
+    with replaced(scan._Window, "crc", _believe_crc):
+        tear(control, seed, 200, 50, 100)
+    report.expect_alarm(control, "goes on at")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)
