@@ -58,10 +58,10 @@ def test_a_switched_file_counts_until_it_is_retired(fs: SimulatedFs, journal: Jo
     journal.append([_redo(b"first")])
     full = journal.switch()
     journal.append([_redo(b"second")])
-    assert not journal.has_free_file
+    assert [False] == [journal.has_free_file]
     assert [b"first", b"second"] == _found(fs)
     journal.retire(full)
-    assert journal.has_free_file
+    assert [True] == [journal.has_free_file]
     assert [b"second"] == _found(fs)
 
 

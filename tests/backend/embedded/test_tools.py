@@ -15,9 +15,10 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import DataDirectoryError
 from kgw.partitions import catalog
 from kgw.partitions.topic import TopicRow
+from kgw.state.base import Change
 from kgw.testing.batches import make_batch
-from kgw.types import TopicName, format_uuid
-from tests.backend.embedded.driver import KEY, OTHER_KEY, SMALL_SEGMENTS, TOPIC, Driver
+from kgw.types import TopicId, format_uuid
+from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SMALL_SEGMENTS, TOPIC, Driver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,11 +144,7 @@ async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     data_dir = await _make_directory(tmp_path / "data")
     backend = EmbeddedBackend(data_dir, OPTIONS)
     await backend.open()
-    from kgw.state.base import Change
-
-    row = TopicRow(
-        TopicName(TOPIC), KEY._replace(topic_id=type(KEY.topic_id)(b"x" * 16)).topic_id, 1, {}
-    )
+    row = TopicRow(TOPIC, TopicId(b"x" * 16), 1, {})
     await backend.state.apply([Change(TOPIC_KIND, row.key, row.encode())])
     await backend.aclose()
     found = await adopt(str(data_dir))
@@ -159,25 +156,26 @@ def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
     assert (catalog.TOPIC, catalog.DELETION) == (TOPIC_KIND, DELETION_KIND)
 
 
-async def test_a_segment_is_dumped_batch_by_batch(tmp_path: Path) -> None:
+def test_a_segment_is_dumped_batch_by_batch() -> None:
     """Each batch with what its checksums say; damage ends the listing."""
-    data_dir = await _make_directory(tmp_path / "data")
-    paths = segment_paths(str(data_dir))
-    assert 2 == len(paths)
-    dumped = list(dump_segment(paths[0]))
-    assert [0, 1, 2, 3, 4] == [
-        one.batch.base_offset for one in dumped if isinstance(one, DumpedBatch)
+    driver = Driver()
+    for number in range(5):
+        driver.append(b"value %d" % number)
+    driver.stop()
+    assert [driver.segment_path()] == segment_paths(ROOT, driver.fs)
+    batches = [
+        one
+        for one in dump_segment(driver.segment_path(), driver.fs)
+        if isinstance(one, DumpedBatch)
     ]
-    assert {(True, True)} == {
-        (one.crc_matches, one.header_matches) for one in dumped if isinstance(one, DumpedBatch)
-    }
-    with open(paths[0], "ab") as file:  # noqa: ASYNC230, PTH123 - a test may block
-        file.write(b"rubbish")
-    last = list(dump_segment(paths[0]))[-1]
+    assert [0, 1, 2, 3, 4] == [one.batch.base_offset for one in batches]
+    assert {(True, True)} == {(one.crc_matches, one.header_matches) for one in batches}
+    driver.fs.content(driver.segment_path()).extend(b"rubbish")
+    *_, last = dump_segment(driver.segment_path(), driver.fs)
     assert isinstance(last, DumpedDamage)
     assert 7 == last.size_bytes
     with pytest.raises(ValueError, match="no segment"):
-        list(dump_segment(str(data_dir / "format.json")))
+        list(dump_segment(driver.path("partition.json"), driver.fs))
 
 
 def test_a_small_file_can_be_read_by_people() -> None:
