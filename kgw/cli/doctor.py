@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.client import DEFAULT_PORT
+from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json, print_table
 from kgw.cli.settings import json_option
 from kgw.client import AsyncClient, ClientError, Connection
-from kgw.config import parse_address
 from kgw.config.listeners import format_address
 
 if TYPE_CHECKING:
@@ -42,22 +41,30 @@ class Examination(NamedTuple):
     topics: list[TopicDescription]
 
 
+def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+    """Return the one address to examine: the first, where the environment names several."""
+    return parse_bootstrap(ctx, param, value)[0]
+
+
 @click.command(short_help="Connect as a client would, and say what is wrong.")
-@click.argument("address", metavar="HOST:PORT", default=f"127.0.0.1:{DEFAULT_PORT}")
+@click.argument(
+    "address",
+    metavar="[HOST:PORT]",
+    envvar="KGW_BOOTSTRAP",
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    callback=_parse_address,
+)
 @json_option()
 @click.pass_context
-def doctor(ctx: click.Context, address: str, is_json: bool) -> None:
+def doctor(ctx: click.Context, address: tuple[str, int], is_json: bool) -> None:
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
-    HOST:PORT is 127.0.0.1:9092 unless given. Exits with 1 when something would keep clients from
+    HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something would keep clients from
     working, with 3 when nothing that speaks Kafka answers there.
     """
-    try:
-        host, port = parse_address(address, default_port=DEFAULT_PORT)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param_hint="HOST:PORT") from None
+    host, port = address
     examination = asyncio.run(_examine(host, port))
-    problems = _find_problems(examination, host)
+    problems = find_problems(examination, host)
     if is_json:
         print_json(_as_json(examination, problems))
     else:
@@ -90,7 +97,8 @@ async def _reach(broker: Broker) -> Reach:
     return Reach(broker, None)
 
 
-def _find_problems(examination: Examination, host: str) -> list[str]:
+def find_problems(examination: Examination, host: str) -> list[str]:
+    """Return what keeps clients from working, when the server was reached as `host`."""
     problems = []
     if not examination.cluster.brokers:
         problems.append("the server advertises no broker: clients have nowhere to go")

@@ -12,6 +12,7 @@ import click
 
 from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.output import printable
 from kgw.errors import DataDirectoryError, KgwError
 
 if TYPE_CHECKING:
@@ -120,9 +121,11 @@ def _exit_code(error: KgwError) -> ExitCode:
 
 def _report(error: click.ClickException, *, is_json: bool) -> int:
     """Print a failure in one line and return its exit code."""
-    message = " ".join(error.format_message().split())
+    # A server's words may be in it, and a terminal obeys control characters.
+    message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    # By name: click has had it since 8.2 only.
+    if type(error).__name__ == "NoArgsIsHelpError":
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:

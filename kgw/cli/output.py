@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from json import dumps
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +14,15 @@ if TYPE_CHECKING:
 
 def print_json(value: object) -> None:
     """Print one JSON document, indented."""
+    from json import dumps
+
     click.echo(dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: object) -> None:
     """Print one JSON document on a line of its own, for streams."""
+    from json import dumps
+
     click.echo(dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
     ) -> Connection:
         """Connect and learn the server's versions, all within `timeout_s`.
 
-        Raises CannotConnectError, NotKafkaError, ConnectionLostError, RequestTimedOutError.
+        Raises CannotConnectError, NotKafkaError.
         """
         address = format_address(host, port)
         loop = asyncio.get_running_loop()
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
             ) from None
         except ConnectionLostError as error:
             # Servers that speak something else tend to hang up on the first frame.
-            raise ConnectionLostError(
+            raise CannotConnectError(
                 f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
             ) from None
 

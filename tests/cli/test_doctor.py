@@ -4,7 +4,18 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
+from kgw.cli.doctor import Examination, Reach, find_problems
 from kgw.cli.errors import ExitCode
+from kgw.client import (
+    ApiSupport,
+    Broker,
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+)
+from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServerThread
 
 if TYPE_CHECKING:
@@ -18,7 +29,7 @@ def test_a_healthy_server_has_no_problems(kgw: Commands) -> None:
     assert [True] == [broker["reachable"] for broker in found["brokers"]]
     spoken = {api["name"]: api["spoken"] for api in found["apis"]}
     assert (13, 18, 13) == (spoken["Produce"], spoken["Fetch"], spoken["Metadata"])
-    text = kgw.succeed("doctor", kgw.bootstrap)
+    text = kgw.succeed("doctor")
     assert "No problems found." in text
     assert "Produce" in text
 
@@ -54,3 +65,48 @@ def test_nothing_there_is_told(offline: Commands) -> None:
     """A closed port and a word that is no address."""
     assert "connection refused" in offline.fail(ExitCode.CANNOT_CONNECT, "doctor", "127.0.0.1:1")
     assert "not a port" in offline.fail(ExitCode.USAGE, "doctor", "127.0.0.1:x")
+
+
+def examined(
+    *brokers: Broker, apis: list[ApiSupport] | None = None, leader_id: int = 0
+) -> Examination:
+    """Return what was found out about a server whose brokers all answer."""
+    partition = PartitionDescription(0, leader_id, 0, (0,), (0,))
+    topic = TopicDescription(TopicName("events"), ZERO_TOPIC_ID, False, (partition,))
+    essential = [
+        ApiSupport(key, name, 0, 5, 0, 5, 5)
+        for key, name in enumerate(("Produce", "Fetch", "ListOffsets", "Metadata"))
+    ]
+    return Examination(
+        "kgw.example:9092",
+        ClusterDescription("id", 0, brokers),
+        essential if apis is None else apis,
+        [Reach(broker, None) for broker in brokers],
+        [topic],
+    )
+
+
+@pytest.mark.parametrize(
+    ("examination", "expected"),
+    [
+        (examined(), "advertises no broker"),
+        (examined(Broker(0, "0.0.0.0", 9092)), "no address to connect to"),
+        (examined(Broker(0, "localhost", 9092)), "would connect to themselves"),
+        (examined(Broker(0, "kgw.example", 9092), apis=[]), "does not serve Produce"),
+        (
+            examined(
+                Broker(0, "kgw.example", 9092), apis=[ApiSupport(1, "Fetch", 20, 21, 0, 18, None)]
+            ),
+            "no version of Fetch is known on both sides",
+        ),
+        (examined(Broker(0, "kgw.example", 9092), leader_id=-1), "partition 0 has no leader"),
+    ],
+)
+def test_typical_mistakes_are_named(examination: Examination, expected: str) -> None:
+    """What keeps clients from working is a problem, in words."""
+    assert any(expected in problem for problem in find_problems(examination, "kgw.example"))
+
+
+def test_a_server_on_another_machine_can_be_healthy() -> None:
+    """An address that others reach is no problem."""
+    assert [] == find_problems(examined(Broker(0, "kgw.example", 9092)), "kgw.example")

@@ -157,7 +157,7 @@ async def test_what_is_no_kafka_server_is_recognised(greeting: bytes, expected: 
 async def test_a_server_that_hangs_up_is_told_apart() -> None:
     """Hanging up at the first request is what a listener with TLS or SASL does."""
     async with scripted_server(lambda _: None) as port:
-        with pytest.raises(ConnectionLostError, match="without TLS and SASL"):
+        with pytest.raises(CannotConnectError, match="without TLS and SASL"):
             await Connection.open("127.0.0.1", port)
 
 
@@ -199,4 +199,53 @@ async def test_what_waits_fails_when_the_connection_ends() -> None:
         assert [ConnectionLostError] * 3 == [type(result) for result in results]
         with pytest.raises(ConnectionLostError):
             connection.send(MetadataRequest(topics=[]), 13)
+        await connection.aclose()
+
+
+async def test_an_unknown_host_is_told() -> None:
+    """A name that resolves to nothing is another mistake than a closed port."""
+    with pytest.raises(CannotConnectError, match="the host name is not known"):
+        await Connection.open("no-such-host.invalid", 9092)
+
+
+async def test_requests_wait_while_the_socket_is_full() -> None:
+    """A server that takes no bytes holds up who wants to send more, not who waits for answers."""
+    known = versions(METADATA=(0, 13))
+
+    def answer(frame: bytes) -> bytes:
+        _, version, _ = peek_request_header(memoryview(frame))
+        return reply(frame, known, version)
+
+    async with scripted_server(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        connection.pause_writing()
+        waiting = asyncio.ensure_future(connection.writable())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        connection.resume_writing()
+        await waiting
+        await connection.aclose()
+        with pytest.raises(ConnectionLostError):
+            connection.send_unanswered(MetadataRequest(topics=[]), 13)
+
+
+async def test_any_request_can_be_sent() -> None:
+    """Tools send what has no method of its own; the answer's class is the request's."""
+    async with ServedGateway() as served:
+        connection = await Connection.open(served.host, served.port)
+        assert isinstance(await connection.request(MetadataRequest(topics=[])), MetadataResponse)
+        with pytest.raises(TypeError, match="is not answered by ApiVersionsResponse"):
+            await connection.ask(MetadataRequest(topics=[]), ApiVersionsResponse)
+        await connection.aclose()
+
+
+async def test_apis_of_a_newer_kafka_are_listed_by_number() -> None:
+    """What this client has no messages for is shown all the same."""
+    answer = versions(VOTE=(0, 2))
+    answer.api_keys.append(ApiVersion(api_key=999, min_version=0, max_version=1))
+    async with scripted_server(lambda frame: reply(frame, answer, 4)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        support = {api.api_key: api for api in connection.api_support()}
+        assert ("Vote", None) == (support[52].name, support[52].spoken)
+        assert "API 999" == support[999].name
         await connection.aclose()

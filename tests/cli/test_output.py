@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.cli import output
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns are as wide as their content, numbers stand to the right, nothing trails."""
+    output.print_table(("name", "count"), [("a", 1), ("longer", 200)])
+    assert "NAME    COUNT\na           1\nlonger    200\n" == capsys.readouterr().out
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    """What others have named a topic cannot move the cursor or ring the bell."""
+    assert "\\x1b[31mred\\x07" == output.printable("\x1b[31mred\x07")
+    assert "größer" == output.printable("größer")
+
+
+def test_a_bar_is_shown_to_people_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal nothing is shown; with one, how far the work is."""
+    with output.progress_bar(10, "Read") as advance:
+        advance(10)
+    assert "" == capsys.readouterr().err
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    with output.progress_bar(0, "Read") as advance:
+        advance(10)
+    assert "" == capsys.readouterr().err
+    with output.progress_bar(10, "Read") as advance:
+        advance(10)
+    assert "Read" in capsys.readouterr().err
