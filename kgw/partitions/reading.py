@@ -68,6 +68,19 @@ class PartitionRead:
         self._clear()
         self.error_code = code
 
+    def fail_with(self, error: StorageError) -> None:
+        """Answer with what a failed read means.
+
+        CORRUPT_MESSAGE makes clients tell their application, which can seek past the damage. After
+        KAFKA_STORAGE_ERROR they would ask again for ever, and say nothing.
+        """
+        if self.partition is not None and self.partition.topic.is_deleted:
+            self.fail(self.gone_code)
+        elif isinstance(error, CorruptionError):
+            self.fail(ErrorCode.CORRUPT_MESSAGE)
+        else:
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
     @property
     def is_final(self) -> bool:
         """Whether waiting longer could not make this answer better."""
@@ -196,7 +209,11 @@ class FetchRead:
             limit = self._limit(part)
             if limit is None:
                 continue
-            result = partition.log.read_hot(part.offset, limit, part.high_watermark)
+            try:
+                result = partition.log.read_hot(part.offset, limit, part.high_watermark)
+            except StorageError as error:
+                part.fail_with(error)
+                continue
             if result is None:
                 return False
             self._take(part, limit, result)
@@ -223,14 +240,8 @@ class FetchRead:
                         part.high_watermark,
                         at_least_one=not self.size_bytes,
                     )
-            except CorruptionError:
-                # CORRUPT_MESSAGE makes clients tell their application, which can seek past the
-                # damage. After KAFKA_STORAGE_ERROR they would ask again for ever, and say nothing.
-                part.fail(ErrorCode.CORRUPT_MESSAGE)
-            except StorageError:
-                part.fail(
-                    part.gone_code if partition.topic.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
-                )
+            except StorageError as error:
+                part.fail_with(error)
             else:
                 self._take(part, limit, result)
 
@@ -240,8 +251,7 @@ class FetchRead:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
-            if self.done is not None and not self.done.done():
-                self.done.set_exception(error)
+            self._fail(error)
             return
         self._finish_or_wait()
 
@@ -269,10 +279,19 @@ class FetchRead:
         )
 
     def _woken(self) -> None:
-        if self._read_hot():
+        try:
+            is_read = self._read_hot()
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            self._fail(error)
+            return
+        if is_read:
             self._finish_or_wait()
         else:
             self._task = asyncio.ensure_future(self._read_cold())
+
+    def _fail(self, error: Exception) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
 
     def _finish_or_wait(self) -> None:
         if self.done is None or self.done.done():

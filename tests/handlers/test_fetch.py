@@ -474,3 +474,27 @@ async def test_delete_during_a_read(
     disk.may_read.set()
     data = await answer_of(pending)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == data.error_code
+
+
+async def test_memory_that_fails_while_waiting(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is woken and cannot read is answered: a wait that nobody ends is the worst answer."""
+    topic = await create_topic(gateway)
+    for error, code in (
+        (StorageError("closed"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (RuntimeError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ):
+        offset = topic.partitions[0].log.end_offset
+        pending = gateway.start(fetch_request(offset, max_wait_ms=10_000), 12)
+        with monkeypatch.context() as broken:
+
+            def fail(*_: object, error: Exception = error) -> None:
+                raise error
+
+            broken.setattr(type(topic.partitions[0].log), "read_hot", fail)
+            await produce(gateway, batch())
+            data = await answer_of(pending)
+        assert code == data.error_code
+    assert {"FETCH": 1} == gateway.gateway.internal_errors
+    gateway.gateway.internal_errors.clear()
