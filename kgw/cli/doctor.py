@@ -59,8 +59,8 @@ def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tu
 def doctor(ctx: click.Context, address: tuple[str, int], is_json: bool) -> None:
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
-    HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something would keep clients from
-    working, with 3 when nothing that speaks Kafka answers there.
+    HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
+    would keep clients from working, with 3 when nothing that speaks Kafka answers there.
     """
     host, port = address
     examination = asyncio.run(_examine(host, port))

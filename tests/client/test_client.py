@@ -192,6 +192,7 @@ async def test_a_producer_stores_batches_in_order(compression: Compression) -> N
         assert [b"%d" % number for number in range(1, 40, 2)] == [one.record.value for one in found]
 
 
+@pytest.mark.slow
 async def test_a_retry_after_a_lost_answer_is_not_stored_twice() -> None:
     """A batch whose answer was lost with the connection is recognised by its sequence."""
     async with (
