@@ -174,7 +174,7 @@ def test_a_segment_is_dumped_batch_by_batch() -> None:
     *_, last = dump_segment(driver.segment_path(), driver.fs)
     assert isinstance(last, DumpedDamage)
     assert 7 == last.size_bytes
-    with pytest.raises(ValueError, match="no segment"):
+    with pytest.raises(ValueError, match="not a segment"):
         list(dump_segment(driver.path("partition.json"), driver.fs))
 
 
