@@ -412,10 +412,12 @@ class KafkaConnection(BufferedProtocol):
             self._end()
 
     def take_turn(self) -> None:
-        """Start the request that asked for a turn, unless it has lost its place meanwhile."""
+        """Start the large request, or take up the rest of the read, that waited for a turn."""
         self._has_turn = True
-        if self.state is State.OPEN:
+        if self._parked and self.state is State.OPEN:
             self._pump()
+        if self._continuing:
+            self._continue()
         self._has_turn = False
 
     # --- back pressure ----------------------------------------------------------------------------
@@ -439,9 +441,8 @@ class KafkaConnection(BufferedProtocol):
         if not self._reading_paused or self._full(self._server.limits):
             return
         if self._leftover is not None:
-            if not self._continuing:
-                self._continuing = True
-                self._server.loop.call_soon(self._continue)
+            self._continuing = True
+            self._server.request_turn(self)
             return
         if self._must_wait_for_memory():
             return

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = EventLogger(__name__)
 
 SWEEP_INTERVAL_S = 1.0
-# Large requests that are started before others are looked at again, and one more.
+# Turns that are given before others are looked at again take so long together, and one more.
 TURN_S = 0.005
 # One line for a kind of trouble, then silence for so long: a flood must not fill the log.
 LOG_INTERVAL_S = 10.0
@@ -138,7 +138,10 @@ class Server:
             self._empty.set()
 
     def request_turn(self, connection: KafkaConnection) -> None:
-        """Queue a large request. All that are started before the loop polls again share a time."""
+        """Queue a large request, or the rest of a read that brought many.
+
+        All turns that are given before the loop polls again share one short time.
+        """
         self._turns[connection] = None
         if not self._giving_turns:
             self._giving_turns = True

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future, Transport
+    from asyncio import Future, Transport
 
     from kgw.handlers.context import Session
     from kgw.metrics import Metrics
@@ -37,7 +37,6 @@ class Shared(Protocol):
     limits: Limits
     memory: RequestMemory
     metrics: Metrics
-    loop: AbstractEventLoop
     receive_buffer: memoryview
     now_s: float
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
@@ -47,7 +46,7 @@ class Shared(Protocol):
         """Count a new connection in; None refuses it."""
 
     def request_turn(self, connection: KafkaConnection) -> None:
-        """Have `take_turn` called when large requests of other connections have had theirs."""
+        """Have `take_turn` called once, after those of connections that asked before."""
 
     def forget(self, connection: KafkaConnection) -> None:
         """Count a connection out."""
