@@ -16,6 +16,7 @@ from kgw.state.sql.migrations import (
     UnknownSchemaError,
     pending_migrations,
 )
+from kgw.state.sql.write_ahead_log import find_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,8 @@ def open_database(
                 f"state database {path} is empty, though never left so: restore it or, "
                 "to begin without it, move it away"
             )
+        if quick_check:
+            _check_write_ahead_log(path)
         connection = _connect(path)
         try:
             _check_identity(connection, path)
@@ -145,6 +148,16 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: Path) -> None:
     if mode != "wal":
         raise DataDirectoryError(f"state database {path} cannot use a write-ahead log, only {mode}")
     connection.execute(f"PRAGMA journal_size_limit = {WRITE_AHEAD_LOG_BYTES}").fetchone()
+
+
+def _check_write_ahead_log(path: Path) -> None:
+    """Refuse a log from which SQLite would silently drop commits that were answered."""
+    log_path = _beside(path, "-wal")
+    damage = find_damage(log_path)
+    if damage is not None:
+        raise DataDirectoryError(
+            f"write-ahead log {log_path} is damaged ({damage}); it was left as it is"
+        )
 
 
 def _check_structure(connection: sqlite3.Connection, path: Path) -> None:

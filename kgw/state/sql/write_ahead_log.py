@@ -1,0 +1,110 @@
+"""Tells a damaged write-ahead log of SQLite from one that a crash has cut.
+
+SQLite reads a write-ahead log up to the first frame whose checksum fails and takes the rest for an
+unfinished commit. After a power loss it is; after a flipped bit the rest holds commits that were
+answered, and they would vanish without a word. A commit is synced before the next one is written:
+so a frame that chains to a commit behind the failure proves that the failure was durable once.
+
+What cannot be told is damage in the very last commit: it looks like a torn one.
+
+File (sqlite.org/fileformat2.html, section 4): a header of 32 bytes, its checksum over the first 24;
+then frames of 24 bytes and a page: page number, size of the database after a commit or 0, two salts
+that are the header's, and a checksum over the first 8 bytes and the page that goes on from the one
+of the frame before.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEADER: Final = Struct(">8I")
+_FRAME: Final = Struct(">6I")
+_MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
+"""Which byte order the checksums are taken in."""
+_CHECKED_HEADER_BYTES: Final = 24
+_CHECKED_FRAME_BYTES: Final = 8
+_WORD_MASK: Final = 0xFFFFFFFF
+
+
+class _Checksum(NamedTuple):
+    first: int
+    second: int
+
+
+def find_damage(path: Path) -> str | None:
+    """Return what proves that the log at `path` is damaged, None when nothing does.
+
+    A missing or empty log is whole. Raises OSError.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if not any(content[: _HEADER.size]):
+        # Nothing, or a file whose length alone had reached the disk.
+        return None
+    return _Log(content).find_damage()
+
+
+class _Log:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._order = ""
+        self._page_bytes = 0
+        self._salts = (0, 0)
+
+    def find_damage(self) -> str | None:
+        content = self._content
+        if len(content) < _HEADER.size:
+            return None
+        header = _HEADER.unpack_from(content)
+        self._order = _MAGICS.get(header[0], "")
+        checksum = _Checksum(header[6], header[7])
+        # The header lies in one sector and is synced before the first frame: it cannot be torn.
+        if not self._order or self._sum(0, _CHECKED_HEADER_BYTES, _Checksum(0, 0)) != checksum:
+            return "its header fails its checksum"
+        self._page_bytes = header[2]
+        self._salts = (header[4], header[5])
+        size = _FRAME.size + self._page_bytes
+        count = (len(content) - _HEADER.size) // size
+        number = 0
+        while number < count and self._follows(number, checksum):
+            checksum = self._checksum(number)
+            number += 1
+        for later in range(number, count - 1):
+            if self._is_commit(later) and self._follows(later + 1, self._checksum(later)):
+                return f"frame {number + 1} fails its checksum, and commits follow it"
+        return None
+
+    def _place(self, number: int) -> int:
+        return _HEADER.size + number * (_FRAME.size + self._page_bytes)
+
+    def _checksum(self, number: int) -> _Checksum:
+        """Return the checksum that a frame says it has."""
+        return _Checksum(*_FRAME.unpack_from(self._content, self._place(number))[4:])
+
+    def _is_commit(self, number: int) -> bool:
+        fields = _FRAME.unpack_from(self._content, self._place(number))
+        return fields[1] != 0 and fields[2:4] == self._salts
+
+    def _follows(self, number: int, before: _Checksum) -> bool:
+        """Whether a frame is whole and was written right behind one with this checksum."""
+        place = self._place(number)
+        if _FRAME.unpack_from(self._content, place)[2:4] != self._salts:
+            return False
+        checksum = self._sum(place, _CHECKED_FRAME_BYTES, before)
+        checksum = self._sum(place + _FRAME.size, self._page_bytes, checksum)
+        return checksum == self._checksum(number)
+
+    def _sum(self, place: int, size_bytes: int, before: _Checksum) -> _Checksum:
+        words = unpack_from(f"{self._order}{size_bytes // 4}I", self._content, place)
+        first, second = before
+        pairs = iter(words)
+        for word in pairs:
+            first = (first + word + second) & _WORD_MASK
+            second = (second + next(pairs) + first) & _WORD_MASK
+        return _Checksum(first, second)
