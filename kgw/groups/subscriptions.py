@@ -1,0 +1,46 @@
+"""What members of type `consumer` say of themselves, as far as the coordinator looks at all.
+
+Everything else about groups treats metadata as opaque. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import DecodeError
+
+if TYPE_CHECKING:
+    from kgw.groups.requests import MemberProtocol
+
+CONSUMER = "consumer"
+"""The protocol type of Kafka's consumers."""
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """Return the topics of a consumer's subscription; None when the bytes are no subscription."""
+    from kgw.protocol.blobs import ConsumerProtocolSubscription, decode_blob
+
+    try:
+        subscription, _ = decode_blob(ConsumerProtocolSubscription, metadata)
+    except DecodeError:
+        return None
+    return frozenset(subscription.topics)
+
+
+def is_same_interest(
+    protocol_type: str, before: tuple[MemberProtocol, ...], after: tuple[MemberProtocol, ...]
+) -> bool:
+    """Whether a static member that comes back wants what it wanted before.
+
+    A consumer's subscription also holds what it owned and in which generation (KIP-429, KIP-792):
+    a process that has just started owns nothing, and that is no reason to rebalance.
+    """
+    if before == after:
+        return True
+    if protocol_type != CONSUMER or [one.name for one in before] != [one.name for one in after]:
+        return False
+    for old, new in zip(before, after, strict=True):
+        topics = subscribed_topics(old.metadata)
+        if topics is None or topics != subscribed_topics(new.metadata):
+            return False
+    return True

@@ -1,0 +1,160 @@
+"""What a group decided lately and why: a bounded trace, for people who ask "why did it rebalance".
+
+Client ids, instance ids and reasons in it come from clients: whoever shows them escapes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DECISIONS_KEPT = 200
+ROUNDS_KEPT = 50
+REASON_CHARACTERS = 255
+"""KIP-800 has clients cut their reasons there; others may not."""
+
+
+class Cause(Enum):
+    """Why a rebalance began. Also the values of a metric's label, so there are few."""
+
+    MEMBER_JOINED = "member_joined"
+    LEADER_REJOINED = "leader_rejoined"
+    MEMBER_CHANGED = "member_changed"
+    MEMBER_REPLACED = "member_replaced"
+    MEMBER_LEFT = "member_left"
+    SESSION_EXPIRED = "session_expired"
+    SYNC_EXPIRED = "sync_expired"
+    TOO_MANY_MEMBERS = "too_many_members"
+
+
+class Round:
+    """One rebalance, from what caused it to the assignment. Times are monotonic seconds."""
+
+    __slots__ = (
+        "assigned_s",
+        "began_s",
+        "cause",
+        "coordinator_s",
+        "formed_s",
+        "generation",
+        "member_count",
+        "member_id",
+        "missing",
+        "protocol_name",
+        "reason",
+    )
+
+    def __init__(self, began_s: float, cause: Cause, member_id: str, reason: str | None) -> None:
+        self.began_s = began_s
+        self.cause = cause
+        self.member_id = member_id
+        self.reason = reason
+        self.formed_s: float | None = None
+        self.assigned_s: float | None = None
+        self.coordinator_s: float | None = None
+        """What of it was ours: from each last request needed to the last answer."""
+        self.generation = -1
+        self.member_count = 0
+        self.protocol_name: str | None = None
+        self.missing: list[str] = []
+        """Members that did not join in time."""
+
+
+class Decision:
+    """One thing that happened to a group."""
+
+    __slots__ = ("at_s", "client_id", "generation", "member_id", "reason", "what")
+
+    def __init__(
+        self,
+        at_s: float,
+        what: str,
+        generation: int,
+        member_id: str,
+        client_id: str,
+        reason: str | None,
+    ) -> None:
+        self.at_s = at_s
+        self.what = what
+        self.generation = generation
+        self.member_id = member_id
+        self.client_id = client_id
+        self.reason = reason
+
+
+class Trace:
+    """The last decisions and rounds of a group. Survives the machine being loaded again."""
+
+    __slots__ = ("decisions", "rounds")
+
+    def __init__(self) -> None:
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.rounds: deque[Round] = deque(maxlen=ROUNDS_KEPT)
+
+    def note(
+        self,
+        at_s: float,
+        what: str,
+        generation: int,
+        *,
+        member_id: str = "",
+        client_id: str = "",
+        reason: str | None = None,
+    ) -> None:
+        reason = reason[:REASON_CHARACTERS] if reason else None
+        self.decisions.append(Decision(at_s, what, generation, member_id, client_id, reason))
+
+    def begin_round(self, at_s: float, cause: Cause, member_id: str, reason: str | None) -> Round:
+        round_ = Round(at_s, cause, member_id, reason[:REASON_CHARACTERS] if reason else None)
+        self.rounds.append(round_)
+        return round_
+
+    def export(self, now_s: float, wall_ms: int) -> dict[str, Any]:
+        """Return everything as plain values, with wall times in milliseconds."""
+
+        def at_ms(monotonic_s: float | None) -> int | None:
+            return None if monotonic_s is None else wall_ms - round((now_s - monotonic_s) * 1000)
+
+        def duration_ms(began_s: float, ended_s: float | None) -> float | None:
+            return None if ended_s is None else round((ended_s - began_s) * 1000, 3)
+
+        return {
+            "rounds": [
+                {
+                    "began_ms": at_ms(one.began_s),
+                    "cause": one.cause.value,
+                    "member_id": one.member_id,
+                    "reason": one.reason,
+                    "generation": one.generation,
+                    "members": one.member_count,
+                    "missing": list(one.missing),
+                    "protocol": one.protocol_name,
+                    "joining_took_ms": duration_ms(one.began_s, one.formed_s),
+                    "took_ms": duration_ms(one.began_s, one.assigned_s),
+                    "coordinator_ms": duration_ms(0.0, one.coordinator_s),
+                }
+                for one in self.rounds
+            ],
+            "decisions": [_decision(one, at_ms(one.at_s)) for one in self.decisions],
+        }
+
+
+def _decision(one: Decision, at_ms: int | None) -> dict[str, Any]:
+    return {
+        "at_ms": at_ms,
+        "what": one.what,
+        "generation": one.generation,
+        "member_id": one.member_id,
+        "client_id": one.client_id,
+        "reason": one.reason,
+    }
+
+
+def member_list(member_ids: Iterable[str]) -> list[str]:
+    """Return some of many member ids, for a trace that must stay small."""
+    listed = list(member_ids)
+    return listed if len(listed) <= 20 else [*listed[:20], f"and {len(listed) - 20} more"]
