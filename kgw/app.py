@@ -100,6 +100,7 @@ class _Process:
             # What was made at start stays until the end: the collector need not look at it again.
             gc.freeze()
             await self._stop.wait()
+            gateway.begin_to_stop()
             await self._drain(server)
         finally:
             await gateway.aclose()

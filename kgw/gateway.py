@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
+from kgw.groups.classic import GroupLimits
+from kgw.groups.coordinator import GroupCoordinator, GroupSettings
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
@@ -43,6 +45,7 @@ class Gateway:
         self.metrics = Metrics()
         self.catalog = TopicCatalog(backend, config, clock)
         self.producer_ids: ProducerIds
+        self.groups: GroupCoordinator
         self.cluster_id = ""
         self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
@@ -73,6 +76,7 @@ class Gateway:
             await self._load_broker_config()
             self.producer_ids = ProducerIds(self.backend.state)
             await self.catalog.open()
+            await self._open_groups()
         except BaseException:
             await self.backend.aclose()
             raise
@@ -84,6 +88,7 @@ class Gateway:
         if checkpoints is not None:
             checkpoints.cancel()
             await asyncio.gather(checkpoints, return_exceptions=True)
+        await self.groups.aclose()
         try:
             await self.catalog.aclose()
             await self.catalog.save_snapshots()
@@ -91,6 +96,10 @@ class Gateway:
             _log.warning("not everything was saved that would speed up the next start: %s", error)
         finally:
             await self.backend.aclose()
+
+    def begin_to_stop(self) -> None:
+        """Answer the requests that wait for other members: nobody may hold up the drain."""
+        self.groups.release()
 
     async def checkpoint(self) -> None:
         """Bound the work of the next start. Raises StorageError."""
@@ -137,6 +146,25 @@ class Gateway:
     def _take_config(self, config: Config) -> None:
         self.config = config
         self.catalog.reconfigure(config)
+
+    async def _open_groups(self) -> None:
+        config = self.config
+        self.groups = GroupCoordinator(
+            self.backend.state,
+            self.clock,
+            GroupSettings(
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+                config.groups_max,
+                config.offsets_retention_minutes * 60.0,
+                config.offsets_retention_check_interval_ms / 1000,
+                GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
+            ),
+            self.metrics,
+            lambda error: self.report_internal_error("groups", error),
+        )
+        await self.groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
+        self.catalog.when_deleted.append(self.groups.forget_topic)
 
     async def _load_identity(self) -> None:
         """Take the cluster's id, made at the first start and kept for ever, and this node's.

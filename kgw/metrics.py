@@ -7,13 +7,37 @@ or a client is never one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Kind: TypeAlias = Literal["counter", "gauge"]
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Number: TypeAlias = int | float
+
+TIME_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of the buckets of every histogram; what is longer is counted in a last one."""
+
+
+class Histogram:
+    """How many times lay in each bucket, and what they add up to."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TIME_BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, value_s: float) -> None:
+        """Count a time."""
+        self.counts[bisect_left(TIME_BUCKETS_S, value_s)] += 1
+        self.sum_s += value_s
+
+    def cumulative(self) -> list[int]:
+        """Return how many times were no longer than each bucket's end, all of them last."""
+        return list(accumulate(self.counts))
 
 
 class Metric(NamedTuple):
@@ -86,6 +110,35 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
     ),
+    # Groups.
+    Metric("groups", "kgw_groups", "gauge", "Groups, by state.", ("state",)),
+    Metric("group_members", "kgw_group_members", "gauge", "Members of all groups together."),
+    Metric(
+        "group_rebalances",
+        "kgw_group_rebalances_total",
+        "counter",
+        "Generations that formed, by what began the rebalance.",
+        ("cause",),
+    ),
+    Metric(
+        "group_coordinator_time",
+        "kgw_group_coordinator_seconds",
+        "histogram",
+        "The coordinator's own part of a rebalance: from the last JoinGroup needed to the answers, "
+        "and from the leader's SyncGroup to the answers.",
+    ),
+    Metric(
+        "offset_commits",
+        "kgw_offset_commits_total",
+        "counter",
+        "Offsets accepted for committing, one for each partition.",
+    ),
+    Metric(
+        "offsets_expired",
+        "kgw_offsets_expired_total",
+        "counter",
+        "Committed offsets that expired in groups without members.",
+    ),
     # The process.
     Metric(
         "loop_lag_s",
@@ -121,17 +174,29 @@ class Metrics:
     requests: dict[str, int]
     request_errors: dict[tuple[str, ...], int]
     internal_errors: int
+    groups: dict[str, int]
+    group_members: int
+    group_rebalances: dict[str, int]
+    group_coordinator_time: Histogram
+    offset_commits: int
+    offsets_expired: int
     loop_lag_s: float
     loop_lag_max_s: float
 
     def __init__(self) -> None:
         for metric in METRICS:
-            setattr(self, metric.attribute, {} if metric.labels else 0)
+            empty: object = Histogram() if metric.kind == "histogram" else 0
+            setattr(self, metric.attribute, {} if metric.labels else empty)
 
     def samples(self) -> Iterator[Sample]:
-        """Yield every number, in the table's order; labelled ones sorted by their values."""
+        """Yield every number, in the table's order; labelled ones sorted by their values.
+
+        Histograms have more than one number and are left out.
+        """
         for metric in METRICS:
             held = getattr(self, metric.attribute)
+            if metric.kind == "histogram":
+                continue
             if not metric.labels:
                 yield Sample(metric, (), held)
                 continue
@@ -148,16 +213,32 @@ def render(metrics: Metrics) -> bytes:
     """Return everything in Prometheus' text form."""
     # Imported only when somebody asks: it costs more than 40 ms and 5 MB.
     from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
     from prometheus_client.registry import Collector
 
     class _Numbers(Collector):
-        def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        def collect(
+            self,
+        ) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
             families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
             by_metric: dict[Metric, list[Sample]] = {metric: [] for metric in METRICS}
             for sample in metrics.samples():
                 by_metric[sample.metric].append(sample)
             for metric, samples in by_metric.items():
+                if metric.kind == "histogram":
+                    held: Histogram = getattr(metrics, metric.attribute)
+                    ends = [*(str(end) for end in TIME_BUCKETS_S), "+Inf"]
+                    yield HistogramMetricFamily(
+                        metric.name,
+                        metric.help,
+                        buckets=list(zip(ends, held.cumulative(), strict=True)),
+                        sum_value=held.sum_s,
+                    )
+                    continue
                 family = families[metric.kind](metric.name, metric.help, labels=metric.labels)
                 for sample in samples:
                     family.add_metric(sample.labels, sample.value)

@@ -66,6 +66,14 @@ class Config:
     offsets_topic_replication_factor: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_initial_rebalance_delay_ms: int
+    groups_max: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
     socket_request_max_bytes: int
     pre_auth_frame_bytes: int
     request_memory_bytes: int
@@ -236,6 +244,11 @@ class Config:
                     f"advertised.listeners: {listener.host or 'an empty host'!r} is no address "
                     "that a client could connect to"
                 )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                "group.min.session.timeout.ms is above group.max.session.timeout.ms: "
+                "no member could join"
+            )
         if self.default_replication_factor > 1 and not self.lenient_replication:
             raise ConfigError(
                 "default.replication.factor: there is one node; "

@@ -5,7 +5,9 @@ They are refused rather than ignored: a setting that is taken silently is a prom
 
 from __future__ import annotations
 
-_GROUPS = "consumer groups are not served yet"
+_CONSUMER_PROTOCOL = "the consumer protocol of KIP-848 is not served yet"
+_STREAMS = "streams groups are not served yet"
+_OFFSETS = "committed offsets are rows of the state store, not records of a topic"
 _TRANSACTIONS = "transactions are not served yet"
 _SECURITY = "encryption and authentication are not served yet"
 _QUOTAS = "quotas are not served yet"
@@ -56,7 +58,6 @@ REFUSED_SERVER_SETTINGS = {
     "num.io.threads": _THREADS,
     "num.network.threads": _THREADS,
     "num.recovery.threads.per.data.dir": _THREADS,
-    "offset.metadata.max.bytes": _GROUPS,
     "principal.builder.class": _CLASSES,
     "process.roles": _NO_QUORUM,
     "queued.max.request.bytes": "see kgw.request.memory.bytes",
@@ -81,7 +82,9 @@ _REFUSED_PREFIXES = (
     ("delete.records.purgatory.", _NOT_NEEDED),
     ("fetch.purgatory.", _NOT_NEEDED),
     ("group.share.", _SHARE),
-    ("group.", _GROUPS),
+    ("group.consumer.", _CONSUMER_PROTOCOL),
+    ("group.streams.", _STREAMS),
+    ("group.", _THREADS),
     ("initial.broker.", _NO_QUORUM),
     ("kafka.metrics.", _JAVA_METRICS),
     ("leader.imbalance.", _ONE_NODE),
@@ -98,7 +101,7 @@ _REFUSED_PREFIXES = (
     ("metric.", _JAVA_METRICS),
     ("metrics.", _JAVA_METRICS),
     ("num.replica.", _ONE_NODE),
-    ("offsets.", _GROUPS),
+    ("offsets.", _OFFSETS),
     ("password.encoder.", _SECURITY),
     ("producer.id.expiration.check.", _NOT_NEEDED),
     ("producer.purgatory.", _NOT_NEEDED),

@@ -332,6 +332,80 @@ SERVER_SETTINGS = table(
         allowed=(1,),
         reason=ONE_NODE,
     ),
+    # Groups.
+    Setting(
+        "group.min.session.timeout.ms",
+        INT,
+        6_000,
+        "The shortest session timeout that a member of a group may ask for.",
+        section="groups",
+        unit="ms",
+        minimum=0,
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        INT,
+        1_800_000,
+        "The longest session timeout that a member of a group may ask for.",
+        section="groups",
+        unit="ms",
+        minimum=1,
+    ),
+    Setting(
+        "group.max.size",
+        INT,
+        INT_MAX,
+        "Members of one group, ids given to future members among them; "
+        "more are refused with GROUP_MAX_SIZE_REACHED.",
+        section="groups",
+        minimum=1,
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        0,
+        "How long the first rebalance of a group without members waits for more of them. "
+        "Kafka waits 3000.",
+        section="groups",
+        unit="ms",
+        minimum=0,
+    ),
+    Setting(
+        "kgw.groups.max",
+        INT,
+        100_000,
+        "Groups; more are refused.",
+        section="groups",
+        minimum=1,
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        INT,
+        4_096,
+        "Longest text kept with a committed offset; a longer one is refused with "
+        "OFFSET_METADATA_TOO_LARGE.",
+        section="groups",
+        unit="bytes",
+        minimum=0,
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        INT,
+        10_080,
+        "How long the committed offsets of a group without members are kept, from the last "
+        "commit or from when its last member left, whichever is later.",
+        section="groups",
+        minimum=1,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        600_000,
+        "How often committed offsets are looked through for those that have expired.",
+        section="groups",
+        unit="ms",
+        minimum=1,
+    ),
     # Limits of connections and requests.
     Setting(
         "socket.request.max.bytes",

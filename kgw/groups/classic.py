@@ -512,7 +512,9 @@ class ClassicGroup:
             member.has_synced = False
             member.has_joined = member.join_waiter is not None
         self.trace.note(now_s, "generation formed", self.generation)
-        effects.extend((Persist(self.row()), RoundFormed()))
+        effects.append(Persist(self.row()))
+        if round_ is not None:
+            effects.append(RoundFormed(round_))
         for member in self.members:
             waiter = member.join_waiter
             if waiter is not None:
@@ -541,7 +543,9 @@ class ClassicGroup:
         if self._round is not None:
             self._round.assigned_s = now_s
         self.trace.note(now_s, "assigned", self.generation, member_id=self.members.leader_id)
-        effects.extend((Persist(self.row()), RoundAssigned()))
+        effects.append(Persist(self.row()))
+        if self._round is not None:
+            effects.append(RoundAssigned(self._round))
         for member in self.members:
             waiter = member.sync_waiter
             if waiter is not None:

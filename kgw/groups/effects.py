@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
+    from kgw.groups.trace import Round
 
 
 class Answer(NamedTuple):
@@ -28,9 +29,13 @@ class Persist(NamedTuple):
 class RoundFormed(NamedTuple):
     """A generation has formed; its answers follow. For the clock of coordinator time."""
 
+    round: Round
+
 
 class RoundAssigned(NamedTuple):
     """A generation has its assignment; its answers follow."""
+
+    round: Round
 
 
 Effect: TypeAlias = Answer | Persist | RoundFormed | RoundAssigned

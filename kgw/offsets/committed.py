@@ -1,4 +1,4 @@
-"""Committed offsets of a group: a table by topic id and partition, its stored rows, its expiry. Pure.
+"""Committed offsets of a group: a table by topic id and partition, stored rows, expiry. Pure.
 
 A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one topic in one group,
 so that a client that commits a thousand partitions writes sixty rows, and one that commits one
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 GROUP_OFFSETS = "group-offsets"
 PARTITIONS_PER_ROW = 16
 NO_EXPIRY_MS = -1
+DAMAGED_OFFSET = -2
+"""Stands where an offset was that cannot be read any more: its group must be told, not sent to
+wherever it would begin without one. Stored like any other until it is committed or deleted."""
 
 
 class CommittedOffset(NamedTuple):
@@ -122,6 +125,17 @@ def parse_row_key(key: str) -> tuple[str, TopicId]:
     topic_id, number, group_id = key.split("/", 2)
     int(number)
     return group_id, TopicId(parse_uuid(topic_id))
+
+
+def damaged_row(key: str, wall_ms: int, now_s: float) -> dict[Place, CommittedOffset]:
+    """Return what takes the place of a row that cannot be read. Raises ValueError as the key's."""
+    topic_id, number, _ = key.split("/", 2)
+    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", wall_ms, NO_EXPIRY_MS, now_s)
+    first = int(number) * PARTITIONS_PER_ROW
+    return {
+        (TopicId(parse_uuid(topic_id)), partition): damaged
+        for partition in range(first, first + PARTITIONS_PER_ROW)
+    }
 
 
 def decode_row(

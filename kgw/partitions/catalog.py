@@ -78,6 +78,8 @@ class TopicCatalog:
         self._changes: set[asyncio.Task[object]] = set()
         self._partition_count = 0
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
+        self.when_deleted: list[Callable[[TopicId], None]] = []
+        """Called with the id of each topic that is deleted, once that is durable."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -242,6 +244,8 @@ class TopicCatalog:
                 [Change(DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
             )
             self._remove(topic)
+            for tell in self.when_deleted:
+                tell(topic.topic_id)
             await self._remove_logs(row)
             await self._backend.state.apply([Change(DELETION, row.key, None)])
 

@@ -1,0 +1,617 @@
+"""GroupCoordinator: the shell round the machines of groups. It alone waits, writes, tells time.
+
+A step changes a group's machine at once and yields effects. What is to be persisted is queued; the
+answers that follow wait for it, in order, while further requests run. When storing fails, the group
+is loaded again from what is stored, and whoever waited hears COORDINATOR_NOT_AVAILABLE. Nothing is
+awaited while a group is half changed, and no lock is held: there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from os import urandom
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup, GroupLimits
+from kgw.groups.effects import Answer, Persist, RoundFormed
+from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
+from kgw.groups.rows import CLASSIC_GROUP, GroupRow
+from kgw.groups.states import GroupState
+from kgw.groups.subscriptions import CONSUMER, subscribed_topics
+from kgw.groups.trace import Trace
+from kgw.groups.writer import GroupWriter, Write
+from kgw.logs import EventLogger
+from kgw.metrics import count
+from kgw.offsets.committed import (
+    GROUP_OFFSETS,
+    OffsetTable,
+    damaged_row,
+    decode_row,
+    parse_row_key,
+)
+from kgw.state.base import DamagedRowsError
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kgw.clock import Clock, Timer
+    from kgw.groups.effects import Effect
+    from kgw.groups.requests import (
+        GroupDescription,
+        JoinRequest,
+        LeavingMember,
+        SyncRequest,
+    )
+    from kgw.groups.trace import Round
+    from kgw.metrics import Metrics
+    from kgw.offsets.committed import OffsetChanges, Place
+    from kgw.state.base import Row, StateStore
+    from kgw.types import TopicId
+
+_log = EventLogger(__name__)
+
+CLASSIC = "classic"
+
+
+class GroupSettings(NamedTuple):
+    """The section of the configuration that concerns groups."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    groups_max: int = 100_000
+    offsets_retention_s: float = 7 * 86_400.0
+    retention_check_interval_s: float = 600.0
+    limits: GroupLimits = GroupLimits()
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class Group:
+    """One group: its machine, what of it is durable, its one timer."""
+
+    __slots__ = (
+        "_coordinator",
+        "counted_members",
+        "counted_state",
+        "durable",
+        "group_id",
+        "is_being_deleted",
+        "last_write",
+        "machine",
+        "offsets",
+        "timer",
+        "timer_s",
+        "trace",
+        "unwritten",
+    )
+
+    def __init__(self, coordinator: GroupCoordinator, group_id: str, trace: Trace) -> None:
+        self._coordinator = coordinator
+        self.group_id = group_id
+        self.trace = trace
+        self.machine: ClassicGroup
+        self.offsets = OffsetTable()
+        self.durable: GroupRow | None = None
+        self.last_write: Write | None = None
+        """The last row that is being stored: answers wait for it."""
+        self.unwritten = 0
+        self.timer: Timer | None = None
+        self.timer_s = 0.0
+        self.is_being_deleted = False
+        self.counted_state: str | None = None
+        self.counted_members = 0
+
+    def __repr__(self) -> str:
+        return f"<Group {self.machine!r} offsets={len(self.offsets)}>"
+
+    def row_written(self, row: GroupRow | None) -> None:
+        self.durable = row
+
+    def row_failed(self) -> None:
+        self._coordinator.load_again(self)
+
+
+class GroupCoordinator:
+    """All groups of this process, of every kind side by side in one table.
+
+    Called in the event loop's thread only.
+    """
+
+    def __init__(
+        self,
+        state: StateStore,
+        clock: Clock,
+        settings: GroupSettings,
+        metrics: Metrics,
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics
+        self._writer = GroupWriter(state, report_bug)
+        self._groups: dict[str, Group] = {}
+        self._sweep_timer: Timer | None = None
+        self._is_closing = False
+
+    # --- start and stop --------------------------------------------------------------------------
+
+    async def open(self, topic_exists: Callable[[TopicId], bool]) -> None:
+        """Load every group. Offsets of topics that are gone are dropped. Raises StorageError."""
+        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        for group_id, stored in (await self._load(CLASSIC_GROUP)).items():
+            try:
+                row, empty_since_ms = GroupRow.decode(stored.value)
+            except ValueError as error:
+                _log.error(
+                    "a group cannot be read; its members join anew", group=group_id, why=error
+                )
+                continue
+            group = self._create(group_id, row)
+            if empty_since_ms >= 0:
+                group.machine.empty_since_s = now_s - max(0, wall_ms - empty_since_ms) / 1000
+        gone_topics: set[TopicId] = set()
+        damaged: list[str] = []
+        for key, stored in (await self._load(GROUP_OFFSETS, damaged)).items():
+            try:
+                group_id, topic_id = parse_row_key(key)
+                offsets = dict(decode_row(topic_id, stored.value, wall_ms, now_s))
+            except ValueError:
+                damaged.append(key)
+                continue
+            if not topic_exists(topic_id):
+                gone_topics.add(topic_id)
+            self._get_or_create(group_id).offsets.apply({**offsets})
+        for key in damaged:
+            self._keep_damage(key, wall_ms, now_s)
+        for topic_id in gone_topics:
+            self.forget_topic(topic_id)
+        self._arm_sweep()
+
+    def release(self) -> None:
+        """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
+        self._is_closing = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for group in self._groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+                group.timer = None
+            self._deliver(group, group.machine.abandon(ErrorCode.NOT_COORDINATOR))
+
+    async def aclose(self) -> None:
+        """Release everybody, and wait until what was submitted is stored."""
+        self.release()
+        await self._writer.aclose()
+
+    # --- membership ------------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest) -> Future[JoinResult]:
+        """Take part in the next generation; the future may wait for others to do so too."""
+        waiter: Future[Any] = asyncio.get_running_loop().create_future()
+        code = self._join_problem(group_id, request)
+        if code is not ErrorCode.NONE:
+            waiter.set_result(JoinResult(code, request.member_id))
+            return waiter
+        group = self._get_or_create(group_id)
+        self._step(group, group.machine.join(request, waiter, self._clock.monotonic_s()))
+        return waiter
+
+    def sync(self, group_id: str, request: SyncRequest) -> Future[SyncResult]:
+        """Wait for the assignment, or bring it."""
+        waiter: Future[Any] = asyncio.get_running_loop().create_future()
+        group = self._groups.get(group_id)
+        if self._is_closing:
+            waiter.set_result(SyncResult(ErrorCode.NOT_COORDINATOR))
+        elif group is None:
+            waiter.set_result(SyncResult(_unknown(group_id)))
+        else:
+            self._step(group, group.machine.sync(request, waiter, self._clock.monotonic_s()))
+        return waiter
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Keep a member alive."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return _unknown(group_id)
+        now_s = self._clock.monotonic_s()
+        code = group.machine.heartbeat(member_id, group_instance_id, generation, now_s)
+        self._arm(group)
+        return code
+
+    def leave(
+        self, group_id: str, leaving: Sequence[LeavingMember]
+    ) -> Future[list[ErrorCode]] | list[ErrorCode]:
+        """Let members go; return what became of each, once it is durable."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return [_unknown(group_id)] * len(leaving)
+        codes, effects = group.machine.leave(leaving, self._clock.monotonic_s())
+        self._step(group, effects)
+        write = group.last_write
+        if write is None or ErrorCode.NONE not in codes:
+            return codes
+        refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
+        return _after(write, codes, refused)
+
+    # --- committed offsets -----------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        offsets: OffsetChanges,
+    ) -> Future[ErrorCode] | ErrorCode:
+        """Store how far a group has read. Commits count in the order of these calls.
+
+        GROUP_ID_NOT_FOUND when a member of a group that does not exist commits; who commits from
+        outside (no member id, no generation) creates the group.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            if generation >= 0 or member_id != NO_MEMBER_ID or group_instance_id is not None:
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            if len(self._groups) >= self._settings.groups_max:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if not offsets:
+                return ErrorCode.NONE
+            group = self._create(group_id)
+        if group.is_being_deleted:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        now_s = self._clock.monotonic_s()
+        code = group.machine.check_commit(member_id, group_instance_id, generation, now_s)
+        self._arm(group)
+        if code is not ErrorCode.NONE or not offsets:
+            return code
+        self._metrics.offset_commits += len(offsets)
+        write = self._writer.submit(Write(group, offsets=offsets))
+        write.then.append(partial(self._drop_after, group))
+        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def offsets(self, group_id: str) -> OffsetTable | None:
+        """Return a group's durable offsets; None when there is no such group."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.offsets
+
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
+        """Return the topics whose offsets may not be deleted: those that the group reads now.
+
+        GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP when nobody can say what its members read.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        machine = group.machine
+        if machine.state is GroupState.EMPTY:
+            return frozenset()
+        topics: set[str] = set()
+        for member in machine.members:
+            for protocol in member.protocols:
+                found = subscribed_topics(protocol.metadata)
+                if machine.protocol_type != CONSUMER or found is None:
+                    return ErrorCode.NON_EMPTY_GROUP
+                topics |= found
+        return frozenset(topics)
+
+    def delete_offsets(
+        self, group_id: str, places: Iterable[Place]
+    ) -> Future[ErrorCode] | ErrorCode:
+        """Forget committed offsets, durably. Those that do not exist are no error."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        changes: OffsetChanges = dict.fromkeys(places)
+        if not changes:
+            return ErrorCode.NONE
+        write = self._writer.submit(Write(group, offsets=changes))
+        write.then.append(partial(self._drop_after, group))
+        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """Drop every group's offsets of a topic that has been deleted."""
+        for group in list(self._groups.values()):
+            if group.unwritten or topic_id in group.offsets.topics():
+                write = self._writer.submit(Write(group, dropped_topic=topic_id))
+                write.then.append(partial(self._drop_after, group))
+
+    # --- administration --------------------------------------------------------------------------
+
+    def listed(self) -> list[ListedGroup]:
+        """Return every group."""
+        return [
+            ListedGroup(
+                group.group_id, group.machine.protocol_type, group.machine.state.value, CLASSIC
+            )
+            for group in self._groups.values()
+        ]
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.machine.describe()
+
+    def explain(self, group_id: str) -> dict[str, Any] | None:
+        """Return what a group decided lately and why, as plain values; None for no such group."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return None
+        machine = group.machine
+        return {
+            "group_id": group_id,
+            "type": CLASSIC,
+            "state": machine.state.value,
+            "generation": machine.generation,
+            "members": len(machine.members),
+            "pending_members": len(machine.members.pending),
+            **group.trace.export(self._clock.monotonic_s(), self._clock.wall_ms()),
+        }
+
+    def delete(self, group_id: str) -> Future[ErrorCode] | ErrorCode:
+        """Delete a group and its offsets, for good: durable before the answer."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.machine.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        if group.is_being_deleted:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        write = self._delete(group)
+        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def load_again(self, group: Group) -> None:
+        """Go back to what is stored of a group, because what followed could not be."""
+        old = group.machine
+        group.last_write = None
+        self._deliver(group, old.abandon(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        now_s = self._clock.monotonic_s()
+        group.trace.note(now_s, "could not be stored; loaded again", old.generation)
+        group.machine = self._machine(group, group.durable, generation_floor=old.generation)
+        group.machine.empty_since_s = old.empty_since_s
+        group.is_being_deleted = False
+        _log.error("a group could not be stored and was loaded again", group=group.group_id)
+        self._arm(group)
+        self._count(group)
+        self._drop_if_nothing(group)
+
+    def _step(self, group: Group, effects: list[Effect]) -> None:
+        """Carry out what a step of the machine wants."""
+        self._deliver(group, effects)
+        self._arm(group)
+        self._count(group)
+        self._drop_if_nothing(group)
+
+    def _deliver(self, group: Group, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                waiter = cast("Future[object]", effect.waiter)
+                if group.last_write is not None:
+                    group.last_write.answers.append((waiter, effect.result))
+                elif not waiter.done():
+                    waiter.set_result(effect.result)
+            elif isinstance(effect, Persist):
+                self._persist(group, effect.row)
+            elif group.last_write is not None:
+                self._time(group.last_write, effect.round, formed=isinstance(effect, RoundFormed))
+
+    def _persist(self, group: Group, row: GroupRow) -> None:
+        empty_since_ms = self._clock.wall_ms() if row.state is GroupState.EMPTY else -1
+        write = self._writer.submit(Write(group, row=row, empty_since_ms=empty_since_ms))
+        group.last_write = write
+
+        def done(_: Exception | None) -> None:
+            if group.last_write is write:
+                group.last_write = None
+            self._drop_if_nothing(group)
+
+        write.then.append(done)
+
+    def _time(self, write: Write, round_: Round, *, formed: bool) -> None:
+        """Take the coordinator's time: from the last request needed to its answers given."""
+        began_s = self._clock.monotonic_s()
+        if formed:
+            count(self._metrics.group_rebalances, round_.cause.value)
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                return
+            took_s = self._clock.monotonic_s() - began_s
+            round_.coordinator_s = (round_.coordinator_s or 0.0) + took_s
+            if not formed:
+                self._metrics.group_coordinator_time.observe(round_.coordinator_s)
+
+        write.then.append(done)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _arm(self, group: Group) -> None:
+        """Have the group's timer go off no later than its machine wants."""
+        deadline_s = group.machine.next_deadline_s
+        if self._is_closing or deadline_s == float("inf"):
+            return
+        if group.timer is not None:
+            if group.timer_s <= deadline_s:
+                return
+            group.timer.cancel()
+        group.timer_s = deadline_s
+        group.timer = self._clock.call_at(deadline_s, lambda: self._expire(group))
+
+    def _expire(self, group: Group) -> None:
+        group.timer = None
+        if self._groups.get(group.group_id) is group and not self._is_closing:
+            self._step(group, group.machine.expire(self._clock.monotonic_s()))
+
+    def _arm_sweep(self) -> None:
+        at_s = self._clock.monotonic_s() + self._settings.retention_check_interval_s
+        self._sweep_timer = self._clock.call_at(at_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Let expire what groups that are empty committed long ago, and groups without anything."""
+        if self._is_closing:
+            return
+        self._arm_sweep()
+        now_s = self._clock.monotonic_s()
+        for group in list(self._groups.values()):
+            # Not while a commit is on its way: it may renew what looks old.
+            if not group.machine.is_vacant or group.unwritten or group.is_being_deleted:
+                continue
+            places = group.offsets.expired(
+                now_s, group.machine.empty_since_s, self._settings.offsets_retention_s
+            )
+            self._metrics.offsets_expired += len(places)
+            if len(places) == len(group.offsets):
+                self._delete(group)
+            elif places:
+                self._writer.submit(Write(group, offsets=dict.fromkeys(places)))
+
+    # --- the table -------------------------------------------------------------------------------
+
+    def _join_problem(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        settings = self._settings
+        group = self._groups.get(group_id)
+        shortest_ms, longest_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
+        if self._is_closing:
+            return ErrorCode.NOT_COORDINATOR
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if group is None:
+            if request.member_id != NO_MEMBER_ID:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if len(self._groups) >= settings.groups_max:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
+        elif group.is_being_deleted:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _get_or_create(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        return self._create(group_id) if group is None else group
+
+    def _create(self, group_id: str, row: GroupRow | None = None) -> Group:
+        group = Group(self, group_id, Trace())
+        group.durable = row
+        group.machine = self._machine(group, row)
+        self._groups[group_id] = group
+        self._arm(group)
+        self._count(group)
+        return group
+
+    def _machine(
+        self, group: Group, row: GroupRow | None, *, generation_floor: int = 0
+    ) -> ClassicGroup:
+        return ClassicGroup(
+            group.group_id,
+            self._settings.limits,
+            group.trace,
+            self._clock.monotonic_s(),
+            row,
+            generation_floor=generation_floor,
+        )
+
+    def _delete(self, group: Group) -> Write:
+        group.is_being_deleted = True
+        write = self._writer.submit(Write(group, is_deletion=True))
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self._remove(group)
+
+        write.then.append(done)
+        return write
+
+    def _drop_if_nothing(self, group: Group) -> None:
+        """Forget a group that was never stored and in which nobody is."""
+        if (
+            group.durable is None
+            and not group.unwritten
+            and group.machine.is_vacant
+            and not group.offsets.topics()
+        ):
+            self._remove(group)
+
+    def _drop_after(self, group: Group, _: Exception | None) -> None:
+        self._drop_if_nothing(group)
+
+    def _remove(self, group: Group) -> None:
+        if self._groups.get(group.group_id) is not group:
+            return
+        del self._groups[group.group_id]
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        group.machine.delete()
+        self._count(group)
+
+    def _count(self, group: Group) -> None:
+        """Keep the gauges of states and members."""
+        state = group.machine.state.value
+        member_count = len(group.machine.members)
+        states = self._metrics.groups
+        if group.counted_state != state:
+            if group.counted_state is not None:
+                states[group.counted_state] -= 1
+            group.counted_state = state
+            if group.machine.state is not GroupState.DEAD:
+                count(states, state)
+            else:
+                group.counted_state = None
+        self._metrics.group_members += member_count - group.counted_members
+        group.counted_members = member_count
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    async def _load(self, kind: str, damaged: list[str] | None = None) -> dict[str, Row]:
+        try:
+            return await self._state.load(kind)
+        except DamagedRowsError as error:
+            for key in error.damaged:
+                _log.error("a stored row is damaged", kind=kind, key=key)
+            if damaged is not None:
+                damaged.extend(error.damaged)
+            return error.intact
+
+    def _keep_damage(self, key: str, wall_ms: int, now_s: float) -> None:
+        try:
+            group_id, _ = parse_row_key(key)
+            self._get_or_create(group_id).offsets.apply({**damaged_row(key, wall_ms, now_s)})
+        except ValueError:
+            _log.error("a row of committed offsets has no readable key", key=key)
+
+
+def new_member_id(name: str) -> str:
+    """Return an id that nobody has: the client's name, or the instance's, and a random part."""
+    raw = urandom(16).hex()
+    return f"{name}-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+
+
+def _unknown(group_id: str) -> ErrorCode:
+    """Return what a member of a group that does not exist is told."""
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _after(write: Write, value: Any, refused: Any) -> Future[Any]:
+    """Return a future of a value, due when a write is durable; of another when it fails."""
+    future: Future[Any] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if not future.done():
+            future.set_result(value if error is None else refused)
+
+    write.then.append(done)
+    return future

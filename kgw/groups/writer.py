@@ -1,0 +1,189 @@
+"""One queue of everything that groups want stored: what waits at the same time shares a flush.
+
+Changes count in the order in which they were submitted (a commit that comes later wins, whoever
+sent it), and become visible in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from kgw.errors import ErrorCode, StorageError
+from kgw.groups.rows import CLASSIC_GROUP
+from kgw.offsets.committed import GROUP_OFFSETS
+from kgw.state.base import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.groups.requests import JoinResult, SyncResult
+    from kgw.groups.rows import GroupRow
+    from kgw.offsets.committed import OffsetChanges, OffsetTable
+    from kgw.state.base import StateStore
+    from kgw.types import TopicId
+
+FLUSH_WRITES = 10_000
+"""A flush takes no more writes than this."""
+
+
+class StoredGroup(Protocol):
+    """What the writer needs of a group."""
+
+    group_id: str
+    offsets: OffsetTable
+    unwritten: int
+    """Writes of this group that are not durable yet."""
+
+    def row_written(self, row: GroupRow | None) -> None:
+        """The group's row is durable; None: it has been deleted."""
+
+    def row_failed(self) -> None:
+        """A row could not be stored: whatever followed from it did not happen."""
+
+
+class Write:
+    """One change of one group. Exactly one of the kinds of change is set.
+
+    `answers` are given once it is durable, or refused when it fails; `then` is called afterwards,
+    with the error if there was one.
+    """
+
+    __slots__ = (
+        "answers",
+        "dropped_topic",
+        "empty_since_ms",
+        "group",
+        "is_deletion",
+        "offsets",
+        "row",
+        "then",
+    )
+
+    def __init__(
+        self,
+        group: StoredGroup,
+        *,
+        row: GroupRow | None = None,
+        empty_since_ms: int = -1,
+        offsets: OffsetChanges | None = None,
+        dropped_topic: TopicId | None = None,
+        is_deletion: bool = False,
+    ) -> None:
+        self.group = group
+        self.row = row
+        self.empty_since_ms = empty_since_ms
+        self.offsets = offsets
+        self.dropped_topic = dropped_topic
+        self.is_deletion = is_deletion
+        self.answers: list[tuple[asyncio.Future[object], JoinResult | SyncResult]] = []
+        self.then: list[Callable[[Exception | None], None]] = []
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether later steps of the group build upon it."""
+        return self.row is not None or self.is_deletion
+
+
+class GroupWriter:
+    """Stores the writes of all groups, flush after flush."""
+
+    def __init__(self, state: StateStore, report_bug: Callable[[BaseException], None]) -> None:
+        self._state = state
+        self._report_bug = report_bug
+        self._queue: list[Write] = []
+        self._task: asyncio.Task[None] | None = None
+        self.failures = 0
+
+    def submit(self, write: Write) -> Write:
+        """Queue a write and return it."""
+        write.group.unwritten += 1
+        self._queue.append(write)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return write
+
+    async def aclose(self) -> None:
+        """Wait until everything that was submitted is stored, or has failed."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                batch, self._queue = self._queue[:FLUSH_WRITES], self._queue[FLUSH_WRITES:]
+                await self._flush(batch)
+        finally:
+            self._task = None
+
+    async def _flush(self, batch: list[Write]) -> None:
+        try:
+            changes, merged = _changes(batch)
+            if changes:
+                await self._state.apply(changes)
+        except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
+            if not isinstance(error, StorageError):
+                self._report_bug(error)
+            self._fail(batch, error)
+            return
+        for group, offsets in merged:
+            group.offsets.apply(offsets)
+        for write in batch:
+            write.group.unwritten -= 1
+            if write.is_of_machine:
+                write.group.row_written(write.row)
+            for waiter, result in write.answers:
+                if not waiter.done():
+                    waiter.set_result(result)
+            for then in write.then:
+                then(None)
+
+    def _fail(self, batch: list[Write], error: Exception) -> None:
+        """Refuse a batch, and what was queued behind a row of it and follows from it."""
+        self.failures += 1
+        broken = {id(write.group): write.group for write in batch if write.is_of_machine}
+        doomed = [*batch, *(one for one in self._queue if id(one.group) in broken)]
+        self._queue = [one for one in self._queue if id(one.group) not in broken]
+        for write in doomed:
+            write.group.unwritten -= 1
+            for waiter, result in write.answers:
+                if not waiter.done():
+                    waiter.set_result(result.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        for group in broken.values():
+            group.row_failed()
+        for write in doomed:
+            for then in write.then:
+                then(error)
+
+
+def _changes(batch: list[Write]) -> tuple[list[Change], list[tuple[StoredGroup, OffsetChanges]]]:
+    """Return the rows that a batch changes, and the offsets that change with them."""
+    last_row: dict[int, Write] = {}
+    merged: dict[int, tuple[StoredGroup, OffsetChanges]] = {}
+    for write in batch:
+        group = write.group
+        if write.is_of_machine:
+            last_row[id(group)] = write
+        if write.row is not None:
+            continue
+        _, offsets = merged.setdefault(id(group), (group, {}))
+        if write.offsets is not None:
+            offsets.update(write.offsets)
+            continue
+        for place in [*group.offsets.places(), *offsets]:
+            if write.is_deletion or place[0] == write.dropped_topic:
+                offsets[place] = None
+    changes = [
+        Change(
+            CLASSIC_GROUP,
+            write.group.group_id,
+            None if write.row is None else write.row.encode(write.empty_since_ms),
+        )
+        for write in last_row.values()
+    ]
+    for group, offsets in merged.values():
+        changes.extend(
+            Change(GROUP_OFFSETS, key, value)
+            for key, value in group.offsets.rows_after(group.group_id, offsets)
+        )
+    return changes, list(merged.values())

@@ -1,0 +1,47 @@
+"""DeleteGroups, key 42, versions 0 to 2: delete groups and their committed offsets, for good.
+
+Behaviour:
+- durable before it is answered: a crash does not bring a group back;
+- NON_EMPTY_GROUP as long as the group has members; GROUP_ID_NOT_FOUND;
+  COORDINATOR_NOT_AVAILABLE when it could not be stored.
+
+v1: throttle time. v2: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from kgw.errors import ErrorCode
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    # A group that is named twice is deleted once and answered twice, with the same code.
+    outcomes = {
+        name: context.gateway.groups.delete(name) for name in dict.fromkeys(request.groups_names)
+    }
+    codes: dict[str, ErrorCode] = {}
+    for name, outcome in outcomes.items():
+        codes[name] = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=codes[name])
+            for name in request.groups_names
+        ]
+    )
+
+
+def error_response(
+    request: DeleteGroupsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names
+        ]
+    )

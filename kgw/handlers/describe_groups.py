@@ -1,0 +1,84 @@
+"""DescribeGroups, key 15, versions 0 to 6: state and members of classic groups.
+
+Behaviour:
+- metadata, assignments and the protocol are told while the group is Stable; before, they do not
+  hold;
+- a group that does not exist is Dead and no error; from v6 on GROUP_ID_NOT_FOUND with a message;
+- with the operations asked for, all that a group knows: there are no ACLs yet.
+
+v1: throttle time. v3: authorised operations (KIP-430). v4: static members (KIP-345). v5: flexible
+(KIP-482). v6: KIP-1043.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.groups.states import GroupState
+from kgw.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.describe_groups import DescribeGroupsRequest
+
+_NOT_FOUND = 6
+# Bits of Kafka's AclOperation: read, delete, describe, describe and alter configs.
+_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [_describe(group_id, context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for one in groups:
+            if one.error_code == ErrorCode.NONE:
+                one.authorized_operations = _GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def error_response(
+    request: DescribeGroupsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(
+                error_code=code,
+                error_message=message if context.api_version >= _NOT_FOUND else None,
+                group_id=group_id,
+            )
+            for group_id in request.groups
+        ]
+    )
+
+
+def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    found = context.gateway.groups.describe(group_id)
+    if found is None:
+        is_error = context.api_version >= _NOT_FOUND
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
+            error_message=f"there is no group {group_id!r}" if is_error else None,
+            group_id=group_id,
+            group_state=GroupState.DEAD.value,
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                member_metadata=one.metadata,
+                member_assignment=one.assignment,
+            )
+            for one in found.members
+        ],
+    )

@@ -1,0 +1,65 @@
+"""FindCoordinator, key 10, versions 0 to 6: who coordinates a group.
+
+Behaviour:
+- this node coordinates every group, at the address of the listener that the client came through;
+- transactional ids and share partitions are answered with UNSUPPORTED_VERSION, which is final: with
+  COORDINATOR_NOT_AVAILABLE a client would ask for ever for what is not served yet;
+- other kinds of key are INVALID_REQUEST. The groups need not exist.
+
+v1: kinds of key, messages (KIP-98). v3: flexible (KIP-482). v4: several keys (KIP-699). v5:
+KIP-890, v6: share partitions (KIP-932); both have the layout of v4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.context import advertised_address
+from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+_GROUP = 0
+_NOT_SERVED = {1: "transactions are not served yet", 2: "share groups are not served yet"}
+_NOBODY = -1
+_SEVERAL_KEYS = 4
+
+
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if request.key_type != _GROUP:
+        reason = _NOT_SERVED.get(request.key_type)
+        if reason is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
+            )
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    node_id = context.gateway.node_id
+    host, port = advertised_address(context)
+    if context.api_version < _SEVERAL_KEYS:
+        return FindCoordinatorResponse(error_message=None, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def error_response(
+    request: FindCoordinatorRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=code,
+        error_message=message,
+        node_id=_NOBODY,
+        port=_NOBODY,
+        coordinators=[
+            Coordinator(
+                key=key, node_id=_NOBODY, port=_NOBODY, error_code=code, error_message=message
+            )
+            for key in request.coordinator_keys
+        ],
+    )

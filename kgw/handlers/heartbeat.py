@@ -1,0 +1,34 @@
+"""Heartbeat, key 12, versions 0 to 4: stay in a group, and hear of rebalances.
+
+Behaviour:
+- NONE while the generation stands, also while it waits for its assignment;
+  REBALANCE_IN_PROGRESS when members are to join again: both keep the member alive;
+- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION: nothing changes, nobody is kept alive;
+- INVALID_GROUP_ID for a group without a name that does not exist.
+
+v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.protocol.messages.heartbeat import HeartbeatResponse
+
+if TYPE_CHECKING:
+    from kgw.errors import ErrorCode
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.heartbeat import HeartbeatRequest
+
+
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    code = context.gateway.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=code)
+
+
+def error_response(
+    request: HeartbeatRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)

@@ -1,0 +1,104 @@
+"""JoinGroup, key 11, versions 0 to 9: enter a group, or take part in its next generation.
+
+Behaviour:
+- answered when every member has joined, or the rebalance timeout is over; a request that is sent
+  again takes the place of the first, which is answered with COORDINATOR_LOAD_IN_PROGRESS, a code
+  after which every client tries again and none changes its state;
+- a generation is durable before anybody is told of it;
+- a new dynamic member is given its id first and MEMBER_ID_REQUIRED (from v4 on); the id counts
+  towards `group.max.size` and expires with the session timeout;
+- any protocol type, with metadata that is not looked into; members of one group have one type and a
+  protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
+- a static member that comes back wanting the same gets its place without a rebalance; its old
+  process is fenced (FENCED_INSTANCE_ID) on every API;
+- UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED;
+  COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when the server stops.
+
+v1: rebalance timeout (KIP-62); before, the session timeout counts. v2: throttle time. v4: member
+ids first (KIP-394). v5: static members (KIP-345). v6: flexible (KIP-482). v7: protocol type in the
+answer (KIP-559). v8: reasons (KIP-800). v9: a static leader is told to keep the assignment
+(KIP-814); before, it is not told that it leads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.groups.coordinator import new_member_id
+from kgw.groups.requests import JoinRequest, MemberProtocol
+from kgw.handlers.context import Later
+from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from kgw.groups.requests import JoinResult
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.join_group import JoinGroupRequest
+
+_REBALANCE_TIMEOUT = 1
+_MEMBER_ID_FIRST = 4
+_NULLABLE_PROTOCOL = 7
+_SKIP_ASSIGNMENT = 9
+
+
+def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Later:
+    version = context.api_version
+    client_id = context.client_id or ""
+    has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
+    future = context.gateway.groups.join(
+        request.group_id,
+        JoinRequest(
+            request.member_id,
+            request.group_instance_id,
+            client_id,
+            f"/{context.session.client_host}",
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
+            request.protocol_type,
+            tuple(MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols),
+            new_member_id(request.group_instance_id or client_id),
+            request.reason,
+            version >= _MEMBER_ID_FIRST,
+            version >= _SKIP_ASSIGNMENT,
+        ),
+    )
+    if future.done():
+        return _response(future.result(), version)
+    return Later(future, lambda: _response(future.result(), version))
+
+
+def error_response(
+    request: JoinGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=code,
+        member_id=request.member_id,
+        protocol_name=_no_name(context.api_version),
+    )
+
+
+def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+    if result.error is not ErrorCode.NONE:
+        return JoinGroupResponse(
+            error_code=result.error, member_id=result.member_id, protocol_name=_no_name(version)
+        )
+    return JoinGroupResponse(
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        leader=result.leader_id,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                metadata=one.metadata,
+            )
+            for one in result.members
+        ],
+    )
+
+
+def _no_name(version: int) -> str | None:
+    return None if version >= _NULLABLE_PROTOCOL else ""

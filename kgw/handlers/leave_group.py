@@ -1,0 +1,64 @@
+"""LeaveGroup, key 13, versions 0 to 5: leave a group, or have members removed from it.
+
+Behaviour:
+- every member of a batch is dealt with and answered by itself; all of them cause one rebalance;
+- a static member is removed by its instance id alone (an administrator), or by both ids: then with
+  FENCED_INSTANCE_ID when another process has taken the instance over;
+- an id that was given out and never used is given back;
+- UNKNOWN_MEMBER_ID; before v3 there is one member, and its code is that of the response.
+
+v1: throttle time. v3: several members, static ones (KIP-345). v4: flexible (KIP-482). v5: reasons
+(KIP-800).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.groups.requests import LeavingMember
+from kgw.handlers.context import Later
+from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.leave_group import LeaveGroupRequest
+
+_SEVERAL_MEMBERS = 3
+
+
+def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Later:
+    leaving = (
+        [LeavingMember(one.member_id, one.group_instance_id, one.reason) for one in request.members]
+        if context.api_version >= _SEVERAL_MEMBERS
+        else [LeavingMember(request.member_id)]
+    )
+    codes = context.gateway.groups.leave(request.group_id, leaving)
+    if isinstance(codes, asyncio.Future):
+        future = codes
+        return Later(future, lambda: _response(request, future.result(), context.api_version))
+    return _response(request, codes, context.api_version)
+
+
+def error_response(
+    request: LeaveGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=code)
+
+
+def _response(
+    request: LeaveGroupRequest, codes: list[ErrorCode], version: int
+) -> LeaveGroupResponse:
+    if version < _SEVERAL_MEMBERS:
+        return LeaveGroupResponse(error_code=codes[0])
+    if ErrorCode.INVALID_GROUP_ID in codes:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code
+            )
+            for one, code in zip(request.members, codes, strict=True)
+        ]
+    )

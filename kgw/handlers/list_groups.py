@@ -1,0 +1,41 @@
+"""ListGroups, key 16, versions 0 to 5: every group of this node.
+
+Behaviour: filters of states and types count upper and lower case the same; what they name and no
+group has, matches nothing.
+
+v1: throttle time. v3: flexible (KIP-482). v4: states (KIP-518). v5: types (KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kgw.errors import ErrorCode
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.list_groups import ListGroupsRequest
+
+
+def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {type_.lower() for type_ in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=one.group_id,
+                protocol_type=one.protocol_type,
+                group_state=one.state,
+                group_type=one.type,
+            )
+            for one in context.gateway.groups.listed()
+            if (not states or one.state.lower() in states) and (not types or one.type in types)
+        ]
+    )
+
+
+def error_response(
+    request: ListGroupsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=code)

@@ -1,0 +1,144 @@
+"""OffsetCommit, key 8, versions 0 to 10: store how far a group has read.
+
+Behaviour:
+- durable before it is answered; what many groups commit at the same time shares a flush. Commits
+  count in the order in which they arrive, those of one member that overlap too;
+- members commit in their generation: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, and
+  REBALANCE_IN_PROGRESS while the generation waits for its assignment. Without member id and
+  generation anybody commits, as long as the group has no members; the group is created. A member of
+  a group that does not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
+- offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
+  UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST;
+- the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty
+  for `offsets.retention.minutes`;
+- COORDINATOR_NOT_AVAILABLE when nothing can be stored: nothing of the request was, or all of it.
+
+v0 is served as v1, without membership: there is no ZooKeeper. v1: membership. v2: retention time.
+v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320). v7: static members
+(KIP-345). v8: flexible (KIP-482). v9: KIP-848. v10: topic ids (KIP-848).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.handlers.context import Later
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.offsets.committed import OffsetChanges
+    from kgw.protocol.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+    )
+
+_STATIC_MEMBERS = 7
+_GROUP_ID_NOT_FOUND = 9
+_TOPIC_IDS = 10
+
+
+def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Later:
+    response = OffsetCommitResponse()
+    accepted = _accept(request, context, response)
+    version = context.api_version
+    code = context.gateway.groups.commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id if version >= _STATIC_MEMBERS else None,
+        request.generation_id_or_member_epoch,
+        accepted,
+    )
+    if isinstance(code, asyncio.Future):
+        future = code
+        return Later(future, lambda: _answer(response, future.result(), version))
+    return _answer(response, code, version)
+
+
+def error_response(
+    request: OffsetCommitRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[_partition(one.partition_index, code) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _accept(
+    request: OffsetCommitRequest, context: RequestContext, response: OffsetCommitResponse
+) -> OffsetChanges:
+    """Return the offsets that can be stored, and put an answer for every partition in a response.
+
+    Those that can be stored are answered with NONE so far.
+    """
+    catalog = context.gateway.catalog
+    clock = context.gateway.clock
+    now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
+    limit = context.gateway.config.offset_metadata_max_bytes
+    retention_ms = request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
+    by_id = context.api_version >= _TOPIC_IDS
+    accepted: OffsetChanges = {}
+    for wanted in request.topics:
+        topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.name)
+        answers = []
+        for one in wanted.partitions:
+            index = one.partition_index
+            code = _problem(one, limit)
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic.partition(index) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif code is ErrorCode.NONE:
+                accepted[topic.topic_id, index] = CommittedOffset(
+                    one.committed_offset,
+                    one.committed_leader_epoch,
+                    one.committed_metadata or "",
+                    # v1 alone lets the client say when it committed.
+                    one.commit_timestamp if one.commit_timestamp >= 0 else wall_ms,
+                    retention_ms,
+                    now_s,
+                )
+            answers.append(_partition(index, code))
+        response.topics.append(
+            OffsetCommitResponseTopic(
+                name=wanted.name, topic_id=wanted.topic_id, partitions=answers
+            )
+        )
+    return accepted
+
+
+def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
+    if one.committed_offset < 0:
+        return ErrorCode.INVALID_REQUEST
+    metadata = one.committed_metadata
+    if metadata and len(metadata) * 4 > limit and len(metadata.encode()) > limit:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _answer(response: OffsetCommitResponse, code: ErrorCode, version: int) -> OffsetCommitResponse:
+    """Give the group's code to every partition that has no error of its own."""
+    if code is ErrorCode.GROUP_ID_NOT_FOUND and version < _GROUP_ID_NOT_FOUND:
+        code = ErrorCode.ILLEGAL_GENERATION
+    if code is not ErrorCode.NONE:
+        for topic in response.topics:
+            for one in topic.partitions:
+                one.error_code = one.error_code or code
+    return response
+
+
+def _partition(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=index, error_code=code)

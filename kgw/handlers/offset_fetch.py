@@ -1,0 +1,175 @@
+"""OffsetFetch, key 9, versions 0 to 10: how far groups have read.
+
+Behaviour:
+- what is durable, and nothing else. A group that is not known, or has not committed, is answered
+  with offset -1 and no error; a topic that was created again begins without offsets;
+- null topics ask for everything the group has committed in topics that exist;
+- `require_stable` changes nothing while there are no transactions: every offset is stable;
+- an offset whose stored form is damaged is CORRUPT_MESSAGE, an error that reaches the application:
+  an answer of -1 would send the group to wherever it begins without one;
+- UNKNOWN_TOPIC_ID for ids.
+
+v0 is served as v1, but without an offset it says UNKNOWN_TOPIC_OR_PARTITION, as with ZooKeeper.
+v2: all topics, an error for the group (KIP-88). v3: throttle time. v5: leader epochs (KIP-320).
+v6: flexible (KIP-482). v7: require_stable (KIP-447). v8: several groups (KIP-709). v9: member and
+epoch of the consumer protocol, not looked at in a classic group (KIP-848). v10: topic ids
+(KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode
+from kgw.offsets.committed import DAMAGED_OFFSET
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.handlers.context import RequestContext
+    from kgw.offsets.committed import CommittedOffset, OffsetTable
+    from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+    from kgw.types import TopicId
+
+_GROUP_ERROR = 2
+_SEVERAL_GROUPS = 8
+_TOPIC_IDS = 10
+
+
+def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.api_version >= _SEVERAL_GROUPS:
+        return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+    table = context.gateway.groups.offsets(request.group_id)
+    if request.topics is None:
+        wanted: Iterable[tuple[str, list[int]]] = [
+            (name, indexes) for name, _, indexes in _all_topics(table, context)
+        ]
+    else:
+        wanted = [(one.name, one.partition_indexes) for one in request.topics]
+    topics = []
+    for name, indexes in wanted:
+        topic = context.gateway.catalog.get(name)
+        topic_id = None if topic is None else topic.topic_id
+        answers = [_partition(index, _find(table, topic_id, index)) for index in indexes]
+        if context.api_version == 0:
+            for one in answers:
+                if one.committed_offset == NO_OFFSET and not one.error_code:
+                    one.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
+    return OffsetFetchResponse(topics=topics)
+
+
+def error_response(
+    request: OffsetFetchRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=NO_OFFSET,
+                        metadata="",
+                        error_code=code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+        if context.api_version < _GROUP_ERROR
+        else [],
+        groups=[
+            OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+            for group in request.groups
+        ],
+    )
+
+
+def _group(wanted: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+    """Answer for one group, by names or by ids."""
+    catalog = context.gateway.catalog
+    table = context.gateway.groups.offsets(wanted.group_id)
+    answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+    if wanted.topics is None:
+        for name, topic_id, indexes in _all_topics(table, context):
+            answer.topics.append(
+                OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=topic_id,
+                    partitions=[
+                        _partitions(index, _find(table, topic_id, index)) for index in indexes
+                    ],
+                )
+            )
+        return answer
+    by_id = context.api_version >= _TOPIC_IDS
+    for asked in wanted.topics:
+        topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
+        found_id = None if topic is None else topic.topic_id
+        answers = [
+            _partitions(index, _find(table, found_id, index)) for index in asked.partition_indexes
+        ]
+        if by_id and topic is None:
+            for one in answers:
+                one.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        answer.topics.append(
+            OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=answers)
+        )
+    return answer
+
+
+def _all_topics(
+    table: OffsetTable | None, context: RequestContext
+) -> list[tuple[str, TopicId, list[int]]]:
+    """Return name, id and partitions of everything committed in topics that exist."""
+    found: list[tuple[str, TopicId, list[int]]] = []
+    for topic_id, partitions in ({} if table is None else table.topics()).items():
+        topic = context.gateway.catalog.by_id(topic_id)
+        if topic is not None:
+            found.append((topic.name, topic_id, sorted(partitions)))
+    return found
+
+
+def _find(
+    table: OffsetTable | None, topic_id: TopicId | None, index: int
+) -> CommittedOffset | None:
+    return None if table is None or topic_id is None else table.get(topic_id, index)
+
+
+def _partition(index: int, found: CommittedOffset | None) -> OffsetFetchResponsePartition:
+    if found is None or found.offset == DAMAGED_OFFSET:
+        return OffsetFetchResponsePartition(
+            partition_index=index,
+            committed_offset=NO_OFFSET,
+            metadata="",
+            error_code=ErrorCode.NONE if found is None else ErrorCode.CORRUPT_MESSAGE,
+        )
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+    )
+
+
+def _partitions(index: int, found: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    one = _partition(index, found)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=one.committed_offset,
+        committed_leader_epoch=one.committed_leader_epoch,
+        metadata=one.metadata,
+        error_code=one.error_code,
+    )

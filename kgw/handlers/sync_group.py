@@ -1,0 +1,60 @@
+"""SyncGroup, key 14, versions 0 to 5: wait for the assignment; the leader brings it.
+
+Behaviour:
+- a member that asks before the leader waits, for no longer than the rebalance timeout; who does not
+  ask at all within it is removed, however regular its heartbeats are (KAFKA-12890);
+- the assignment is durable before anybody is told of it;
+- an empty assignment is one like any other: the group is stable; who is not in it has nothing;
+- a request that is sent again takes the place of the first, which hears REBALANCE_IN_PROGRESS;
+- UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL;
+  REBALANCE_IN_PROGRESS when the next round has begun.
+
+v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482). v5: protocol type and name,
+checked where given (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.groups.requests import SyncRequest
+from kgw.handlers.context import Later
+from kgw.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from kgw.errors import ErrorCode
+    from kgw.groups.requests import SyncResult
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.messages.sync_group import SyncGroupRequest
+
+
+def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Later:
+    future = context.gateway.groups.sync(
+        request.group_id,
+        SyncRequest(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            tuple((one.member_id, bytes(one.assignment)) for one in request.assignments),
+            request.protocol_type,
+            request.protocol_name,
+        ),
+    )
+    if future.done():
+        return _response(future.result())
+    return Later(future, lambda: _response(future.result()))
+
+
+def error_response(
+    request: SyncGroupRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
