@@ -85,6 +85,8 @@ class ClassicGroup:
         self._window_end_s: float | None = None
         self._window_limit_s = 0.0
         self._joined_in_window = False
+        self._is_postponed = False
+        """Whether a round waits on because nobody has joined but static members may come back."""
         self._wake_s = NEVER_S
         if row is not None:
             self._restore(row, now_s)
@@ -475,16 +477,20 @@ class ClassicGroup:
         """Form the next generation of those who have joined."""
         missing = [one for one in self.members if one.join_waiter is None]
         for member in missing:
-            # A static member keeps its place until its session ends.
-            if member.group_instance_id is None:
+            # A static member keeps its place until its session ends. Heartbeats alone do not keep
+            # the group in this state: who can send them for so long could have joined.
+            if member.group_instance_id is None or self._is_postponed:
                 self._remove(effects, member, "did not join in time", None, now_s)
         round_ = self._round
         if round_ is not None:
             round_.missing = member_list(one.member_id for one in missing)
         if self.members and not self._awaiting:
-            self._join_deadline_s = now_s + self._rebalance_timeout_s()
+            self._is_postponed = True
+            longest_ms = max(one.session_timeout_ms for one in self.members)
+            self._join_deadline_s = now_s + longest_ms / 1000
             self._wake(self._join_deadline_s)
             return
+        self._is_postponed = False
         self.generation = max(self.generation, self._generation_floor) + 1
         self._join_deadline_s = NEVER_S
         self._window_end_s = None

@@ -169,6 +169,7 @@ class GroupModel:
             (self.leave, 4),
             (self.static_returns, 4),
             (self.advance, 12),
+            (self.wait_alive, 2),
             (self.advance_far, 3),
             (self.jump, 2),
             (self.break_store, 3),
@@ -461,6 +462,14 @@ class GroupModel:
     async def advance(self) -> None:
         self.clock.advance(self.random.choice((0.1, 1.0, 3.0)))
 
+    async def wait_alive(self) -> None:
+        """Time passes while every member sends heartbeats and nothing else."""
+        for _ in range(9):
+            self.clock.advance(4.0)
+            await self.heartbeat()
+            await self.settle()
+            self.check()
+
     async def advance_far(self) -> None:
         self.clock.advance(self.random.choice((7.0, 25.0, 4000.0)))
 
@@ -500,7 +509,7 @@ class GroupModel:
         await self.start()
         machine = self.machine
         # A deletion that failed may have been stored all the same.
-        if machine is None and was_going:
+        if was_going and (machine is None or machine.generation == 0):
             self.forget_history()
         # I3: nothing that anybody was told is given out again.
         assert (0 if machine is None else machine.generation) >= self.top_generation
