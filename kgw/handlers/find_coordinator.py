@@ -51,11 +51,11 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
 def error_response(
     request: FindCoordinatorRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> FindCoordinatorResponse:
+    if context.api_version < _SEVERAL_KEYS:
+        return FindCoordinatorResponse(
+            error_code=code, error_message=message, node_id=_NOBODY, port=_NOBODY
+        )
     return FindCoordinatorResponse(
-        error_code=code,
-        error_message=message,
-        node_id=_NOBODY,
-        port=_NOBODY,
         coordinators=[
             Coordinator(
                 key=key, node_id=_NOBODY, port=_NOBODY, error_code=code, error_message=message

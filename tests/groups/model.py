@@ -415,9 +415,9 @@ class GroupModel:
         acknowledged = self.acknowledged
 
         def done(future: Future[ErrorCode]) -> None:
-            if not future.cancelled() and future.result() is ErrorCode.NONE:
-                if number > self.dropped.get(place[0], 0):
-                    acknowledged[place] = max(number, acknowledged.get(place, 0))
+            is_stored = not future.cancelled() and future.result() is ErrorCode.NONE
+            if is_stored and number > self.dropped.get(place[0], 0):
+                acknowledged[place] = max(number, acknowledged.get(place, 0))
 
         answer.add_done_callback(done)
         return answer

@@ -38,10 +38,10 @@ async def test_produce_is_advertised_from_0(gateway: InProcessGateway) -> None:
 
 
 async def test_apis_of_later_issues_are_not_advertised(gateway: InProcessGateway) -> None:
-    """A client that asks for groups or transactions learns at once that there are none."""
+    """A client that asks for transactions learns at once that there are none."""
     response = await gateway.ask(request(), 3, ApiVersionsResponse)
     keys = {one.api_key for one in response.api_keys}
-    assert set() == keys & {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.END_TXN}
+    assert set() == keys & {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
 
 
 async def test_client_software_is_remembered(gateway: InProcessGateway) -> None:

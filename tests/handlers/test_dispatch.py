@@ -16,7 +16,10 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.fetch import FetchRequest
-from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kgw.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kgw.testing.gateway import InProcessGateway
@@ -116,7 +119,7 @@ async def test_refuses_a_declared_version_that_is_not_served(gateway: InProcessG
 
 async def test_refuses_a_known_key_that_is_not_served(gateway: InProcessGateway) -> None:
     """An API of a later issue says UNSUPPORTED_VERSION instead of closing the socket."""
-    response = await gateway.ask(ListGroupsRequest(), 4, ListGroupsResponse)
+    response = await gateway.ask(ListTransactionsRequest(), 1, ListTransactionsResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
 
 

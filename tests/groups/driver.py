@@ -1,0 +1,219 @@
+"""Speaks to one coordinator as the protocol does: join, sync, advance, expect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup, GroupLimits
+from kgw.groups.coordinator import GroupCoordinator, GroupSettings
+from kgw.groups.requests import (
+    NO_MEMBER_ID,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    MemberProtocol,
+    SyncRequest,
+    SyncResult,
+)
+from kgw.metrics import Metrics
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
+from kgw.testing.clock import ManualClock
+from kgw.types import TopicId
+from tests.groups.model import FlakyStore
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+ResultT = TypeVar("ResultT")
+
+TOPIC = TopicId(bytes(range(16)))
+
+
+def subscription(*topics: str) -> bytes:
+    """Return what a consumer of these topics says of itself."""
+    return encode_blob(ConsumerProtocolSubscription(topics=list(topics)), 1)
+
+
+class GroupDriver:
+    """One coordinator with a clock that stands still; `group` is the group that is meant."""
+
+    def __init__(
+        self, *, max_size: int = 1000, delay_s: float = 0.0, store: FlakyStore | None = None
+    ) -> None:
+        self.clock = ManualClock()
+        self.store = FlakyStore() if store is None else store
+        self.metrics = Metrics()
+        self.group = "group"
+        self.bugs: list[BaseException] = []
+        self.settings = GroupSettings(
+            offsets_retention_s=3600.0, limits=GroupLimits(max_size, delay_s)
+        )
+        self._numbers = 0
+
+    async def start(self) -> GroupDriver:
+        """Begin, or begin again over the same store."""
+        self.groups = GroupCoordinator(
+            self.store, self.clock, self.settings, self.metrics, self.bugs.append
+        )
+        await self.groups.open(lambda _: True)
+        return self
+
+    async def crash(self) -> None:
+        """Forget everything that is not stored, and start."""
+        self.groups._is_closing = True
+        for group in self.groups._groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+        await self.start()
+
+    @property
+    def machine(self) -> ClassicGroup:
+        return self.groups._groups[self.group].machine
+
+    @property
+    def state(self) -> str:
+        found = self.groups.describe(self.group)
+        return "Dead" if found is None else found.state
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def ask_to_join(
+        self,
+        member_id: str = NO_MEMBER_ID,
+        *,
+        instance: str | None = None,
+        client_id: str = "client",
+        protocols: dict[str, bytes] | None = None,
+        protocol_type: str = "consumer",
+        session_s: float = 10.0,
+        rebalance_s: float = 30.0,
+        id_first: bool = False,
+        can_skip: bool = False,
+        reason: str | None = None,
+    ) -> Future[JoinResult]:
+        """Send a JoinGroup; the answer may come later."""
+        self._numbers += 1
+        known = {"range": subscription("orders")} if protocols is None else protocols
+        return self.groups.join(
+            self.group,
+            JoinRequest(
+                member_id,
+                instance,
+                client_id,
+                "/192.0.2.1",
+                round(session_s * 1000),
+                round(rebalance_s * 1000),
+                protocol_type,
+                tuple(MemberProtocol(name, metadata) for name, metadata in known.items()),
+                f"{instance or client_id}-{self._numbers}",
+                reason,
+                id_first,
+                can_skip,
+            ),
+        )
+
+    async def join(self, member_id: str = NO_MEMBER_ID, **options: Any) -> JoinResult:
+        """Send a JoinGroup that is to be answered at once."""
+        return await answer(self.ask_to_join(member_id, **options))
+
+    def ask_to_sync(
+        self,
+        joined: JoinResult,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        generation: int | None = None,
+    ) -> Future[SyncResult]:
+        """Send a SyncGroup; the answer may come later."""
+        return self.groups.sync(
+            self.group,
+            SyncRequest(
+                joined.member_id,
+                instance,
+                joined.generation if generation is None else generation,
+                tuple((assignments or {}).items()),
+            ),
+        )
+
+    async def sync(
+        self, joined: JoinResult, assignments: dict[str, bytes] | None = None, **options: Any
+    ) -> SyncResult:
+        """Send a SyncGroup that is to be answered at once."""
+        return await answer(self.ask_to_sync(joined, assignments, **options))
+
+    def heartbeat(self, joined: JoinResult, instance: str | None = None) -> ErrorCode:
+        return self.groups.heartbeat(self.group, joined.member_id, instance, joined.generation)
+
+    async def leave(self, *leaving: LeavingMember) -> list[ErrorCode]:
+        return await value(self.groups.leave(self.group, leaving))
+
+    def ask_to_commit(
+        self,
+        offset: int,
+        joined: JoinResult | None = None,
+        *,
+        instance: str | None = None,
+        partition: int = 0,
+        topic_id: TopicId = TOPIC,
+    ) -> Future[ErrorCode] | ErrorCode:
+        """Send an OffsetCommit, of a member or from outside."""
+        committed = CommittedOffset(
+            offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
+        )
+        member_id, generation = (
+            (NO_MEMBER_ID, -1) if joined is None else (joined.member_id, joined.generation)
+        )
+        return self.groups.commit(
+            self.group, member_id, instance, generation, {(topic_id, partition): committed}
+        )
+
+    async def commit(
+        self, offset: int, joined: JoinResult | None = None, **options: Any
+    ) -> ErrorCode:
+        return await value(self.ask_to_commit(offset, joined, **options))
+
+    def committed(self, partition: int = 0, topic_id: TopicId = TOPIC) -> int | None:
+        table = self.groups.offsets(self.group)
+        found = None if table is None else table.get(topic_id, partition)
+        return None if found is None else found.offset
+
+    # --- whole stories ---------------------------------------------------------------------------
+
+    async def stable(self, count: int, **options: Any) -> list[JoinResult]:
+        """Bring a group of so many members to Stable; the first one leads."""
+        joined: list[JoinResult] = []
+        for _ in range(count):
+            newcomer = self.ask_to_join(**options)
+            asked = [self.ask_to_join(one.member_id, **options) for one in joined]
+            joined = [await answer(one) for one in (*asked, newcomer)]
+        parts = {one.member_id: f"part of {one.member_id}".encode() for one in joined}
+        for one in joined:
+            # The leader is the first: it brings what the others ask for.
+            synced = await self.sync(one, parts if one.members else None)
+            assert ErrorCode.NONE is synced.error
+        assert "Stable" == self.state
+        return joined
+
+
+async def turn() -> None:
+    """Let what has been submitted be stored and answered."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def answer(future: Future[ResultT]) -> ResultT:
+    """Return an answer that must be there within a few turns of the loop."""
+    await turn()
+    assert future.done(), "no answer"
+    return future.result()
+
+
+async def value(given: Future[ResultT] | ResultT) -> ResultT:
+    """Return an answer that came at once or comes within a few turns of the loop."""
+    return await answer(given) if isinstance(given, asyncio.Future) else given

@@ -1,0 +1,245 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete through the codec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.errors import ErrorCode
+from kgw.offsets.committed import GROUP_OFFSETS, row_key
+from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kgw.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+from kgw.state.base import Change
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import create_topic
+
+if TYPE_CHECKING:
+    from kgw.backend.memory import MemoryBackend
+
+Found = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+
+
+async def commit(
+    gateway: InProcessGateway,
+    offsets: dict[int, int],
+    *,
+    version: int = 8,
+    name: str = "orders",
+    topic_id: bytes = bytes(16),
+    metadata: str | None = "note",
+    member_id: str = "",
+    generation: int = -1,
+) -> list[int]:
+    """Commit offsets of one topic, and return the codes."""
+    request = OffsetCommitRequest(
+        group_id="group",
+        member_id=member_id,
+        generation_id_or_member_epoch=generation,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                topic_id=topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_leader_epoch=3,
+                        committed_metadata=metadata,
+                    )
+                    for index, offset in offsets.items()
+                ],
+            )
+        ],
+    )
+    response = await gateway.ask(request, version, OffsetCommitResponse)
+    return [one.error_code for one in response.topics[0].partitions]
+
+
+async def fetch(
+    gateway: InProcessGateway,
+    indexes: list[int] | None,
+    *,
+    version: int = 7,
+    name: str = "orders",
+    topic_id: bytes = bytes(16),
+) -> list[Found]:
+    """Return what the group has committed of one topic, or of all when no partitions are named."""
+    if version >= 8:
+        request = OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="group",
+                    topics=None
+                    if indexes is None
+                    else [
+                        OffsetFetchRequestTopics(
+                            name=name, topic_id=topic_id, partition_indexes=indexes
+                        )
+                    ],
+                )
+            ]
+        )
+    else:
+        request = OffsetFetchRequest(
+            group_id="group",
+            topics=None
+            if indexes is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes)],
+        )
+    response = await gateway.ask(request, version, OffsetFetchResponse)
+    if version >= 8:
+        (group,) = response.groups
+        assert ErrorCode.NONE == group.error_code
+        return [one for answered in group.topics for one in answered.partitions]
+    assert ErrorCode.NONE == response.error_code
+    return [one for topic in response.topics for one in topic.partitions]
+
+
+@pytest.mark.parametrize("version", range(11))
+async def test_what_is_committed_is_fetched(gateway: InProcessGateway, version: int) -> None:
+    """In every version of both, by name and by id: offset, metadata, epoch where there is one."""
+    topic = await create_topic(gateway, partitions=20)
+    topic_id = topic.topic_id
+    assert [0, 0, 0] == await commit(
+        gateway, {0: 5, 1: 6, 19: 7}, version=version, topic_id=topic_id
+    )
+    for asked in ([0, 1, 19, 2], None):
+        if asked is None and version < 2:
+            continue
+        found = await fetch(gateway, asked, version=version, topic_id=topic_id)
+        stored = [one for one in found if one.committed_offset >= 0]
+        assert [(0, 5), (1, 6), (19, 7)] == [
+            (one.partition_index, one.committed_offset) for one in stored
+        ]
+        assert {"note"} == {one.metadata for one in stored}
+        epoch = 3 if version >= 6 else -1
+        assert {epoch} == {one.committed_leader_epoch for one in stored}
+        if asked is not None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version == 0 else ErrorCode.NONE
+            assert (-1, code) == (found[-1].committed_offset, found[-1].error_code)
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+async def test_unknown_group_has_no_offsets(gateway: InProcessGateway, version: int) -> None:
+    """It is no error: -1."""
+    topic = await create_topic(gateway)
+    (found,) = await fetch(gateway, [0], version=version, topic_id=topic.topic_id)
+    assert (-1, ErrorCode.NONE) == (found.committed_offset, found.error_code)
+    if version >= 2:
+        assert [] == await fetch(gateway, None, version=version)
+    assert [] == gateway.gateway.groups.listed()
+
+
+async def test_refusals_are_of_the_partition(gateway: InProcessGateway) -> None:
+    """What can be stored is, whatever becomes of the rest."""
+    await create_topic(gateway)
+    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == await commit(gateway, {0: 1, 9: 1})
+    unknown = await commit(gateway, {0: 1}, name="missing")
+    assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == unknown
+    by_id = await commit(gateway, {0: 1}, version=10, topic_id=bytes(range(16)))
+    assert [ErrorCode.UNKNOWN_TOPIC_ID] == by_id
+    assert [ErrorCode.INVALID_REQUEST] == await commit(gateway, {0: -1})
+    assert [0] == await commit(gateway, {0: 2}, metadata="x" * 4096)
+    too_long = await commit(gateway, {0: 3}, metadata="é" * 2049)
+    assert [ErrorCode.OFFSET_METADATA_TOO_LARGE] == too_long
+    assert [2] == [one.committed_offset for one in await fetch(gateway, [0])]
+
+
+@pytest.mark.parametrize("version", [1, 8, 9])
+async def test_member_of_an_unknown_group(gateway: InProcessGateway, version: int) -> None:
+    """ILLEGAL_GENERATION, as old clients expect; GROUP_ID_NOT_FOUND from version 9 on."""
+    await create_topic(gateway)
+    code = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    assert [code] == await commit(
+        gateway, {0: 1}, version=version, member_id="somebody", generation=4
+    )
+
+
+async def test_topic_created_again_has_no_offsets(backend: MemoryBackend) -> None:
+    """Offsets go with the topic's id, also over a restart."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway)
+        await commit(gateway, {0: 5})
+        await gateway.request(DeleteTopicsRequest(topic_names=["orders"]), 3)
+        await create_topic(gateway)
+        assert [-1] == [one.committed_offset for one in await fetch(gateway, [0])]
+    async with InProcessGateway(backend=backend) as gateway:
+        assert [-1] == [one.committed_offset for one in await fetch(gateway, [0])]
+        assert {} == await backend.state.load(GROUP_OFFSETS)
+
+
+async def test_offsets_survive_a_restart(backend: MemoryBackend) -> None:
+    """All of what is stored with an offset comes back."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway, partitions=40)
+        await commit(gateway, {index: index + 100 for index in range(40)})
+        before = await fetch(gateway, None)
+    async with InProcessGateway(backend=backend) as gateway:
+        assert before == await fetch(gateway, None)
+        assert 40 == len(before)
+
+
+async def test_damaged_offsets_are_an_error(backend: MemoryBackend) -> None:
+    """A group is told, not sent to wherever it would begin; a new commit heals the partition."""
+    async with InProcessGateway(backend=backend) as gateway:
+        topic = await create_topic(gateway, partitions=17)
+        await commit(gateway, {0: 5, 16: 6})
+        await backend.state.apply(
+            [Change(GROUP_OFFSETS, row_key("group", topic.topic_id, 0), b"rubbish")]
+        )
+    async with InProcessGateway(backend=backend) as gateway:
+        codes = [one.error_code for one in await fetch(gateway, [0, 1, 16])]
+        assert [ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE, 0] == codes
+        assert [0] == await commit(gateway, {0: 7})
+    async with InProcessGateway(backend=backend) as gateway:
+        found = await fetch(gateway, [0, 1, 16])
+        assert [(7, 0), (-1, ErrorCode.CORRUPT_MESSAGE), (6, 0)] == [
+            (one.committed_offset, one.error_code) for one in found
+        ]
+
+
+async def delete(gateway: InProcessGateway, *indexes: int) -> OffsetDeleteResponse:
+    """Delete the offsets of some partitions of one topic."""
+    request = OffsetDeleteRequest(
+        group_id="group",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name="orders",
+                partitions=[OffsetDeleteRequestPartition(partition_index=one) for one in indexes],
+            )
+        ],
+    )
+    return await gateway.ask(request, 0, OffsetDeleteResponse)
+
+
+async def test_offset_delete(gateway: InProcessGateway) -> None:
+    """Deleted ones are gone; unknown partitions and groups are errors of their own."""
+    await create_topic(gateway, partitions=2)
+    assert ErrorCode.GROUP_ID_NOT_FOUND == (await delete(gateway, 0)).error_code
+    await commit(gateway, {0: 1, 1: 2})
+    response = await delete(gateway, 0, 7)
+    assert [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == [
+        one.error_code for one in response.topics[0].partitions
+    ]
+    assert [-1, 2] == [one.committed_offset for one in await fetch(gateway, [0, 1])]
