@@ -23,6 +23,7 @@ COMMANDS = {
     "topics": "kgw.cli.topics:topics",
     "produce": "kgw.cli.produce:produce",
     "consume": "kgw.cli.consume:consume",
+    "groups": "kgw.cli.groups:groups",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
     "doctor": "kgw.cli.doctor:doctor",

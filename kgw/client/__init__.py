@@ -12,6 +12,13 @@ from kgw.client.errors import (
     ServerRefusedError,
     UnsupportedApiError,
 )
+from kgw.client.groups import (
+    GroupClient,
+    GroupDetails,
+    GroupMember,
+    GroupOffset,
+    GroupSummary,
+)
 from kgw.client.producer import NewRecord, Producer
 from kgw.client.reader import DamagedRecordsError, ReadRecord, TopicReader
 from kgw.client.values import (
@@ -39,6 +46,11 @@ __all__ = [
     "DamagedRecordsError",
     "FetchedPartition",
     "FoundOffset",
+    "GroupClient",
+    "GroupDetails",
+    "GroupMember",
+    "GroupOffset",
+    "GroupSummary",
     "NewRecord",
     "NotKafkaError",
     "PartitionDescription",

@@ -294,6 +294,10 @@ class AsyncClient:
                 failure = failure or error
         raise failure or CannotConnectError("no server address is known")
 
+    async def connection_to(self, host: str, port: int) -> Connection:
+        """Return an open connection to an address that a server has named."""
+        return await self._connection(host, port)
+
     async def controller_connection(self) -> Connection:
         """Return a connection to the node that changes topics."""
         if self._cluster.controller_id not in self._brokers:

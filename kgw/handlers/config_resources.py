@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """What settings belong to, by Kafka's numbers; those served are topics and brokers."""
+    """What settings belong to, by Kafka's numbers. Groups have none, and something to read."""
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):

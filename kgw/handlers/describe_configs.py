@@ -4,6 +4,8 @@ Behaviour:
 - the values are those that are acted on, each with the place it comes from; settings that can have
   one value alone are listed with it, so that nobody has to guess;
 - broker "" lists what was changed while running;
+- a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
+  decided lately and why, as JSON: what `kgw groups explain` shows;
 - other resources are refused with INVALID_REQUEST. No setting is sensitive yet.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
@@ -11,9 +13,10 @@ v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: f
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import (
     ConfigSource,
@@ -30,6 +33,10 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+
+GROUP_TRACE = "kgw.group.trace"
+# Before, a string has no more than 32,767 bytes.
+_LONG_STRINGS = 4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,8 +114,30 @@ def _entries(
         for setting in SERVER_SETTINGS.values():
             if name or setting.name in config.dynamic:
                 yield _broker_entry(setting, config, is_default_broker=not name)
+    elif resource.resource_type == ResourceType.GROUP:
+        # Not among all of a group's entries: tools that list them expect settings.
+        if GROUP_TRACE in (resource.configuration_keys or ()):
+            yield _trace_entry(name, context)
     else:
         raise unsupported_resource(resource.resource_type)
+
+
+def _trace_entry(group_id: str, context: RequestContext) -> DescribeConfigsResourceResult:
+    if context.api_version < _LONG_STRINGS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"{GROUP_TRACE} needs version {_LONG_STRINGS}"
+        )
+    explained = context.gateway.groups.explain(group_id)
+    if explained is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    return DescribeConfigsResourceResult(
+        name=GROUP_TRACE,
+        value=json.dumps(explained),
+        read_only=True,
+        config_source=ConfigSource.DEFAULT,
+        config_type=SettingType.STRING,
+        documentation="What the group decided lately and why.",
+    )
 
 
 def _topic_entry(

@@ -195,7 +195,7 @@ async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGate
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (8, "0", ErrorCode.INVALID_REQUEST),
         (16, "", ErrorCode.INVALID_REQUEST),
-        (32, "group", ErrorCode.INVALID_REQUEST),
+        (16, "client", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -1,0 +1,318 @@
+"""Groups from outside: lists, members, committed offsets, and changing them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kgw.client.errors import ServerRefusedError, refuse
+from kgw.errors import DecodeError, ErrorCode
+from kgw.protocol.blobs import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_blob,
+)
+from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kgw.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kgw.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kgw.client.client import AsyncClient
+    from kgw.client.connection import Connection
+
+GROUP = 32
+"""Resource type of DescribeConfigs."""
+
+GROUP_TRACE = "kgw.group.trace"
+_SEVERAL = 8
+_BY_NAME = 9
+"""The last version of OffsetCommit and OffsetFetch in which topics go by name."""
+
+
+class GroupSummary(NamedTuple):
+    """A group in a list. State and type are "" where the server does not tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class GroupMember(NamedTuple):
+    """A member; topics and partitions where it is a consumer, None where nobody can say."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...] | None
+    partitions: tuple[tuple[str, int], ...] | None
+
+
+class GroupDetails(NamedTuple):
+    """A group with its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[GroupMember, ...]
+
+
+class GroupOffset(NamedTuple):
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupClient:
+    """Administration of groups through an AsyncClient. Every method raises ClientError."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def groups(self) -> list[GroupSummary]:
+        """Return every group, by name."""
+        connection = await self._client.any_connection()
+        answer = await connection.ask(
+            ListGroupsRequest(), ListGroupsResponse, timeout_s=self._client.request_timeout_s
+        )
+        refuse(answer.error_code, "cannot list groups")
+        return sorted(
+            GroupSummary(one.group_id, one.protocol_type, one.group_state, one.group_type)
+            for one in answer.groups
+        )
+
+    async def describe(self, group_id: str) -> GroupDetails:
+        """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND where there is none."""
+        connection = await self._coordinator(group_id)
+        answer = await connection.ask(
+            DescribeGroupsRequest(groups=[group_id]),
+            DescribeGroupsResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        (found,) = answer.groups
+        what = f"cannot describe group {group_id}"
+        refuse(found.error_code, what, found.error_message)
+        if found.group_state == "Dead":  # how versions before 6 say that there is none
+            raise ServerRefusedError(ErrorCode.GROUP_ID_NOT_FOUND, what)
+        is_consumer = found.protocol_type == "consumer"
+        return GroupDetails(
+            group_id,
+            found.group_state,
+            found.protocol_type,
+            found.protocol_data,
+            tuple(
+                GroupMember(
+                    one.member_id,
+                    one.group_instance_id,
+                    one.client_id,
+                    one.client_host,
+                    _topics(one.member_metadata) if is_consumer else None,
+                    _partitions(one.member_assignment) if is_consumer else None,
+                )
+                for one in found.members
+            ),
+        )
+
+    async def offsets(self, group_id: str) -> dict[tuple[str, int], GroupOffset]:
+        """Return everything that a group has committed, by topic and partition."""
+        connection = await self._coordinator(group_id)
+        version = connection.spoken_version(OffsetFetchRequest, 2, _BY_NAME)
+        answer = await connection.ask(
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+            if version >= _SEVERAL
+            else OffsetFetchRequest(group_id=group_id, topics=None),
+            OffsetFetchResponse,
+            version=version,
+            timeout_s=self._client.request_timeout_s,
+        )
+        what = f"cannot get the offsets of group {group_id}"
+        refuse(answer.error_code, what)
+        topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = answer.topics
+        if version >= _SEVERAL:
+            (group,) = answer.groups
+            refuse(group.error_code, what)
+            topics = group.topics
+        found: dict[tuple[str, int], GroupOffset] = {}
+        for topic in topics:
+            for one in topic.partitions:
+                refuse(one.error_code, f"{what}, {topic.name} partition {one.partition_index}")
+                if one.committed_offset >= 0:
+                    found[topic.name, one.partition_index] = GroupOffset(
+                        one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+                    )
+        return dict(sorted(found.items()))
+
+    async def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set offsets of a group without members. Durable when this returns.
+
+        Raises ServerRefusedError for the first partition that has an error; UNKNOWN_MEMBER_ID says
+        that the group has members.
+        """
+        if not offsets:
+            return
+        connection = await self._coordinator(group_id)
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        answer = await connection.ask(
+            OffsetCommitRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetCommitRequestTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            ),
+            OffsetCommitResponse,
+            version=connection.spoken_version(OffsetCommitRequest, 2, _BY_NAME),
+            timeout_s=self._client.request_timeout_s,
+        )
+        for answered in answer.topics:
+            for one in answered.partitions:
+                refuse(
+                    one.error_code,
+                    f"cannot set the offset of {answered.name} partition {one.partition_index}",
+                    "the group has members; stop them first"
+                    if one.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+                    else None,
+                )
+
+    async def delete(self, group_id: str) -> None:
+        """Delete a group and its offsets."""
+        connection = await self._coordinator(group_id)
+        answer = await connection.ask(
+            DeleteGroupsRequest(groups_names=[group_id]),
+            DeleteGroupsResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        for one in answer.results:
+            refuse(one.error_code, f"cannot delete group {group_id}")
+
+    async def delete_offsets(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
+        """Delete committed offsets. Raises ServerRefusedError for the first that stays."""
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, partition in places:
+            topics.setdefault(topic, []).append(
+                OffsetDeleteRequestPartition(partition_index=partition)
+            )
+        if not topics:
+            return
+        connection = await self._coordinator(group_id)
+        answer = await connection.ask(
+            OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            ),
+            OffsetDeleteResponse,
+            timeout_s=self._client.request_timeout_s,
+        )
+        refuse(answer.error_code, f"cannot delete offsets of group {group_id}")
+        for answered in answer.topics:
+            for one in answered.partitions:
+                refuse(
+                    one.error_code,
+                    f"cannot delete the offset of {answered.name} partition {one.partition_index}",
+                )
+
+    async def explain(self, group_id: str) -> dict[str, Any]:
+        """Return what a group decided lately and why. Only kgw can tell."""
+        connection = await self._coordinator(group_id)
+        answer = await connection.ask(
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=GROUP,
+                        resource_name=group_id,
+                        configuration_keys=[GROUP_TRACE],
+                    )
+                ]
+            ),
+            DescribeConfigsResponse,
+            version=connection.spoken_version(DescribeConfigsRequest, 4),
+            timeout_s=self._client.request_timeout_s,
+        )
+        (result,) = answer.results
+        what = f"cannot explain group {group_id}"
+        refuse(result.error_code, what, result.error_message)
+        for row in result.configs:
+            if row.name == GROUP_TRACE and row.value is not None:
+                explained: dict[str, Any] = json.loads(row.value)
+                return explained
+        raise ServerRefusedError(
+            ErrorCode.UNSUPPORTED_VERSION, what, "the server keeps no trace of groups"
+        )
+
+    async def _coordinator(self, group_id: str) -> Connection:
+        async def find() -> Connection:
+            connection = await self._client.any_connection()
+            version = connection.spoken_version(FindCoordinatorRequest)
+            answer = await connection.ask(
+                FindCoordinatorRequest(coordinator_keys=[group_id])
+                if version >= 4
+                else FindCoordinatorRequest(key=group_id),
+                FindCoordinatorResponse,
+                version=version,
+                timeout_s=self._client.request_timeout_s,
+            )
+            found = answer.coordinators[0] if version >= 4 else answer
+            refuse(found.error_code, f"cannot find who coordinates {group_id}", found.error_message)
+            return await self._client.connection_to(found.host, found.port)
+
+        return await self._client.retrying(find)
+
+
+def _topics(metadata: bytes) -> tuple[str, ...] | None:
+    try:
+        subscription, _ = decode_blob(ConsumerProtocolSubscription, metadata)
+    except DecodeError:
+        return None
+    return tuple(sorted(subscription.topics))
+
+
+def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
+    try:
+        assigned, _ = decode_blob(ConsumerProtocolAssignment, assignment)
+    except DecodeError:
+        return None
+    return tuple(
+        sorted(
+            (one.topic, index) for one in assigned.assigned_partitions for index in one.partitions
+        )
+    )

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from kgw.cli.errors import ExitCode
+from kgw.cli.group_offsets import parse_duration_ms
+from kgw.client import AsyncClient
+from kgw.protocol.blobs import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    encode_blob,
+)
+from kgw.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from kgw.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from kgw.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.cli.conftest import Commands
+
+
+def produced(kgw: Commands, topic: str, count: int = 10) -> None:
+    """Create a topic of two partitions with so many records in the first."""
+    kgw.succeed("topics", "create", topic, "-p", "2")
+    kgw.succeed("produce", topic, "-p", "0", data="".join(f"{one}\n" for one in range(count)))
+
+
+def reset(kgw: Commands, group: str, *arguments: str) -> list[tuple[int, int | None, int | None]]:
+    """Return partition, before and after of what a reset shows."""
+    told = kgw.json("groups", "reset-offsets", group, *arguments)
+    return [(one["partition"], one["before"], one["after"]) for one in told["offsets"]]
+
+
+async def joined(kgw: Commands, group: str, topic: str) -> str:
+    """Bring one member into a group that reads a topic, and return its id."""
+    host, _, port = kgw.bootstrap.rpartition(":")
+    async with await AsyncClient.connect(host, int(port), client_id="reader") as client:
+        connection = await client.any_connection()
+        subscription = ConsumerProtocolSubscription(topics=[topic])
+        joined = await connection.ask(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=30_000,
+                protocol_type="consumer",
+                protocols=[
+                    JoinGroupRequestProtocol(name="range", metadata=encode_blob(subscription, 1))
+                ],
+            ),
+            JoinGroupResponse,
+            version=3,
+        )
+        assignment = ConsumerProtocolAssignment(
+            assigned_partitions=[ConsumerProtocolTopicPartition(topic=topic, partitions=[0, 1])]
+        )
+        await connection.ask(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[
+                    SyncGroupRequestAssignment(
+                        member_id=joined.member_id, assignment=encode_blob(assignment, 1)
+                    )
+                ],
+            ),
+            SyncGroupResponse,
+        )
+        return joined.member_id
+
+
+async def left(kgw: Commands, group: str, member_id: str) -> None:
+    """Let a member leave."""
+    host, _, port = kgw.bootstrap.rpartition(":")
+    async with await AsyncClient.connect(host, int(port)) as client:
+        connection = await client.any_connection()
+        members = [MemberIdentity(member_id=member_id)]
+        await connection.ask(LeaveGroupRequest(group_id=group, members=members), LeaveGroupResponse)
+
+
+def test_reset_shows_does_and_takes_back(kgw: Commands, tmp_path: Path) -> None:
+    """Nothing changes without --execute; with it, a file is left that takes everything back."""
+    produced(kgw, "moved")
+    undo = tmp_path / "undo.json"
+    there = ("--topic", "moved", "--to-offset", "4")
+    assert [(0, None, 4), (1, None, 0)] == reset(kgw, "mover", *there)
+    assert [] == kgw.json("groups", "offsets", "mover")
+    reset(kgw, "mover", *there, "--execute", "--undo-file", str(tmp_path / "first.json"))
+    (first, second) = kgw.json("groups", "offsets", "mover")
+    assert (4, 10, 6) == (first["offset"], first["high_watermark"], first["lag"])
+    assert (0, 0) == (second["offset"], second["lag"])
+    moves = reset(
+        kgw, "mover", "--all-topics", "--to-latest", "--execute", "--undo-file", str(undo)
+    )
+    assert [(0, 4, 10), (1, 0, 0)] == moves
+    assert 0 == kgw.json("groups", "lag", "mover")["lag"]
+    again = ("--from-file", str(undo), "--execute", "--undo-file", str(tmp_path / "third.json"))
+    assert [(0, 10, 4), (1, 0, 0)] == reset(kgw, "mover", *again)
+    assert 6 == kgw.json("groups", "lag", "mover")["lag"]
+    back = ("--from-file", str(tmp_path / "first.json"), "--execute")
+    reset(kgw, "mover", *back, "--undo-file", str(tmp_path / "fourth.json"))
+    assert [] == kgw.json("groups", "offsets", "mover")
+
+
+def test_where_a_reset_can_go(kgw: Commands, tmp_path: Path) -> None:
+    """Both ends, an offset within them, a time, a duration, a shift, a file of Kafka's form."""
+    produced(kgw, "places")
+    part = ("--topic", "places:0")
+    assert [(0, None, 0)] == reset(kgw, "where", *part, "--to-earliest")
+    assert [(0, None, 10)] == reset(kgw, "where", *part, "--to-latest")
+    assert [(0, None, 10)] == reset(kgw, "where", *part, "--to-offset", "999")
+    assert [(0, None, 0)] == reset(kgw, "where", *part, "--by-duration", "PT1H")
+    assert [(0, None, 10)] == reset(kgw, "where", *part, "--to-datetime", "2200-01-01T00:00:00Z")
+    assert [] == reset(kgw, "where", *part, "--shift-by", "-3")
+    lines = tmp_path / "lines.csv"
+    lines.write_text('"places",0,7\nplaces,1,0\n')
+    undo = str(tmp_path / "undo.json")
+    reset(kgw, "where", "--from-file", str(lines), "--execute", "--undo-file", undo)
+    assert [(0, 7, 4), (1, 0, 0)] == reset(kgw, "where", "--all-topics", "--shift-by", "-3")
+    assert [(0, 7, 10)] == reset(kgw, "where", *part, "--shift-by", "50")
+    message = kgw.fail(
+        ExitCode.FAILED,
+        "groups",
+        "reset-offsets",
+        "where",
+        *part,
+        "--to-latest",
+        "--execute",
+        "--undo-file",
+        undo,
+    )
+    assert "nothing was reset" in message
+    for arguments in (part, ("--to-latest",), (*part, "--to-latest", "--to-earliest")):
+        assert "say" in kgw.fail(ExitCode.USAGE, "groups", "reset-offsets", "where", *arguments)
+
+
+def test_undo_file_has_a_name_of_its_own(
+    kgw: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called after the group, as far as a file can be."""
+    produced(kgw, "named", 1)
+    monkeypatch.chdir(tmp_path)
+    reset(kgw, "a/../b", "--topic", "named", "--to-latest", "--execute")
+    (file,) = tmp_path.iterdir()
+    assert file.name.startswith("a____b-offsets-")
+    assert "a/../b" == json.loads(file.read_text())["group"]
+
+
+def test_members_are_described_and_explained(kgw: Commands) -> None:
+    """Who is in a group, what each has, why it rebalanced; and that it is not changed meanwhile."""
+    produced(kgw, "read")
+    member_id = asyncio.run(joined(kgw, "readers", "read"))
+    listed = {one["group_id"]: one for one in kgw.json("groups", "list", "--state", "stable")}
+    assert ("Stable", "classic") == (listed["readers"]["state"], listed["readers"]["type"])
+    assert "readers" in kgw.succeed("groups", "list")
+    (described,) = kgw.json("groups", "describe", "readers")
+    (member,) = described["members"]
+    assert ["read"] == member["topics"]
+    assert [0, 1] == [one["partition"] for one in member["partitions"]]
+    assert "read:0,1" in kgw.succeed("groups", "describe", "readers")
+    assert [member] == kgw.json("groups", "members", "readers")
+    explained = kgw.json("groups", "explain", "readers")
+    (round_,) = explained["rounds"]
+    assert ("member_joined", member_id, 1) == (
+        round_["cause"],
+        round_["member_id"],
+        round_["generation"],
+    )
+    assert round_["coordinator_ms"] >= 0
+    assert "member_joined" in kgw.succeed("groups", "explain", "readers")
+    refused = ("reset-offsets", "readers", "--topic", "read", "--to-latest", "--execute")
+    assert "has members" in kgw.fail(ExitCode.FAILED, "groups", *refused)
+    assert "NON_EMPTY_GROUP" in kgw.fail(ExitCode.FAILED, "groups", "delete", "readers")
+    message = kgw.fail(ExitCode.FAILED, "groups", "delete-offsets", "readers", "-t", "read")
+    assert "GROUP_SUBSCRIBED_TO_TOPIC" in message
+    asyncio.run(left(kgw, "readers", member_id))
+    assert [] == kgw.json("groups", "members", "readers")
+    assert "Deleted readers." in kgw.succeed("groups", "delete", "readers")
+    assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "describe", "readers")
+    assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "explain", "readers")
+
+
+def test_offsets_are_deleted(kgw: Commands, tmp_path: Path) -> None:
+    """One partition's, or a topic's; the others stay."""
+    produced(kgw, "partly")
+    undo = str(tmp_path / "undo.json")
+    reset(kgw, "some", "--topic", "partly", "--to-latest", "--execute", "--undo-file", undo)
+    assert "1 partition." in kgw.succeed("groups", "delete-offsets", "some", "-t", "partly:0")
+    assert [1] == [one["partition"] for one in kgw.json("groups", "offsets", "some")]
+    text = kgw.succeed("groups", "offsets", "some")
+    assert "partly" in text
+    assert "total lag 0" in kgw.succeed("groups", "lag", "some")
+    message = kgw.fail(ExitCode.USAGE, "groups", "delete-offsets", "some", "-t", "partly:9")
+    assert "no partition 9" in message
+
+
+def test_durations() -> None:
+    """ISO 8601, from days to seconds."""
+    assert 26 * 3_600_000 == parse_duration_ms("P1DT2H")
+    assert 90_000 == parse_duration_ms("PT1M30S")
