@@ -100,6 +100,42 @@ class Client:
         offset: int | None = answer["offset"]
         return offset
 
+    def open_member(
+        self,
+        bootstrap: str,
+        member: str,
+        *,
+        group: str,
+        topic: str,
+        strategy: str,
+        instance: str | None = None,
+    ) -> None:
+        """Starts a consumer in a group; it lives until it is closed."""
+        self._ask(
+            "open_member",
+            bootstrap=bootstrap,
+            member=member,
+            group=group,
+            topic=topic,
+            strategy=strategy,
+            instance=instance,
+        )
+
+    def poll_member(
+        self, member: str, timeout_s: float = 0.2
+    ) -> tuple[list[tuple[int, int]], set[int]]:
+        """Partition and offset of what a member reads in time, and the partitions it has now."""
+        answer = self._ask("poll_member", member=member, timeout_s=timeout_s)
+        return [(one[0], one[1]) for one in answer["records"]], set(answer["assigned"])
+
+    def commit_member(self, member: str) -> None:
+        """Commits what a member has read, durably."""
+        self._ask("commit_member", member=member)
+
+    def close_member(self, member: str) -> None:
+        """Closes a member; unless it is static, it leaves its group."""
+        self._ask("close_member", member=member)
+
     def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
@@ -104,6 +107,70 @@ async def offset_for_time(operation: Operation) -> Operation:
         return {"offset": None if found is None or found.offset < 0 else found.offset}
 
 
+class Members:
+    """Consumers in groups, in a loop that runs between two operations as well."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, Any] = {}
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def operations(self) -> dict[str, Callable[[Operation], Operation]]:
+        """The operations on members, for the driver's table."""
+        return {
+            name: self._in_loop(getattr(self, name))
+            for name in ("open_member", "poll_member", "commit_member", "close_member")
+        }
+
+    def _in_loop(
+        self, operation: Callable[[Operation], Coroutine[Any, Any, Operation]]
+    ) -> Callable[[Operation], Operation]:
+        return lambda fields: asyncio.run_coroutine_threadsafe(
+            operation(fields), self._loop
+        ).result(60)
+
+    async def open_member(self, operation: Operation) -> Operation:
+        """Joins a group with a new consumer."""
+        strategy = {
+            "range": RangePartitionAssignor,
+            "roundrobin": RoundRobinPartitionAssignor,
+        }[operation["strategy"]]
+        consumer = AIOKafkaConsumer(
+            operation["topic"],
+            bootstrap_servers=operation["bootstrap"],
+            group_id=operation["group"],
+            group_instance_id=operation["instance"],
+            partition_assignment_strategy=[strategy],
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=300,
+            retry_backoff_ms=100,
+        )
+        await consumer.start()
+        self._consumers[operation["member"]] = consumer
+        return {}
+
+    async def poll_member(self, operation: Operation) -> Operation:
+        """Partition and offset of what comes in time."""
+        consumer = self._consumers[operation["member"]]
+        found = await consumer.getmany(timeout_ms=int(operation["timeout_s"] * 1000))
+        return {
+            "records": [(one.partition, one.offset) for ones in found.values() for one in ones],
+            "assigned": sorted(one.partition for one in consumer.assignment()),
+        }
+
+    async def commit_member(self, operation: Operation) -> Operation:
+        """Commits everything that was read."""
+        await self._consumers[operation["member"]].commit()
+        return {}
+
+    async def close_member(self, operation: Operation) -> Operation:
+        """Leaves the group, unless the member is static."""
+        await self._consumers.pop(operation["member"]).stop()
+        return {}
+
+
 def blocking(
     operation: Callable[[Operation], Coroutine[Any, Any, Operation]],
 ) -> Callable[[Operation], Operation]:
@@ -114,6 +181,7 @@ def blocking(
 if __name__ == "__main__":
     serve(
         {
+            **Members().operations(),
             "create_topic": blocking(create_topic),
             "produce": blocking(produce),
             "consume": blocking(consume),

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from tests.interop.drivers import members
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 
@@ -114,9 +115,55 @@ def offset_for_time(operation: Operation) -> Operation:
         return {"offset": found.offset if found.offset >= 0 else None}
 
 
+def open_member(operation: Operation) -> Any:
+    """A consumer in a group."""
+    settings = {
+        "bootstrap.servers": operation["bootstrap"],
+        "group.id": operation["group"],
+        "partition.assignment.strategy": operation["strategy"],
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 300,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 500,
+    }
+    if operation["instance"] is not None:
+        settings["group.instance.id"] = operation["instance"]
+    consumer = Consumer(settings)
+    consumer.subscribe([operation["topic"]])
+    return consumer
+
+
+def poll_member(consumer: Any, timeout_s: float) -> list[tuple[int, int]]:
+    """Partition and offset of what comes in time; what librdkafka gets over by itself is no error."""
+    found = []
+    for one in consumer.consume(500, timeout=timeout_s):
+        if one.error() is None:
+            found.append((one.partition(), one.offset()))
+        elif one.error().fatal():
+            raise KafkaException(one.error())
+    return found
+
+
+def commit_member(consumer: Any) -> None:
+    """Commit everything that was read; nothing to commit is fine."""
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].name() != "_NO_OFFSET":
+            raise
+
+
 if __name__ == "__main__":
     serve(
         {
+            **members.operations(
+                open_member,
+                poll_member,
+                lambda consumer: [one.partition for one in consumer.assignment()],
+                commit_member,
+            ),
             "create_topic": create_topic,
             "produce": produce,
             "consume": consume,

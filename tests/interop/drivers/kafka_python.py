@@ -9,6 +9,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from tests.interop.drivers import members
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
 
@@ -85,9 +86,51 @@ def offset_for_time(operation: Operation) -> Operation:
         return {"offset": None if found is None or found.offset < 0 else found.offset}
 
 
+def assignors(strategy: str) -> list[Any]:
+    """The assignor of a name, from the places where both versions have it."""
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    if strategy == "cooperative-sticky":
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+        return [CooperativeStickyAssignor]
+    return [{"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}[strategy]]
+
+
+def open_member(operation: Operation) -> KafkaConsumer:
+    """A consumer in a group."""
+    return KafkaConsumer(
+        operation["topic"],
+        bootstrap_servers=operation["bootstrap"],
+        group_id=operation["group"],
+        group_instance_id=operation["instance"],
+        partition_assignment_strategy=assignors(operation["strategy"]),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=300,
+        retry_backoff_ms=100,
+        reconnect_backoff_ms=100,
+        reconnect_backoff_max_ms=500,
+    )
+
+
+def poll_member(consumer: KafkaConsumer, timeout_s: float) -> list[tuple[int, int]]:
+    """Partition and offset of what comes in time."""
+    found = consumer.poll(timeout_ms=int(timeout_s * 1000))
+    return [(one.partition, one.offset) for records in found.values() for one in records]
+
+
 if __name__ == "__main__":
     serve(
         {
+            **members.operations(
+                open_member,
+                poll_member,
+                lambda consumer: [one.partition for one in consumer.assignment()],
+                lambda consumer: consumer.commit(),
+            ),
             "create_topic": create_topic,
             "produce": produce,
             "consume": consume,

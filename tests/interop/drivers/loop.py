@@ -8,11 +8,18 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     consume            topic, partition, offset, count                      -> {records}
     bounds             topic, partition                                     -> {earliest, latest}
     offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
+    open_member        member, group, topic, strategy, instance or null     -> {}
+    poll_member        member, timeout_s                                    -> {records, assigned}
+    commit_member      member                                               -> {}
+    close_member       member                                               -> {}
+
+A member is a consumer in a group that lives until it is closed; its records are pairs of partition
+and offset, `assigned` the partitions that it has now.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
 
-Every operation makes a client of its own and closes it, so that a test may restart the server
+Every other operation makes a client of its own and closes it, so that a test may restart the server
 between two of them.
 """
 
