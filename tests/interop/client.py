@@ -121,12 +121,15 @@ class Client:
             instance=instance,
         )
 
-    def poll_member(
-        self, member: str, timeout_s: float = 0.2
-    ) -> tuple[list[tuple[int, int]], set[int]]:
-        """Partition and offset of what a member reads in time, and the partitions it has now."""
-        answer = self._ask("poll_member", member=member, timeout_s=timeout_s)
-        return [(one[0], one[1]) for one in answer["records"]], set(answer["assigned"])
+    def poll_members(
+        self, members: Sequence[str], timeout_s: float = 0.5
+    ) -> dict[str, tuple[list[tuple[int, int]], set[int]]]:
+        """For each member: partition and offset of what it reads in time, and what it has now."""
+        answer = self._ask("poll_members", members=list(members), timeout_s=timeout_s)
+        return {
+            member: ([(one[0], one[1]) for one in found["records"]], set(found["assigned"]))
+            for member, found in answer["members"].items()
+        }
 
     def commit_member(self, member: str) -> None:
         """Commits what a member has read, durably."""

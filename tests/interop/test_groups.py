@@ -77,12 +77,12 @@ class Story:
         del self.assigned[member]
 
     def poll(self, done: Callable[[], bool], what: str) -> None:
-        """Lets every member poll in turn until something has come about."""
+        """Lets all members poll until something has come about."""
         deadline = time.monotonic() + 40
         while not done():
             assert time.monotonic() < deadline, f"{what}: {self.assigned}, {len(self.read)} read"
-            for member in self.assigned:
-                records, assigned = self.client.poll_member(member)
+            found = self.client.poll_members(list(self.assigned))
+            for member, (records, assigned) in found.items():
                 self.read += records
                 self.assigned[member] = assigned
 

@@ -119,7 +119,7 @@ class Members:
         """The operations on members, for the driver's table."""
         return {
             name: self._in_loop(getattr(self, name))
-            for name in ("open_member", "poll_member", "commit_member", "close_member")
+            for name in ("open_member", "poll_members", "commit_member", "close_member")
         }
 
     def _in_loop(
@@ -151,10 +151,15 @@ class Members:
         self._consumers[operation["member"]] = consumer
         return {}
 
-    async def poll_member(self, operation: Operation) -> Operation:
-        """Partition and offset of what comes in time."""
-        consumer = self._consumers[operation["member"]]
-        found = await consumer.getmany(timeout_ms=int(operation["timeout_s"] * 1000))
+    async def poll_members(self, operation: Operation) -> Operation:
+        """Partition and offset of what comes to each member in time."""
+        names = operation["members"]
+        found = await asyncio.gather(*(self._poll(one, operation["timeout_s"]) for one in names))
+        return {"members": dict(zip(names, found, strict=True))}
+
+    async def _poll(self, name: str, timeout_s: float) -> Operation:
+        consumer = self._consumers[name]
+        found = await consumer.getmany(timeout_ms=int(timeout_s * 1000))
         return {
             "records": [(one.partition, one.offset) for ones in found.values() for one in ones],
             "assigned": sorted(one.partition for one in consumer.assignment()),

@@ -9,12 +9,12 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     bounds             topic, partition                                     -> {earliest, latest}
     offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
     open_member        member, group, topic, strategy, instance or null     -> {}
-    poll_member        member, timeout_s                                    -> {records, assigned}
+    poll_members       members, timeout_s                                   -> {members}
     commit_member      member                                               -> {}
     close_member       member                                               -> {}
 
-A member is a consumer in a group that lives until it is closed; its records are pairs of partition
-and offset, `assigned` the partitions that it has now.
+A member is a consumer in a group that lives until it is closed. Polling gives {records, assigned}
+of each: pairs of partition and offset, and the partitions that it has now.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
