@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
-from kgw.groups.classic import GroupLimits
-from kgw.groups.coordinator import GroupCoordinator, GroupSettings
+from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.group import GroupSettings
+from kgw.groups.rounds import GroupLimits
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds

@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md from the code: APIs, configuration, command line, errors, metrics.
+"""Writes docs/reference/*.md from the code: APIs, settings, command line, errors, metrics, groups.
 
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -295,12 +296,63 @@ def metrics() -> str:
     )
 
 
+# --- groups --------------------------------------------------------------------------------------
+
+
+def groups() -> str:
+    """The states of a classic group, drawn from the table that the code obeys."""
+    from kgw.groups import states
+    from kgw.groups.trace import Cause
+
+    lines = ["```mermaid\n", "stateDiagram-v2\n", "    [*] --> Empty\n"]
+    for state, events in states.TRANSITIONS.items():
+        for event, target in events.items():
+            lines.append(f"    {state.value} --> {target.value}: {event.value}\n")
+    lines += ["    Dead --> [*]\n", "```\n"]
+    meanings = enum_docstrings(Path(states.__file__), "GroupState")
+    return "".join(
+        [
+            "# Groups\n\n",
+            "The states of a classic group and what moves it from one to another.\n",
+            "The diagram is drawn from the table that the code obeys: what is not in it cannot",
+            " happen.\n\n",
+            *lines,
+            "\n",
+            table(
+                ("State", "Meaning"),
+                ((state.value, meanings[state.name]) for state in states.GroupState),
+            ),
+            "\n## Why a rebalance began\n\n",
+            "The causes that `kgw groups explain` and `kgw_group_rebalances_total` name.\n\n",
+            "".join(f"- `{cause.value}`\n" for cause in Cause),
+        ]
+    )
+
+
+def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
+    """The strings that stand below the members of an enumeration."""
+    tree = ast.parse(source.read_text())
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            for member, text in itertools.pairwise(node.body):
+                if (
+                    isinstance(member, ast.Assign)
+                    and isinstance(member.targets[0], ast.Name)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    found[member.targets[0].id] = str(text.value.value)
+    return found
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "apis.md": apis,
     "configuration.md": configuration,
     "cli.md": command_line,
     "errors.md": errors,
     "metrics.md": metrics,
+    "groups.md": groups,
 }
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from os import urandom
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode
-from kgw.groups.classic import ClassicGroup, GroupLimits
+from kgw.groups.classic import ClassicGroup
 from kgw.groups.effects import Answer, Persist, RoundFormed
+from kgw.groups.group import CLASSIC, Group, ListedGroup
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
 from kgw.groups.rows import CLASSIC_GROUP, GroupRow
 from kgw.groups.states import GroupState
@@ -26,7 +26,6 @@ from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.committed import (
     GROUP_OFFSETS,
-    OffsetTable,
     damaged_row,
     decode_row,
     parse_row_key,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock, Timer
     from kgw.groups.effects import Effect
+    from kgw.groups.group import GroupSettings
     from kgw.groups.requests import (
         GroupDescription,
         JoinRequest,
@@ -47,78 +47,11 @@ if TYPE_CHECKING:
     )
     from kgw.groups.trace import Round
     from kgw.metrics import Metrics
-    from kgw.offsets.committed import OffsetChanges, Place
+    from kgw.offsets.committed import OffsetChanges, OffsetTable, Place
     from kgw.state.base import Row, StateStore
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)
-
-CLASSIC = "classic"
-
-
-class GroupSettings(NamedTuple):
-    """The section of the configuration that concerns groups."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    groups_max: int = 100_000
-    offsets_retention_s: float = 7 * 86_400.0
-    retention_check_interval_s: float = 600.0
-    limits: GroupLimits = GroupLimits()
-
-
-class ListedGroup(NamedTuple):
-    """A group in a list."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    type: str
-
-
-class Group:
-    """One group: its machine, what of it is durable, its one timer."""
-
-    __slots__ = (
-        "_coordinator",
-        "counted_members",
-        "counted_state",
-        "durable",
-        "group_id",
-        "is_being_deleted",
-        "last_write",
-        "machine",
-        "offsets",
-        "timer",
-        "timer_s",
-        "trace",
-        "unwritten",
-    )
-
-    def __init__(self, coordinator: GroupCoordinator, group_id: str, trace: Trace) -> None:
-        self._coordinator = coordinator
-        self.group_id = group_id
-        self.trace = trace
-        self.machine: ClassicGroup
-        self.offsets = OffsetTable()
-        self.durable: GroupRow | None = None
-        self.last_write: Write | None = None
-        """The last row that is being stored: answers wait for it."""
-        self.unwritten = 0
-        self.timer: Timer | None = None
-        self.timer_s = 0.0
-        self.is_being_deleted = False
-        self.counted_state: str | None = None
-        self.counted_members = 0
-
-    def __repr__(self) -> str:
-        return f"<Group {self.machine!r} offsets={len(self.offsets)}>"
-
-    def row_written(self, row: GroupRow | None) -> None:
-        self.durable = row
-
-    def row_failed(self) -> None:
-        self._coordinator.load_again(self)
 
 
 class GroupCoordinator:
@@ -504,7 +437,7 @@ class GroupCoordinator:
         return self._create(group_id) if group is None else group
 
     def _create(self, group_id: str, row: GroupRow | None = None) -> Group:
-        group = Group(self, group_id, Trace())
+        group = Group(group_id, Trace(), self.load_again)
         group.durable = row
         group.machine = self._machine(group, row)
         self._groups[group_id] = group
@@ -592,12 +525,6 @@ class GroupCoordinator:
             self._get_or_create(group_id).offsets.apply({**damaged_row(key, wall_ms, now_s)})
         except ValueError:
             _log.error("a row of committed offsets has no readable key", key=key)
-
-
-def new_member_id(name: str) -> str:
-    """Return an id that nobody has: the client's name, or the instance's, and a random part."""
-    raw = urandom(16).hex()
-    return f"{name}-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
 
 
 def _unknown(group_id: str) -> ErrorCode:

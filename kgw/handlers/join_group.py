@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
-from kgw.groups.coordinator import new_member_id
+from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.handlers.context import Later
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember

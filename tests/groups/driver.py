@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import ErrorCode
-from kgw.groups.classic import ClassicGroup, GroupLimits
-from kgw.groups.coordinator import GroupCoordinator, GroupSettings
+from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.group import GroupSettings
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     JoinRequest,
@@ -17,6 +17,7 @@ from kgw.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from kgw.groups.rounds import GroupLimits
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
@@ -26,6 +27,8 @@ from tests.groups.model import FlakyStore
 
 if TYPE_CHECKING:
     from asyncio import Future
+
+    from kgw.groups.classic import ClassicGroup
 
 ResultT = TypeVar("ResultT")
 

@@ -11,9 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, StorageError
-from kgw.groups.classic import ClassicGroup, GroupLimits
-from kgw.groups.coordinator import GroupCoordinator, GroupSettings
+from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.effects import Answer
+from kgw.groups.group import GroupSettings
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     JoinRequest,
@@ -23,6 +23,7 @@ from kgw.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from kgw.groups.rounds import GroupLimits
 from kgw.groups.states import GroupState
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from kgw.groups.coordinator import Group
+    from kgw.groups.classic import ClassicGroup
     from kgw.groups.effects import Effect
+    from kgw.groups.group import Group
     from kgw.groups.writer import Write
     from kgw.state.base import Change
 

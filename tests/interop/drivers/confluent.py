@@ -136,7 +136,7 @@ def open_member(operation: Operation) -> Any:
 
 
 def poll_member(consumer: Any, timeout_s: float) -> list[tuple[int, int]]:
-    """Partition and offset of what comes in time; what librdkafka gets over by itself is no error."""
+    """Partition and offset of what comes in time; only a fatal error is one."""
     found = []
     for one in consumer.consume(500, timeout=timeout_s):
         if one.error() is None:
