@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _log = EventLogger(__name__)
 
+ResultT = TypeVar("ResultT")
+
 
 class GroupCoordinator:
     """All groups of this process, of every kind side by side in one table.
@@ -72,6 +74,7 @@ class GroupCoordinator:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
+        self._report_bug = report_bug
         self._writer = GroupWriter(state, report_bug)
         self._groups: dict[str, Group] = {}
         self._sweep_timer: Timer | None = None
@@ -137,7 +140,8 @@ class GroupCoordinator:
             waiter.set_result(JoinResult(code, request.member_id))
             return waiter
         group = self._get_or_create(group_id)
-        self._step(group, group.machine.join(request, waiter, self._clock.monotonic_s()))
+        now_s = self._clock.monotonic_s()
+        self._step(group, self._guarded(group, lambda: group.machine.join(request, waiter, now_s)))
         return waiter
 
     def sync(self, group_id: str, request: SyncRequest) -> Future[SyncResult]:
@@ -149,7 +153,9 @@ class GroupCoordinator:
         elif group is None:
             waiter.set_result(SyncResult(_unknown(group_id)))
         else:
-            self._step(group, group.machine.sync(request, waiter, self._clock.monotonic_s()))
+            now_s = self._clock.monotonic_s()
+            step = self._guarded(group, lambda: group.machine.sync(request, waiter, now_s))
+            self._step(group, step)
         return waiter
 
     def heartbeat(
@@ -171,7 +177,8 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             return [_unknown(group_id)] * len(leaving)
-        codes, effects = group.machine.leave(leaving, self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        codes, effects = self._guarded(group, lambda: group.machine.leave(leaving, now_s))
         self._step(group, effects)
         write = group.last_write
         if write is None or ErrorCode.NONE not in codes:
@@ -307,19 +314,26 @@ class GroupCoordinator:
     # --- steps -----------------------------------------------------------------------------------
 
     def load_again(self, group: Group) -> None:
-        """Go back to what is stored of a group, because what followed could not be."""
+        """Go back to what is stored of a group, or is about to be: what followed did not happen."""
         old = group.machine
-        group.last_write = None
+        row = group.durable if group.last_write is None else group.last_write.row
         self._deliver(group, old.abandon(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         now_s = self._clock.monotonic_s()
-        group.trace.note(now_s, "could not be stored; loaded again", old.generation)
-        group.machine = self._machine(group, group.durable, generation_floor=old.generation)
+        group.trace.note(now_s, "something failed; loaded again", old.generation)
+        group.machine = self._machine(group, row, generation_floor=old.generation)
         group.machine.empty_since_s = old.empty_since_s
-        group.is_being_deleted = False
-        _log.error("a group could not be stored and was loaded again", group=group.group_id)
+        _log.error("a group was loaded again", group=group.group_id)
         self._arm(group)
         self._count(group)
         self._drop_if_nothing(group)
+
+    def _guarded(self, group: Group, step: Callable[[], ResultT]) -> ResultT:
+        """Take a step of a machine; after a bug the group is what it was before, and goes on."""
+        try:
+            return step()
+        except Exception:
+            self.load_again(group)
+            raise
 
     def _step(self, group: Group, effects: list[Effect]) -> None:
         """Carry out what a step of the machine wants."""
@@ -385,8 +399,15 @@ class GroupCoordinator:
 
     def _expire(self, group: Group) -> None:
         group.timer = None
-        if self._groups.get(group.group_id) is group and not self._is_closing:
-            self._step(group, group.machine.expire(self._clock.monotonic_s()))
+        if self._groups.get(group.group_id) is not group or self._is_closing:
+            return
+        now_s = self._clock.monotonic_s()
+        try:
+            step = self._guarded(group, lambda: group.machine.expire(now_s))
+        except Exception as error:  # noqa: BLE001 - a timer has nobody to raise to
+            self._report_bug(error)
+            return
+        self._step(group, step)
 
     def _arm_sweep(self) -> None:
         at_s = self._clock.monotonic_s() + self._settings.retention_check_interval_s

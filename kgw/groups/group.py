@@ -82,6 +82,8 @@ class Group:
         self.durable = row
 
     def row_failed(self) -> None:
+        self.last_write = None
+        self.is_being_deleted = False
         self._load_again(self)
 
 

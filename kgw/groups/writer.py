@@ -135,8 +135,7 @@ class GroupWriter:
             for waiter, result in write.answers:
                 if not waiter.done():
                     waiter.set_result(result)
-            for then in write.then:
-                then(None)
+            self._call_then(write, None)
 
     def _fail(self, batch: list[Write], error: Exception) -> None:
         """Refuse a batch, and what was queued behind a row of it and follows from it."""
@@ -152,8 +151,14 @@ class GroupWriter:
         for group in broken.values():
             group.row_failed()
         for write in doomed:
-            for then in write.then:
+            self._call_then(write, error)
+
+    def _call_then(self, write: Write, error: Exception | None) -> None:
+        for then in write.then:
+            try:
                 then(error)
+            except Exception as bug:  # noqa: BLE001 - the others must be answered all the same
+                self._report_bug(bug)
 
 
 def _changes(batch: list[Write]) -> tuple[list[Change], list[tuple[StoredGroup, OffsetChanges]]]:

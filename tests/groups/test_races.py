@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup
 from kgw.groups.requests import LeavingMember
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.leave_group import (
@@ -191,6 +192,30 @@ async def test_race_10_internal_failure_leaves_nobody_stuck() -> None:
     asked = [driver.ask_to_join(one.member_id) for one in (leader, follower)]
     results = [await answer(one) for one in asked]
     assert [leader.generation + 2] * 2 == [one.generation for one in results]
+
+
+async def test_race_10_bug_in_a_step_leaves_nobody_stuck(
+    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redpanda 3300: whoever waited is answered, and the group goes on from what is stored."""
+    leader, follower = await driver.stable(2)
+    newcomer = driver.ask_to_join()
+    waiting = driver.ask_to_join(follower.member_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassicGroup, "_complete", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.ask_to_join(leader.member_id)
+    for one in (newcomer, waiting):
+        assert ErrorCode.COORDINATOR_NOT_AVAILABLE is (await answer(one)).error
+    assert "Stable" == driver.state
+    assert [NONE, NONE] == [driver.heartbeat(one) for one in (leader, follower)]
+    waiting = driver.ask_to_join(leader.member_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassicGroup, "_complete", lambda *_: 1 / 0)
+        driver.advance(30.0)
+    assert {ZeroDivisionError} == {type(one) for one in driver.bugs}
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is (await answer(waiting)).error
+    assert "Stable" == driver.state
 
 
 async def test_race_11_deleted_group_stays_deleted(driver: GroupDriver) -> None:
