@@ -43,3 +43,15 @@ def test_render() -> None:
     assert 'kgw_connections_dropped_total{reason="idle"} 1.0' in text
     assert "kgw_loop_lag_seconds 0.25" in text
     assert "# HELP kgw_sent_bytes_total Answer bytes handed to sockets." in text
+
+
+def test_histogram() -> None:
+    """Times are counted in the bucket that they fit in; Prometheus gets them added up."""
+    metrics = Metrics()
+    for time_s in (0.001, 0.002, 20.0):
+        metrics.group_coordinator_time.observe(time_s)
+    assert [1, 2, 2] == metrics.group_coordinator_time.cumulative()[:3]
+    text = render(metrics).decode()
+    assert 'kgw_group_coordinator_seconds_bucket{le="0.0025"} 2.0' in text
+    assert 'kgw_group_coordinator_seconds_bucket{le="+Inf"} 3.0' in text
+    assert "kgw_group_coordinator_seconds_count 3.0" in text

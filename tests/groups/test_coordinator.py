@@ -1,0 +1,276 @@
+"""The shell: what it stores, what it loads, when it answers, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.errors import ErrorCode
+from kgw.groups.requests import LeavingMember
+from kgw.groups.rows import CLASSIC_GROUP
+from kgw.state.base import Change, DamagedRowsError, Row
+from tests.groups.driver import GroupDriver, answer, subscription, turn
+from tests.groups.model import FlakyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+async def driver() -> GroupDriver:
+    """A coordinator without groups."""
+    return await GroupDriver().start()
+
+
+async def test_members_go_on_after_a_crash(driver: GroupDriver) -> None:
+    """Generation, members and assignments are there; heartbeats and commits go on."""
+    leader, follower = await driver.stable(2)
+    await driver.crash()
+    assert "Stable" == driver.state
+    assert [NONE, NONE] == [driver.heartbeat(one) for one in (leader, follower)]
+    assert NONE is await driver.commit(3, follower)
+    part = f"part of {follower.member_id}".encode()
+    assert part == (await driver.sync(follower)).assignment
+
+
+async def test_crash_between_generation_and_assignment(driver: GroupDriver) -> None:
+    """The leader may still bring its assignment; the number is never given out again."""
+    leader = await driver.join()
+    await driver.crash()
+    assert "CompletingRebalance" == driver.state
+    assert b"a" == (await driver.sync(leader, {leader.member_id: b"a"})).assignment
+    again = await driver.join(leader.member_id)
+    assert 2 == again.generation
+
+
+async def test_answers_wait_for_the_disk(driver: GroupDriver) -> None:
+    """Nobody hears of a generation that is not stored; heartbeats are answered meanwhile."""
+    (member,) = await driver.stable(1)
+    driver.store.gate = asyncio.get_running_loop().create_future()
+    joining = driver.ask_to_join(member.member_id)
+    await turn()
+    assert not joining.done()
+    assert ErrorCode.ILLEGAL_GENERATION is driver.heartbeat(member)
+    driver.store.gate.set_result(None)
+    driver.store.gate = None
+    assert 2 == (await answer(joining)).generation
+
+
+async def test_many_groups_share_a_flush(driver: GroupDriver) -> None:
+    """What waits while something is being stored is stored together, whichever group's it is."""
+    calls = 0
+    apply = driver.store.apply
+
+    async def counted(changes: Sequence[Change]) -> None:
+        nonlocal calls
+        calls += 1
+        await apply(changes)
+
+    driver.store.apply = counted  # type: ignore[method-assign]
+    driver.store.gate = asyncio.get_running_loop().create_future()
+    asked = []
+    for number in range(100):
+        driver.group = f"group-{number}"
+        asked.append(driver.ask_to_commit(number))
+        await asyncio.sleep(0)
+    driver.store.gate.set_result(None)
+    driver.store.gate = None
+    for one in asked:
+        assert isinstance(one, asyncio.Future)
+        assert NONE is await answer(one)
+    assert 2 == calls
+
+
+async def test_failed_commit_is_not_seen(driver: GroupDriver) -> None:
+    """COORDINATOR_NOT_AVAILABLE, and a simple group that never had an offset is none."""
+    driver.store.outcome = "refused"
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(1)
+    assert "Dead" == driver.state
+    assert NONE is await driver.commit(2)
+    assert 2 == driver.committed()
+
+
+async def test_bug_of_the_store_is_reported_and_answered(driver: GroupDriver) -> None:
+    """Something else than a storage error is ours: counted, and nobody is left waiting."""
+
+    async def broken(changes: object) -> None:
+        raise RuntimeError("a bug")
+
+    driver.store.apply = broken  # type: ignore[method-assign]
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(1)
+    assert [RuntimeError] == [type(one) for one in driver.bugs]
+
+
+async def test_initial_delay_waits_for_more() -> None:
+    """KIP-134: the first round waits, longer when more come, and all of them are in it."""
+    driver = await GroupDriver(delay_s=3.0).start()
+    first = driver.ask_to_join()
+    driver.advance(2.0)
+    second = driver.ask_to_join()
+    driver.advance(2.0)
+    await turn()
+    assert not first.done()
+    third = driver.ask_to_join()
+    driver.advance(2.0)
+    assert not (await asyncio.wait([first], timeout=0))[0]
+    driver.advance(3.0)
+    joined = [await answer(one) for one in (first, second, third)]
+    assert [1, 1, 1] == [one.generation for one in joined]
+    assert 3 == len(joined[0].members)
+
+
+async def test_id_that_is_not_used_holds_up_a_round_for_a_moment(driver: GroupDriver) -> None:
+    """A client that died after it was given an id delays nobody by a session."""
+    (member,) = await driver.stable(1)
+    await driver.join(id_first=True)
+    waiting = driver.ask_to_join(member.member_id)
+    driver.advance(2.9)
+    await turn()
+    assert not waiting.done()
+    driver.advance(0.1)
+    assert 2 == (await answer(waiting)).generation
+    assert 1 == len(driver.machine.members.pending)
+    driver.heartbeat(await answer(waiting))
+    driver.advance(7.0)
+    assert 0 == len(driver.machine.members.pending)
+
+
+async def test_protocol_is_elected(driver: GroupDriver) -> None:
+    """Of those that all know, the one that most like best; nothing in common is refused."""
+    likes_a = {"a": b"", "b": b"", "x": b""}
+    likes_b = {"b": b"", "a": b""}
+    first = await driver.join(protocols=likes_a)
+    second, third = driver.ask_to_join(protocols=likes_b), driver.ask_to_join(protocols=likes_b)
+    again = await driver.join(first.member_id, protocols=likes_a)
+    assert "b" == again.protocol_name
+    assert ["b", "b"] == [(await answer(one)).protocol_name for one in (second, third)]
+    refused = await driver.join(protocols={"x": b""})
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL is refused.error
+
+
+async def test_sync_checks_the_protocol(driver: GroupDriver) -> None:
+    """KIP-559: who thinks of another protocol is in the wrong group."""
+    from kgw.groups.requests import SyncRequest
+
+    member = await driver.join()
+    request = SyncRequest(member.member_id, None, 1, (), "consumer", "sticky")
+    result = await answer(driver.groups.sync(driver.group, request))
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL is result.error
+
+
+async def test_static_member_keeps_its_place_while_away(driver: GroupDriver) -> None:
+    """Others may rebalance meanwhile; it is in their generation until its session ends."""
+    options: dict[str, Any] = {"session_s": 60.0}
+    leader = (await driver.stable(1, instance="one", **options))[0]
+    newcomer = driver.ask_to_join(session_s=60.0)
+    driver.advance(30.0)
+    joined = await answer(newcomer)
+    assert {leader.member_id, joined.member_id} == {one.member_id for one in joined.members}
+    await driver.sync(joined, {leader.member_id: b"kept", joined.member_id: b"own"})
+    back = await driver.join(instance="one", **options)
+    assert joined.generation == back.generation
+    assert b"kept" == (await driver.sync(back, instance="one")).assignment
+    await driver.leave(LeavingMember("", "one"))
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(back, "one")
+
+
+async def test_damaged_group_row_lets_members_join_anew() -> None:
+    """The group cannot be read: its members are unknown, the others are served."""
+
+    class DamagedStore(FlakyStore):
+        async def load(self, kind: str) -> dict[str, Row]:
+            rows = await super().load(kind)
+            if kind == CLASSIC_GROUP:
+                rows.pop("group")
+                raise DamagedRowsError(kind, rows, ["group"])
+            return rows
+
+    driver = await GroupDriver().start()
+    (member,) = await driver.stable(1)
+    driver.group = "other"
+    (other,) = await driver.stable(1)
+    await driver.store.apply([Change(CLASSIC_GROUP, "third", b"rubbish")])
+    damaged = DamagedStore()
+    damaged._rows = driver.store._rows
+    driver.store = damaged
+    await driver.crash()
+    assert NONE is driver.heartbeat(other)
+    driver.group = "group"
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(member)
+    assert ["other"] == [one.group_id for one in driver.groups.listed()]
+
+
+async def test_limit_of_groups() -> None:
+    """More groups than allowed are refused, members' and others' alike."""
+    driver = GroupDriver()
+    driver.settings = driver.settings._replace(groups_max=1)
+    await driver.start()
+    await driver.stable(1)
+    driver.group = "second"
+    assert ErrorCode.GROUP_MAX_SIZE_REACHED is (await driver.join()).error
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(1)
+
+
+async def test_what_is_counted(driver: GroupDriver) -> None:
+    """States, members, causes, coordinator time, commits."""
+    leader, follower = await driver.stable(2)
+    await driver.commit(1, leader)
+    metrics = driver.metrics
+    assert (1, 2, 1) == (metrics.groups["Stable"], metrics.group_members, metrics.offset_commits)
+    assert {"member_joined": 2} == metrics.group_rebalances
+    assert 1 == metrics.group_coordinator_time.cumulative()[-1]
+    await driver.leave(*(LeavingMember(one.member_id) for one in (leader, follower)))
+    assert (0, 1, 0) == (metrics.groups["Stable"], metrics.groups["Empty"], metrics.group_members)
+
+
+async def test_explain_tells_who_and_why(driver: GroupDriver) -> None:
+    """The reason that a client gives is kept, with what it caused and how long that took."""
+    leader, follower = await driver.stable(2)
+    await driver.leave(LeavingMember(follower.member_id, None, "the consumer is being closed"))
+    driver.advance(2.0)
+    await driver.join(leader.member_id)
+    explained = driver.groups.explain(driver.group)
+    assert explained is not None
+    last = explained["rounds"][-1]
+    assert ("member_left", follower.member_id, "the consumer is being closed", 3, 2000.0) == (
+        last["cause"],
+        last["member_id"],
+        last["reason"],
+        last["generation"],
+        last["joining_took_ms"],
+    )
+    assert "generation formed" in [one["what"] for one in explained["decisions"]]
+    assert driver.groups.explain("missing") is None
+
+
+async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) -> None:
+    """The retention time of OffsetCommit 2 to 4 is kept to; the others stay."""
+    from kgw.offsets.committed import CommittedOffset
+    from tests.groups.driver import TOPIC
+
+    now_s, wall_ms = driver.clock.monotonic_s(), driver.clock.wall_ms()
+    short = CommittedOffset(1, -1, "", wall_ms, 1000, now_s)
+    outcome = driver.groups.commit(driver.group, "", None, -1, {(TOPIC, 1): short})
+    assert isinstance(outcome, asyncio.Future)
+    await answer(outcome)
+    await driver.commit(2)
+    driver.advance(601.0)
+    await turn()
+    assert (2, None) == (driver.committed(0), driver.committed(1))
+
+
+async def test_changed_subscription_is_not_the_same_interest(driver: GroupDriver) -> None:
+    """Other bytes that are no subscription are compared as they are."""
+    await driver.stable(1, instance="one", protocol_type="connect", protocols={"v0": b"1"})
+    same = await driver.join(instance="one", protocol_type="connect", protocols={"v0": b"1"})
+    assert 1 == same.generation
+    other = await driver.join(instance="one", protocol_type="connect", protocols={"v0": b"2"})
+    assert 2 == other.generation
+    driver.group = "consumers"
+    await driver.stable(1, instance="one", protocols={"range": b"\0"})
+    other = await driver.join(instance="one", protocols={"range": subscription("a")})
+    assert 2 == other.generation
