@@ -34,6 +34,8 @@ async def connected(
         yield reader, writer
     finally:
         writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def ended(reader: asyncio.StreamReader, within_s: float) -> bool:
@@ -47,6 +49,16 @@ async def ended(reader: asyncio.StreamReader, within_s: float) -> bool:
     except ConnectionError:
         return True
     return True
+
+
+async def answered(address: Address) -> bool:
+    """Whether a new connection gets an answer, rather than being closed."""
+    async with connected(address) as (reader, writer):
+        writer.write(API_VERSIONS_V0)
+        try:
+            return bool(await reader.read(4))
+        except ConnectionError:
+            return False
 
 
 # --- garbage -------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.testing.process import GatewayProcess
+from tests.hostile.canary import API_VERSIONS_V0, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +31,19 @@ class Attacked:
 
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.gateway.pid}/fd").iterdir()))
+
+    def descriptors_after(self, limit_s: float, enough: int) -> int:
+        """Give the gateway time to notice who has gone; return how many descriptors it has left.
+
+        Asks it something meanwhile, which takes turns of its loop, instead of sleeping.
+        """
+        deadline = time.monotonic() + limit_s
+        with socket.create_connection(self.address, timeout=limit_s) as connection:
+            while True:
+                ask(connection, API_VERSIONS_V0)
+                others = self.descriptors() - 1
+                if others <= enough or time.monotonic() > deadline:
+                    return others
 
     def anonymous_bytes(self) -> int:
         return self.gateway.usage().anonymous_bytes
