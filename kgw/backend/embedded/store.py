@@ -174,7 +174,10 @@ class Store(GroupWriter):
         self.check_writable()
         try:
             self.note_deletions()
-        except (OSError, SyncFailedError) as error:
+        except OSError as error:
+            # Nothing has happened that a later attempt could not do.
+            raise storage_error(error, f"cannot create partition {key} of {topic}") from error
+        except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
         return self._create_log(key, topic, settings)
