@@ -27,13 +27,16 @@ SETTLE_S = 5.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
+FULL = [pytest.mark.full, pytest.mark.timeout(3600)]
+
+
 def sizes(short: Any, full: Any) -> pytest.MarkDecorator:
     """Parametrise a test by its scale."""
     return pytest.mark.parametrize(
         "scale",
         [
             pytest.param(short, id="short", marks=pytest.mark.campaign),
-            pytest.param(full, id="full", marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
+            pytest.param(full, id="full", marks=FULL),
         ],
     )
 
@@ -76,33 +79,50 @@ async def test_mutations(attacked: Attacked, check: Any, scale: int) -> None:
     check(canary)
 
 
+BOMB_SIZES = (1_000_000, 500_000, 200_000, 100_000, 60_000, 20_000)
+
+
 @pytest.mark.parametrize("attacked", [("auto.create.topics.enable=false",)], indirect=True)
-@sizes((1, 100_000), (50, 1_000_000))
-async def test_allocation_bombs(attacked: Attacked, check: Any, scale: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("at_once", "sizes"),
+    [
+        pytest.param(1, (100_000,), id="short", marks=pytest.mark.campaign),
+        pytest.param(1, BOMB_SIZES, id="full", marks=FULL),
+        pytest.param(50, BOMB_SIZES, id="full-50", marks=FULL),
+    ],
+)
+async def test_allocation_bombs(
+    attacked: Attacked, check: Any, at_once: int, sizes: tuple[int, ...]
+) -> None:
     """P3: frames that would become 100 times their size take a few times it, or nothing."""
-    at_once, size = scale
     await attacks.send_bomb(attacked.address, attacks.API_VERSIONS_V0, 1.0)
+    frames = [bomb for size in sizes for bomb in attacks.bombs(size)]
+    grown = {}
     with attacked.canary() as canary:
-        for name, frame in attacks.bombs(size):
+        for name, frame in frames:
             before = attacked.anonymous_bytes()
             attacked.reset_peak()
             await asyncio.gather(
                 *(attacks.send_bomb(attacked.address, frame, 0.5) for _ in range(at_once))
             )
-            grown = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
-            print(f"{grown / MEGABYTE:.1f} MB more for {at_once} times: {name}")
+            more = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
+            grown[f"{len(frame)} bytes, {name}"] = more
             # Frames are received in parallel but decoded and answered one by one. An honest list
             # of names becomes a response of 80 times its size; that is bounded, too.
             one_by_one = min(64 * MEGABYTE, 100 * len(frame) + 3 * MEGABYTE)
-            assert grown <= at_once * 5 * len(frame) + one_by_one, name
+            assert more <= at_once * 5 * len(frame) + one_by_one, name
+    for name in sorted(grown, key=lambda key: grown[key])[-5:]:
+        print(f"{grown[name] / MEGABYTE:.1f} MB more of {len(frames)} frames: {name}")
     check(canary)
 
 
+# What holds for the whole machine, as an operator or a container sets it.
+DESCRIPTORS = ("prlimit", "--nofile=400:400")
 SLOW = ("kgw.frame.timeout.ms=1000", "kgw.unsent.timeout.ms=1000", "kgw.unsent.bytes.max=100000")
 
 
 @pytest.mark.parametrize("attacked", [SLOW], indirect=True)
-@sizes((50, 50, 3), (2000, 1000, 200))
+@sizes((50, 50, 3), (2000, 1000, 500))
 async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, int, int]) -> None:
     """P6: clients that send or read too slowly are ended by their deadlines."""
     dripping, half_open, unread = scale
@@ -130,17 +150,29 @@ async def _hold(attacked: Attacked) -> None:
         await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("attacked", [("max.connections=200",)], indirect=True)
-@sizes(2_000, 50_000)
-async def test_floods(attacked: Attacked, check: Any, scale: int) -> None:
-    """P7: a flood of connections neither disturbs those that are open nor outlives itself."""
-    with attacked.canary() as canary:
+@pytest.mark.parametrize("attacked", [DESCRIPTORS], indirect=True)
+@sizes((1_000, 1.0), (5_000, 10.0))
+async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float]) -> None:
+    """P7: a flood of connections neither disturbs those that are open nor outlives itself.
+
+    The gateway has 400 descriptors, and so takes 200 connections; the flood wants more of them.
+    """
+    per_second, seconds = scale
+    loop = asyncio.get_running_loop()
+    with attacked.canary(reconnects=False) as canary:
         held = [asyncio.ensure_future(_hold(attacked)) for _ in range(100)]
-        assert await attacks.flood(attacked.address, scale, at_once=80) > scale * 0.9
+        cpu_s = attacked.gateway.usage().cpu_s
+        opened = await attacks.flood(attacked.address, per_second, seconds)
+        over_s = loop.time()
+        while not await attacks.answered(attacked.address):
+            assert loop.time() - over_s <= 2.0
+        cpu_s = attacked.gateway.usage().cpu_s - cpu_s
+        assert not any(one.done() for one in held)
         for one in held:
             one.cancel()
         await asyncio.gather(*held, return_exceptions=True)
-        assert [0] == await attacks.pipeline(attacked.address, 1)
+    print(f"{opened} connections in {seconds} s, {cpu_s:.2f} s of processor time")
+    assert opened > per_second * seconds * 0.5
     check(canary)
 
 
@@ -164,8 +196,9 @@ async def test_limit_of_connections(attacked: Attacked) -> None:
 
 @sizes((4, 10_000), (50, 10_000))
 async def test_pipelining(attacked: Attacked, check: Any, scale: tuple[int, int]) -> None:
-    """P8: 10,000 requests without a read are all answered in their order."""
+    """P8: 10,000 requests without a read, long polls among them, are all answered in order."""
     clients, requests = scale
+    await attacks.send_bomb(attacked.address, attacks.METADATA_OF_ORDERS, 1.0)
     with attacked.canary() as canary:
         answered = await asyncio.gather(
             *(attacks.pipeline(attacked.address, requests) for _ in range(clients))
