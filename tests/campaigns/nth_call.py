@@ -122,6 +122,12 @@ class FaultyMachine(Machine):
         for broken in self.begin_life(self.fs):
             self.report.fail(f"after a restart: {broken}")
 
+    def _append_beside(self) -> None:
+        try:
+            super()._append_beside()
+        except StorageError:
+            self.errors += 1
+
     def _submit(self, store: Store, key: PartitionKey) -> Append:
         append = super()._submit(store, key)
         if self._failed_syncs():
