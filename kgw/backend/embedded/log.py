@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochEnd
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import replace_durably, sync_directory
+from kgw.backend.embedded.failures import replace_durably
 from kgw.backend.embedded.journal import Redo
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
 from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
@@ -211,7 +211,7 @@ class SegmentedLog:
                 pooled.file.truncate(0)
             finally:
                 self.directory.pool.release(pooled)
-        sync_directory(self.directory.fs, self.path)
+        self.directory.pool.sync_directory(self.path)
         self.segments = (*self.segments, segment)
         return segment
 
@@ -219,13 +219,15 @@ class SegmentedLog:
         """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
+        has_removed = False
         for segment in self._created:
             segment.forget()
             for path in (segment.log_path, segment.side_path):
                 if fs.exists(path):
                     fs.unlink(path)
-        if self._created:
-            sync_directory(fs, self.path)
+                    has_removed = True
+        if has_removed:
+            self.directory.pool.sync_directory(self.path)
         for segment, mark in reversed(self._marks):
             if segment in self.segments:
                 segment.go_back(mark)

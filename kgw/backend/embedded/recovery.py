@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicName
 
 _COPY_BYTES: Final = 4 << 20
+_REPLAY_FILES: Final = 128
+"""Segments that replay holds open at a time: a journal may know thousands."""
 _QUARANTINE_BYTES: Final = 64 << 20
 """The most that is kept of one torn tail."""
 
@@ -52,6 +54,7 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
     fs = directory.fs
     proven: dict[PartitionKey, int] = {}
     files: dict[str, File] = {}
+    paths: set[str] = set()
     try:
         for redo in redos:
             path = directory.partition_path(redo.key)
@@ -64,18 +67,27 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
                     if _is_below_log_start(directory, path, redo.segment_base_offset):
                         continue
                     directory.report(f"{segment.log_path} was gone; restored from the journal")
+                if len(files) >= _REPLAY_FILES:
+                    _sync_and_close(files)
                 file = files[segment.log_path] = fs.open(segment.log_path, create=True)
+                paths.add(path)
             file.pwrite(redo.buffers, redo.position)
             end_offset = _end_of(redo)
             proven[redo.key] = max(proven.get(redo.key, 0), end_offset)
-        for file in files.values():
-            sync_file(file)
-        for path in {path.rpartition("/")[0] for path in files}:
+        _sync_and_close(files)
+        for path in paths:
             sync_directory(fs, path)
     finally:
         for file in files.values():
             file.close()
     return proven
+
+
+def _sync_and_close(files: dict[str, File]) -> None:
+    for file in files.values():
+        sync_file(file)
+        file.close()
+    files.clear()
 
 
 def _end_of(redo: Redo) -> int:

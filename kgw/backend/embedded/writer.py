@@ -133,9 +133,12 @@ class GroupWriter:
         size_bytes = 0
         pending = self._pending
         limit_bytes = self.options.group_bytes
-        while pending and size_bytes < limit_bytes:
+        logs: set[SegmentedLog] = set()
+        most_logs = self.options.group_partitions
+        while pending and size_bytes < limit_bytes and len(logs) < most_logs:
             append = pending.popleft()
             size_bytes += append.size_bytes
+            logs.add(append.log)
             group.append(append)
         return group
 
@@ -243,12 +246,10 @@ class GroupWriter:
         if not journal.is_ready or size_bytes > self.options.journal_append_bytes * len(redos):
             return False
         crowded = len(self._dirty) >= self.options.dirty_segments
-        if crowded or not journal.has_room(len(redos), size_bytes):
-            switched = self._switch_journal()
-            if not switched and not crowded:
-                return False
-            if not journal.has_room(len(redos), size_bytes):
-                return False
+        if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
+            self._switch_journal() and journal.has_room(len(redos), size_bytes)
+        ):
+            return False
         try:
             journal.append(redos)
         except OSError as error:
