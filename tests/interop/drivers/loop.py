@@ -8,6 +8,13 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     consume            topic, partition, offset, count                      -> {records}
     bounds             topic, partition                                     -> {earliest, latest}
     offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
+    create_partitions  topic, partitions (in all)                           -> {}
+    delete_topic       topic                                                -> {}
+    topic_config       topic, name                                          -> {value}
+    set_topic_config   topic, name, value, incremental                      -> {}
+
+`incremental` chooses between IncrementalAlterConfigs and AlterConfigs, which resets every other
+setting.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.
