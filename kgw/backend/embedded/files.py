@@ -36,6 +36,8 @@ class FilePool:
         self._limit = limit
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
+        self.loading = Lock()
+        """Held by whoever is the first to say what a segment's side file holds."""
 
     def __len__(self) -> int:
         return len(self._files)

@@ -115,10 +115,13 @@ class Segment:
         damaged = side_bytes % ENTRY_BYTES or (side_bytes and last is None)
         if damaged or end_position != self.size_bytes:
             raise SideFileDamagedError(self)
-        if last is not None:
-            self.largest_timestamp_ms = last.largest_timestamp_ms
-        self.side = side = (side_bytes // ENTRY_BYTES, b"")
-        return side
+        with self.pool.loading:
+            # The flusher may have come in between: what it has added since must not be forgotten.
+            if self.side is None:
+                if last is not None:
+                    self.largest_timestamp_ms = last.largest_timestamp_ms
+                self.side = (side_bytes // ENTRY_BYTES, b"")
+            return self.side
 
     @property
     def entry_count(self) -> int:
@@ -302,25 +305,32 @@ class Segment:
             self.pool.release(pooled)
 
     def sync(self) -> None:
-        """Make the batches durable. Raises SyncFailedError."""
-        pooled = self.pool.acquire(self.log_path)
+        """Make the batches durable, unless they are removed. Raises OSError, SyncFailedError."""
+        self._sync(self.log_path)
+
+    def sync_side(self) -> None:
+        """Make the written side entries durable. Raises as `sync`."""
+        if self.side_is_dirty:
+            self.side_is_dirty = False
+            self._sync(self.side_path)
+
+    def _sync(self, path: str) -> None:
+        try:
+            pooled = self.pool.acquire(path)
+        except FileNotFoundError:
+            # Removed by the flusher while another thread was about to sync it.
+            if self.is_removed:
+                return
+            raise
         try:
             # First: what the flusher writes while this runs makes the file dirty again.
             pooled.dirty = False
             sync_file(pooled.file)
         finally:
             self.pool.release(pooled)
-
-    def sync_side(self) -> None:
-        """Make the written side entries durable. Raises SyncFailedError."""
-        if not self.side_is_dirty:
-            return
-        pooled = self.pool.acquire(self.side_path)
-        try:
-            self.side_is_dirty = False
-            sync_file(pooled.file)
-        finally:
-            self.pool.release(pooled)
+            if self.is_removed:
+                # Or a file that has no name any more would stay open, and its space be taken.
+                self.pool.forget(path)
 
     def unlink(self, fs: FileSystem) -> None:
         """Remove all files of a segment, the batches first. Raises OSError."""

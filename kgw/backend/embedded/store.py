@@ -414,6 +414,8 @@ class Store(GroupWriter):
                 is_final=is_sealed or is_clean,
             )
         except (OSError, SideFileDamagedError) as error:
+            if segment.is_removed:
+                return
             self.report(f"{segment.stem_path}: the indexes could not be written: {error}")
         else:
             if is_sealed:
