@@ -102,12 +102,20 @@ async def test_server_limits_the_page() -> None:
 
 
 async def test_impossible_pages(gateway: InProcessGateway) -> None:
-    """A page of nothing and a cursor before the beginning are INVALID_REQUEST."""
+    """A cursor before the beginning, or at a topic that was not named, is INVALID_REQUEST."""
     await create_topic(gateway)
-    for response in (
-        await describe(gateway, ("orders",), limit=0),
-        await describe(
-            gateway, ("orders",), cursor=Cursor(topic_name="orders", partition_index=-1)
-        ),
+    for cursor in (
+        Cursor(topic_name="orders", partition_index=-1),
+        Cursor(topic_name="never", partition_index=0),
     ):
+        response = await describe(gateway, ("orders",), cursor=cursor)
         assert ErrorCode.INVALID_REQUEST == response.topics[0].error_code
+
+
+async def test_every_page_has_a_partition(gateway: InProcessGateway) -> None:
+    """A limit of nothing is taken as 1, as in Kafka: else a client would ask for ever."""
+    await create_topic(gateway, partitions=2)
+    for limit in (0, -1):
+        response = await describe(gateway, limit=limit)
+        assert [0] == [one.partition_index for one in response.topics[0].partitions]
+        assert Cursor(topic_name="orders", partition_index=1) == response.next_cursor
