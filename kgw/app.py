@@ -92,6 +92,14 @@ class _Process:
         limits = limits_from(config)
         gateway = Gateway(config, open_backend(config, clock), clock)
         await gateway.start()
+        unclaimed = gateway.backend.health.unclaimed_partitions
+        if unclaimed:
+            # Before clients create the topics again: a name can be had once.
+            _log.warning(
+                "partitions on disk belong to no topic; `kgw log adopt` brings topics back",
+                partitions=unclaimed,
+                data=config.backend_url,
+            )
         try:
             server = Server(Dispatcher(gateway), limits, clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)

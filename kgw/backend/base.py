@@ -173,6 +173,8 @@ class Health(NamedTuple):
 
     writable: bool
     problems: tuple[str, ...] = ()
+    unclaimed_partitions: int = 0
+    """Partitions that hold records and belong to no topic; each is among the problems too."""
 
 
 class Backend(ABC):

@@ -135,6 +135,24 @@ class TestProcess:
         assert 4 == code
         assert 1 == len(errors.splitlines())
 
+    def test_records_of_no_topic_are_reported(self, tmp_path: Path, start: list[Serving]) -> None:
+        """After a lost database the start says so: the topics' names must not be taken again."""
+        from kgw.client import AdminClient, AsyncClient
+
+        async def create(port: int) -> None:
+            async with AsyncClient([("127.0.0.1", port)]) as client:
+                await AdminClient(client).create_topic("events", partitions=2)
+
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        asyncio.run(create(first.port()))
+        assert "kgw log adopt" not in first.end()[1]
+        for path in (tmp_path / "data").glob("meta.sqlite*"):
+            path.unlink()
+        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        second.ready()
+        (line,) = [line for line in second.end()[1].splitlines() if "kgw log adopt" in line]
+        assert ("warning", 2) == (json.loads(line)["level"], json.loads(line)["partitions"])
+
     def test_restart_on_the_same_port(self, tmp_path: Path, start: list[Serving]) -> None:
         """A restart need not wait for the connections of the run before."""
         start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kgw.state.base import StateStore
 
 TOPIC_KIND: Final = "topic"
+CREATION_KIND: Final = "topic-creation"
 DELETION_KIND: Final = "topic-deletion"
 """As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
 
@@ -40,7 +41,7 @@ class Adoptable(NamedTuple):
 async def find_adoptable(data_dir: str) -> list[Adoptable]:
     """Return the topics that could be adopted, by name. Raises DataDirectoryError."""
     async with opened_state(data_dir) as state:
-        return await _find(RealFs(), data_dir, state)
+        return await find_in(data_dir, state)
 
 
 async def adopt(data_dir: str) -> list[Adoptable]:
@@ -48,8 +49,8 @@ async def adopt(data_dir: str) -> list[Adoptable]:
 
     Raises DataDirectoryError, StorageError.
     """
-    async with opened_state(data_dir) as state:
-        found = await _find(RealFs(), data_dir, state)
+    async with opened_state(data_dir, may_create=True) as state:
+        found = await find_in(data_dir, state)
         changes = [
             Change(TOPIC_KIND, format_uuid(one.topic_id), _row(one), expected_version=0)
             for one in found
@@ -71,15 +72,17 @@ def _row(one: Adoptable) -> bytes:
     ).encode()
 
 
-async def _find(fs: FileSystem, data_dir: str, state: StateStore) -> list[Adoptable]:
+async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
+    """Return the topics whose records are there and which the directory's state does not know."""
     known = await state.load(TOPIC_KIND)
-    deleted = await state.load(DELETION_KIND)
+    # The next start completes deletions, and takes back creations that nobody was told of.
+    unfinished = await state.load(DELETION_KIND) | await state.load(CREATION_KIND)
     taken = {json.loads(row.value)["name"] for row in known.values()}
     topics: dict[tuple[TopicName, TopicId], list[int]] = {}
     partitions_path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
-    for identity in await asyncio.to_thread(_identities, fs, partitions_path):
+    for identity in await asyncio.to_thread(_identities, RealFs(), partitions_path):
         text = format_uuid(identity.key.topic_id)
-        if text in known or text in deleted:
+        if text in known or text in unfinished:
             continue
         partitions = topics.setdefault((identity.topic, identity.key.topic_id), [])
         partitions.append(identity.key.partition)

@@ -293,7 +293,9 @@ class EmbeddedBackend(Backend):
             f"partition directory {key} belongs to no topic; see `kgw log adopt`"
             for key in store.unclaimed
         ]
-        return Health(self._is_open and store.is_writable, (*store.problems, *unclaimed))
+        return Health(
+            self._is_open and store.is_writable, (*store.problems, *unclaimed), len(unclaimed)
+        )
 
     # --- the way to the threads and back ---------------------------------------------------------
 

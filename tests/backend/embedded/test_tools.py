@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded.adopt import DELETION_KIND, TOPIC_KIND, adopt, find_adoptable
+from kgw.backend.embedded.adopt import (
+    CREATION_KIND,
+    DELETION_KIND,
+    TOPIC_KIND,
+    adopt,
+    find_adoptable,
+)
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.check import check_data_dir
 from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage, dump_segment, segment_paths
@@ -151,9 +157,28 @@ async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     assert ["there is a topic of this name"] == [one.obstacle for one in found]
 
 
+@pytest.mark.parametrize("kind", [CREATION_KIND, DELETION_KIND])
+async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str) -> None:
+    """A creation or a deletion that a crash interrupted is not to be adopted."""
+    data_dir = await _make_directory(tmp_path / "data")
+    (problem,) = await check_data_dir(str(data_dir))
+    assert "see `kgw log adopt`" in problem.detail
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    row = TopicRow(TOPIC, KEY.topic_id, 2, {})
+    await backend.state.apply([Change(kind, row.key, row.encode())])
+    await backend.aclose()
+    assert [] == await check_data_dir(str(data_dir))
+    assert [] == await adopt(str(data_dir))
+
+
 def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
     """The two layers may not import each other; here they are held together."""
-    assert (catalog.TOPIC, catalog.DELETION) == (TOPIC_KIND, DELETION_KIND)
+    assert (TOPIC_KIND, CREATION_KIND, DELETION_KIND) == (
+        catalog.TOPIC,
+        catalog.CREATION,
+        catalog.DELETION,
+    )
 
 
 def test_a_segment_is_dumped_batch_by_batch() -> None:
