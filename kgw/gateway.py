@@ -71,7 +71,7 @@ class Gateway:
         try:
             await self._load_identity()
             await self._load_broker_config()
-            self.producer_ids = ProducerIds(self.backend.state)
+            self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
             await self.catalog.open()
         except BaseException:
             await self.backend.aclose()

@@ -99,6 +99,12 @@ class TopicCatalog:
         for topic in list(self._by_name.values()):
             yield from topic.partitions
 
+    def producer_ids(self) -> Iterable[int]:
+        """Every producer id that a partition knows; the same one for each of its partitions."""
+        for partition in self.partitions():
+            for entry in partition.producers:
+                yield entry.producer_id
+
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self) -> None:
