@@ -257,7 +257,7 @@ async def drip(address: Address, interval_s: float) -> float:
     return loop.time() - began
 
 
-async def never_read(address: Address, requests: int) -> float:
+async def never_read(address: Address, requests: bytes) -> float:
     """Ask and never read; returns after how many seconds the connection was ended."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -268,7 +268,7 @@ async def never_read(address: Address, requests: int) -> float:
     try:
         await loop.sock_connect(client, address)
         with contextlib.suppress(ConnectionError):
-            await loop.sock_sendall(client, API_VERSIONS_V0 * requests)
+            await loop.sock_sendall(client, requests)
             while True:
                 await asyncio.sleep(0.1)
                 await loop.sock_sendall(client, API_VERSIONS_V0)
