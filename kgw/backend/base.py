@@ -136,7 +136,8 @@ class PartitionLog(ABC):
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         """Return where an epoch ended (KIP-320), the log's end for the current one.
 
-        None for an epoch above the current one or below every known one.
+        None for one that never was: below 0, or above the current one. One below every known one
+        ended, as far as anybody knows, where the first known one began.
         """
 
     @abstractmethod

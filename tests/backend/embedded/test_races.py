@@ -92,3 +92,30 @@ def test_a_first_read_meets_the_first_append_after_a_start() -> None:
     # Batch by batch, so that each is looked for.
     assert [b"before", b"meanwhile", b"after"] == driver.values(max_bytes=1)
     assert [] == driver.store.problems
+
+
+def test_an_append_meets_a_rising_log_start() -> None:
+    """A start that was noted, and is about to be shown, is not overwritten by an older one."""
+    driver = Driver(DIRECT)
+    for number in range(4):
+        driver.append(b"%d" % number)
+    driver.lose_power()
+    log = driver.log()
+    assert log.state_is_stale
+    driver.store.save_log_start(log, 3)
+    driver.append(b"4")
+    log.offsets.raise_log_start(3)
+    driver.lose_power()
+    assert driver.log().offsets.log_start_offset == 3
+
+
+def test_log_starts_that_cross_do_not_go_back() -> None:
+    """Two callers note theirs, the higher one first: the higher one counts."""
+    driver = Driver(DIRECT)
+    for number in range(4):
+        driver.append(b"%d" % number)
+    log = driver.log()
+    driver.store.save_log_start(log, 3)
+    driver.store.save_log_start(log, 2)
+    driver.lose_power()
+    assert driver.log().offsets.log_start_offset == 3
