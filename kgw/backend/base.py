@@ -183,6 +183,10 @@ class Backend(ABC):
 
     state: StateStore
 
+    before_checkpoint: Callable[[], Awaitable[None]] | None = None
+    """Called before a checkpoint that the backend makes of its own accord: the time to save
+    snapshots, without which the next start replays what the checkpoint saves it from reading."""
+
     @abstractmethod
     async def open(self) -> None:
         """Take the store for this process alone and recover it.

@@ -280,6 +280,8 @@ class EmbeddedBackend(Backend):
 
     async def _checkpoint_by_size(self) -> None:
         try:
+            if self.before_checkpoint is not None:
+                await self.before_checkpoint()
             await self.checkpoint()
         except StorageError as error:
             self._store.report(str(error))
