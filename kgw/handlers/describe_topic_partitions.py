@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -64,6 +65,7 @@ def handle(
                 name=name,
                 topic_id=topic.topic_id,
                 partitions=[_describe(partition, gateway.node_id) for partition in page],
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
         if begin + len(page) < len(topic.partitions):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from kgw.config import Config
 from kgw.errors import ErrorCode
+from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -43,6 +44,7 @@ async def test_describes_in_the_order_of_names(gateway: InProcessGateway) -> Non
         assert None is response.next_cursor
     described = response.topics[1]
     assert topic.topic_id == described.topic_id
+    assert TOPIC_OPERATIONS == described.topic_authorized_operations
     partition = described.partitions[1]
     assert (1, 0, 0, [0], [0], []) == (
         partition.partition_index,
