@@ -131,7 +131,7 @@ def topic_config(operation: Operation) -> Operation:
 
 
 def set_topic_config(operation: Operation) -> Operation:
-    """Sets one setting; 2.x knows AlterConfigs alone, and gives the bare response."""
+    """Sets one setting; errors are returned, and 2.x knows AlterConfigs alone."""
     resource = ConfigResource(
         ConfigResourceType.TOPIC,
         operation["topic"],
@@ -144,9 +144,13 @@ def set_topic_config(operation: Operation) -> Operation:
                 if code != 0:
                     raise RuntimeError(code, message)
         else:
-            admin.alter_configs(
-                [resource], raise_on_unknown=False, incremental=operation["incremental"]
+            incremental = operation["incremental"]
+            results = admin.alter_configs(
+                [resource], raise_on_unknown=incremental, incremental=incremental
             )
+            result = results["topic"][operation["topic"]]
+            if result != "OK":
+                raise RuntimeError(result)
     return {}
 
 
