@@ -58,6 +58,7 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer:
         min_bytes=request.min_bytes,
         deadline_s=context.received_s + max(0, request.max_wait_ms) / 1000,
         clock=gateway.clock,
+        deadlines=gateway.fetch_deadlines,
     )
     done = read.start()
     if done is None:

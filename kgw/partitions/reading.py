@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import EpochEnd, ReadResult
     from kgw.clock import Clock
     from kgw.partitions.partition import Partition
+    from kgw.partitions.waits import FetchDeadlines
     from kgw.types import Buffer
 
 
@@ -141,6 +142,7 @@ class FetchRead:
     __slots__ = (
         "_clock",
         "_deadline_s",
+        "_deadlines",
         "_max_bytes",
         "_min_bytes",
         "_task",
@@ -158,6 +160,7 @@ class FetchRead:
         min_bytes: int,
         deadline_s: float,
         clock: Clock,
+        deadlines: FetchDeadlines,
     ) -> None:
         self.parts = parts
         self.size_bytes = 0
@@ -167,6 +170,7 @@ class FetchRead:
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._deadline_s = deadline_s
         self._clock = clock
+        self._deadlines = deadlines
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -274,11 +278,16 @@ class FetchRead:
             [part.partition for part in self.parts if part.partition is not None],
             self._min_bytes - self.size_bytes,
             self._deadline_s,
-            self._clock,
+            self._deadlines,
             self._woken,
         )
 
     def _woken(self) -> None:
+        wait = self._wait
+        if wait is not None and wait.expired and not wait.has_advanced:
+            # The usual end of a long poll: what was read when it began is still the answer.
+            self._finish_or_wait()
+            return
         try:
             is_read = self._read_hot()
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
