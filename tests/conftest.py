@@ -23,7 +23,7 @@ settings.register_profile(
 settings.register_profile("full", parent=settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A shell's background job ignores SIGINT, and so would every process that a test means to interrupt.
+# A shell's background job ignores SIGINT, and so would the processes that tests mean to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
