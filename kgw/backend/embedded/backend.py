@@ -282,7 +282,8 @@ class EmbeddedBackend(Backend):
         try:
             if self.before_checkpoint is not None:
                 await self.before_checkpoint()
-            await self.checkpoint()
+            if self._is_open:  # closing makes one of its own
+                await self.checkpoint()
         except StorageError as error:
             self._store.report(str(error))
         finally:
@@ -332,6 +333,10 @@ class EmbeddedBackend(Backend):
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run_in(self._io, function)
 
+    async def run_in_maintenance(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that takes long, in a thread that does one thing after the other."""
+        return await self._run_in(self._maintenance, function)
+
     async def _run_in(
         self, executor: ThreadPoolExecutor, function: Callable[[], _Result]
     ) -> _Result:
@@ -341,7 +346,8 @@ class EmbeddedBackend(Backend):
         store, jobs, wakeup = self._store, self._jobs, self._wakeup
         while wakeup.get():
             while True:
-                while jobs:
+                # In turn: a thousand partitions to create must not keep appends waiting.
+                if jobs:
                     jobs.popleft()()
                 group = store.take_group()
                 if group:

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+import errno
 import sys
 from functools import partial
 from inspect import getsourcelines
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.writer import Retirement
+from kgw.testing.batches import make_batch
+from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
+    from kgw.testing.faults import SimulatedFile
 
 
 def _deleting(driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +124,29 @@ def test_log_starts_that_cross_do_not_go_back() -> None:
     driver.store.save_log_start(log, 2)
     driver.lose_power()
     assert driver.log().offsets.log_start_offset == 3
+
+
+def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> None:
+    """What that sync left in doubt is written again at the next start, before it is shown."""
+    driver = Driver(DIRECT)
+    driver.append(b"durable")
+    segment = driver.log().segments[-1]
+    batch = make_batch([b"in doubt"])
+    append = driver.store.submit(driver.log(), [batch])
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(type(driver.fs.open(segment.log_path)), "fdatasync", _fail_sync)
+        driver.store.flush_group()
+    assert append.error is not None
+    driver.flip(segment.side_path, 3)
+    segment.side = None
+    assert [b"durable"] == driver.values()
+    driver.kill()
+    shown = driver.values()
+    driver.lose_power(CrashMode.NOTHING)
+    assert shown == driver.values()
+
+
+def _fail_sync(file: SimulatedFile) -> None:
+    """Fail as a disk does: the pages read back, count as clean, and are nowhere."""
+    file._inode.fail_sync()
+    raise OSError(errno.EIO, "fdatasync failed", file.path)
