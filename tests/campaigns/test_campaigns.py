@@ -9,6 +9,7 @@ from tests.campaigns import (
     crash_states,
     derived_files,
     disk_full,
+    failing_calls,
     kill_loop,
     nth_call,
     torn_tail,
@@ -78,6 +79,10 @@ class TestFull:
     def test_nth_call(self) -> None:
         """Every n of two scripts, four errors, once and persistently."""
         nth_call.run(SEED, full=True).conclude()
+
+    def test_failing_calls(self) -> None:
+        """60 runs of a real process in which system calls fail."""
+        failing_calls.run(SEED, full=True).conclude()
 
     def test_disk_full(self) -> None:
         """20 times full and free again."""

@@ -18,6 +18,7 @@ async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) ->
     backend = EmbeddedBackend(tmp_path / "data", options)
     await backend.open()
     steps: list[str] = []
+    done = asyncio.Event()
     checkpoint = backend.checkpoint
 
     async def before_checkpoint() -> None:
@@ -26,6 +27,7 @@ async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) ->
     async def note_checkpoint() -> None:
         await checkpoint()
         steps.append("checkpoint")
+        done.set()
 
     backend.before_checkpoint = before_checkpoint
     backend.checkpoint = note_checkpoint  # type: ignore[method-assign]
@@ -34,6 +36,6 @@ async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) ->
     await asyncio.sleep(0)
     assert [] == steps
     await log.append([make_batch([b"x" * 4_000])])
-    # Closing waits for a checkpoint that is under way.
+    await done.wait()
     await backend.aclose()
     assert ["snapshots", "checkpoint"] == steps
