@@ -217,11 +217,14 @@ class _Run:
         ) as producer:
             try:
                 await self._take_all(lines, producer)
-            except CommandError:
-                # What came before the bad line is stored: a repeated run can begin there.
+            except CommandError as error:
+                # What came before the bad line is stored, and said to be: a repeated run can begin
+                # there.
                 await self._send_collected(producer)
                 await producer.flush()
-                raise
+                await self._settle()
+                count = sum(one.records for one in self.stored.values())
+                raise CommandError(f"{error.message}; {_counted(count)} stored before") from None
             await self._send_collected(producer)
             await producer.flush()
         await self._settle()
@@ -316,7 +319,11 @@ def _report(topic: str, stored: dict[int, _Stored], *, is_json: bool) -> None:
             }
         )
         return
-    note(f"{total} record{'s' * (total != 1)} to {topic}{_places(partitions)}")
+    note(f"{_counted(total)} to {topic}{_places(partitions)}")
+
+
+def _counted(count: int) -> str:
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def _places(partitions: Sequence[tuple[int, _Stored]]) -> str:

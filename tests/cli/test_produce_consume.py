@@ -150,6 +150,7 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
         ExitCode.FAILED, "produce", "strict", "--format", "json", data='{"value": 1}\n{oops\n'
     )
     assert "line 2: not JSON" in message
+    assert message.rstrip().endswith("; 1 record stored before")
     assert ["1"] == [one["value"] for one in records(kgw, "strict")]
     assert "no partition 4: it has 1" in " ".join(
         kgw.fail(ExitCode.FAILED, "produce", "strict", "-p", "4", data="a").split()
