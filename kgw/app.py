@@ -107,8 +107,8 @@ class _Process:
             self._announce(gateway, bound)
             # What was made at start stays until the end: the collector need not look at it again.
             gc.freeze()
-            # Requests that wait are many objects and no cycles: with the default of 700, looking for
-            # cycles took 15 % of the time of 1,000 long polls.
+            # Requests that wait are many objects and no cycles: with the default of 700, the search
+            # for cycles took 15 % of the time of 1,000 long polls.
             gc.set_threshold(20_000, 50, 100)
             await self._stop.wait()
             await self._drain(server)

@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import KnownHeader, Later, RequestContext
+from kgw.handlers.context import EncodedBody, KnownHeader, KnownRequest, Later, RequestContext
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.metrics import count
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import response_frame
+from kgw.protocol.framing import body_frame, response_frame
 from kgw.protocol.headers import decode_request_header, peek_request_header
 from kgw.protocol.schema import Response
 
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
     from kgw.handlers.table import Handler
-    from kgw.protocol.api_keys import ApiKey
+    from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
 _PRODUCE_KEY = bytes(2)
 _FETCH_KEY = b"\0\1"
+_FETCH = int(ApiKey.FETCH)
+# Enough for some twenty partitions; with more, reading them costs more than decoding.
+_KNOWN_POLL_BYTES = 1024
 # A longer header is decoded every time: ten thousand idle connections must not remember much.
 _KNOWN_HEADER_BYTES = 256
 _CLIENT_ID_POSITION = 8
@@ -62,9 +66,7 @@ class PendingFrame:
 
     def result(self) -> list[Buffer] | None:
         """Make the frame; to be called once. Raises ProtocolError, asyncio.CancelledError."""
-        return self._dispatcher.make_frame(
-            self._later, self._handler, self._request, self._context
-        )
+        return self._dispatcher.make_frame(self._later, self._handler, self._request, self._context)
 
     def add_done_callback(self, callback: Callable[[Future[Any]], object]) -> None:
         self._later.future.add_done_callback(callback)
@@ -124,15 +126,16 @@ class Dispatcher:
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
         request_codec = codec(handler.request_class, api_version)
-        position = session.header.end
+        known = session.polled
         if (
-            session.header.flexible is not request_codec.flexible
-            or frame[_CLIENT_ID_POSITION:position] != session.header.tail
+            known is not None
+            and api_key == _FETCH
+            and api_version == known.api_version
+            and frame[_CLIENT_ID_POSITION:] == known.tail
         ):
-            position = _read_header(frame, session, request_codec.flexible)
-        # What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
-        # Metadata 9 and later with four bytes of null where one belongs.
-        request, _ = request_codec.decode_prefix(frame, position)
+            request = known.request
+        else:
+            request = _decode(frame, session, request_codec)
         context = RequestContext(
             self._gateway,
             session,
@@ -196,11 +199,13 @@ class Dispatcher:
         Raises ProtocolError and asyncio.CancelledError; any other error has an answer.
         """
         try:
-            message = later.make()
+            message: Response | EncodedBody | None = later.make()
         except (ProtocolError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(handler, request, context, error)
+        if isinstance(message, EncodedBody):
+            return body_frame(message.body, context.correlation_id, flexible=message.flexible)
         return None if message is None else self._encode(handler, request, context, message)
 
     def _encode(
@@ -230,6 +235,25 @@ class Dispatcher:
         place = (handler.label, code.name)
         errors[place] = errors.get(place, 0) + 1
         return handler.module.error_response(request, code, text, context)
+
+
+def _decode(frame: memoryview, session: Session, request_codec: Codec[Request]) -> Request:
+    """Decode a request; remember one that its client is likely to repeat byte by byte."""
+    position = session.header.end
+    if (
+        session.header.flexible is not request_codec.flexible
+        or frame[_CLIENT_ID_POSITION:position] != session.header.tail
+    ):
+        position = _read_header(frame, session, request_codec.flexible)
+    # What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
+    # Metadata 9 and later with four bytes of null where one belongs.
+    request, _ = request_codec.decode_prefix(frame, position)
+    if request.api_key == _FETCH:
+        session.polled = session.poll = None
+        if len(frame) <= _KNOWN_POLL_BYTES:
+            tail = bytes(frame[_CLIENT_ID_POSITION:])
+            session.polled = KnownRequest(request_codec.version, tail, request)
+    return request
 
 
 def _read_header(frame: memoryview, session: Session, flexible: bool) -> int:

@@ -140,6 +140,7 @@ class FetchRead:
     """
 
     __slots__ = (
+        "_asked_min_bytes",
         "_clock",
         "_deadline_s",
         "_deadlines",
@@ -166,6 +167,7 @@ class FetchRead:
         self.size_bytes = 0
         self.done: Future[None] | None = None
         self._max_bytes = max(0, max_bytes)
+        self._asked_min_bytes = min_bytes
         # More than the answer may hold will never come together.
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._deadline_s = deadline_s
@@ -174,17 +176,45 @@ class FetchRead:
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
 
+    def restart(self, *, max_bytes: int, deadline_s: float) -> Future[None] | None:
+        """Do the same again, for a client that repeats its request; as `start`."""
+        self._max_bytes = max(0, max_bytes)
+        self._min_bytes = min(self._asked_min_bytes, self._max_bytes)
+        self._deadline_s = deadline_s
+        self.done = self._wait = self._task = None
+        return self.start()
+
     def start(self) -> Future[None] | None:
         """Read what there is, and wait if that is not enough."""
         is_read = self._read_hot()
         if is_read and self._is_complete():
             return None
-        self.done = asyncio.get_running_loop().create_future()
+        self.done = self._deadlines.future()
         if is_read:
             self._wait_for_more()
         else:
             self._task = asyncio.ensure_future(self._read_cold())
         return self.done
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the partitions are still those that a new look at the catalog would find."""
+        for part in self.parts:
+            partition = part.partition
+            if partition is None or partition.topic.is_deleted:
+                return False
+        return True
+
+    def empty_state(self) -> list[int] | None:
+        """Return all that an answer without records and errors says; None for any other answer."""
+        if self.size_bytes:
+            return None
+        state: list[int] = []
+        for part in self.parts:
+            if part.is_final:
+                return None
+            state += (part.high_watermark, part.log_start_offset)
+        return state
 
     def abandon(self) -> None:
         """Stop: nobody wants the answer any more."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Sequence
 
     from kgw.clock import Clock, Timer
@@ -25,10 +27,11 @@ _ROUNDING_MS = 1e-3
 class FetchDeadlines:
     """Ends waits whose time is up, all those of one tick in one call of the loop."""
 
-    __slots__ = ("_clock", "_ticks")
+    __slots__ = ("_clock", "_loop", "_ticks")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._loop: AbstractEventLoop | None = None
         self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
 
     def add(self, wait: FetchWait, deadline_s: float) -> int:
@@ -43,6 +46,13 @@ class FetchDeadlines:
         else:
             tick[1][wait] = None
         return due_ms
+
+    def future(self) -> Future[None]:
+        """Return a future of the running loop. Asking which one that is takes a system call."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = get_running_loop()
+        return loop.create_future()
 
     def remove(self, wait: FetchWait, due_ms: int) -> None:
         """Forget a wait that has ended otherwise, and a timer that nobody waits for."""
