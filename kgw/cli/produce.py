@@ -13,9 +13,10 @@ from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
 from kgw.cli.settings import json_option
-from kgw.client import Producer
+from kgw.client import Producer, ServerRefusedError
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -285,7 +286,16 @@ class _Run:
         """Count what is stored, in order; a batch that failed raises."""
         while self._sent and (not only_done or self._sent[0][2].done()):
             partition, record_count, future = self._sent.pop(0)
-            result = await future
+            try:
+                result = await future
+            except ServerRefusedError as error:
+                if error.code is ErrorCode.MESSAGE_TOO_LARGE and record_count > 1:
+                    # Each of the records may well fit: it is the batch that does not.
+                    raise CommandError(
+                        f"{error}; {record_count} records were sent together, see --batch-bytes",
+                        kafka_error=error.code.name,
+                    ) from None
+                raise
             self.stored.setdefault(partition, _Stored()).add(result, record_count)
 
 

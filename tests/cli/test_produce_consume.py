@@ -159,6 +159,9 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
         ExitCode.FAILED, "produce", "missing", "--no-create", data="a"
     )
     assert "MESSAGE_TOO_LARGE" in kgw.fail(ExitCode.FAILED, "produce", "strict", data="x" * 2000)
+    message = kgw.fail(ExitCode.FAILED, "produce", "strict", data="x" * 600 + "\n" + "y" * 600)
+    assert "2 records were sent together, see --batch-bytes" in message
+    kgw.succeed("produce", "strict", "--batch-bytes", "700", data="x" * 600 + "\n" + "y" * 600)
     assert "KEY=VALUE" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-H", "=x", data="a")
     assert "empty" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-k", "", data="a")
     assert "No such file" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-f", "/missing")
