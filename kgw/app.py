@@ -109,7 +109,7 @@ class _Process:
             gc.freeze()
             # Requests that wait are many objects and no cycles: with the default of 700, the search
             # for cycles took 15 % of the time of 1,000 long polls.
-            gc.set_threshold(20_000, 50, 100)
+            gc.set_threshold(5_000, 20, 50)
             await self._stop.wait()
             await self._drain(server)
         finally:

@@ -125,7 +125,6 @@ class Dispatcher:
         count(self._gateway.metrics.requests, handler.label)
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
-        request_codec = codec(handler.request_class, api_version)
         known = session.polled
         if (
             known is not None
@@ -135,7 +134,7 @@ class Dispatcher:
         ):
             request = known.request
         else:
-            request = _decode(frame, session, request_codec)
+            request = _decode(frame, session, codec(handler.request_class, api_version))
         context = RequestContext(
             self._gateway,
             session,

@@ -226,12 +226,12 @@ class FetchRead:
             self.done.cancel()
 
     def _is_complete(self) -> bool:
-        return (
-            self.size_bytes >= self._min_bytes
-            or not self.parts
-            or any(part.is_final for part in self.parts)
-            or self._clock.monotonic_s() >= self._deadline_s
-        )
+        if self.size_bytes >= self._min_bytes or not self.parts:
+            return True
+        for part in self.parts:
+            if part.is_final:
+                return True
+        return self._clock.monotonic_s() >= self._deadline_s
 
     def _read_hot(self) -> bool:
         """Read all parts from memory; False when one of them needs the disk."""
