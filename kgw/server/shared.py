@@ -34,9 +34,7 @@ class DueAnswer(Protocol):
 class Dispatch(Protocol):
     """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
 
-    def start(
-        self, frame: memoryview, session: Session
-    ) -> list[Buffer] | DueAnswer | None: ...
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None: ...
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 

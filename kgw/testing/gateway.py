@@ -142,8 +142,6 @@ class InProcessGateway:
             )
         return response
 
-    def raw(
-        self, frame: bytes
-    ) -> list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None:
+    def raw(self, frame: bytes) -> list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None:
         """Hand a frame to the dispatcher as it is, without its length."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)
