@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
-from kgw.state.base import Change
+from kgw.state.base import Change, DamagedRowsError
 from kgw.types import TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.backend.embedded.fs import FileSystem
-    from kgw.state.base import StateStore
+    from kgw.state.base import Row, StateStore
 
 TOPIC_KIND: Final = "topic"
 CREATION_KIND: Final = "topic-creation"
@@ -51,7 +53,10 @@ async def adopt(data_dir: str) -> list[Adoptable]:
     """
     async with opened_state(data_dir, may_create=True) as state:
         found = await find_in(data_dir, state)
-        changes = [
+        _, damaged = await _load(state, TOPIC_KIND)
+        # What a damaged row was about is found by its directories, whatever has become of its key.
+        changes = [Change(TOPIC_KIND, key, None) for key in damaged]
+        changes += [
             Change(TOPIC_KIND, format_uuid(one.topic_id), _row(one), expected_version=0)
             for one in found
             if one.obstacle is None
@@ -59,6 +64,14 @@ async def adopt(data_dir: str) -> list[Adoptable]:
         if changes:
             await state.apply(changes)
         return found
+
+
+async def _load(state: StateStore, kind: str) -> tuple[dict[str, Row], Sequence[str]]:
+    """Return the intact rows of a kind and the keys of the damaged ones."""
+    try:
+        return await state.load(kind), ()
+    except DamagedRowsError as error:
+        return error.intact, error.damaged
 
 
 def _row(one: Adoptable) -> bytes:
@@ -74,7 +87,7 @@ def _row(one: Adoptable) -> bytes:
 
 async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
     """Return the topics whose records are there and which the directory's state does not know."""
-    known = await state.load(TOPIC_KIND)
+    known, _ = await _load(state, TOPIC_KIND)
     # The next start completes deletions, and takes back creations that nobody was told of.
     unfinished = await state.load(DELETION_KIND) | await state.load(CREATION_KIND)
     taken = {json.loads(row.value)["name"] for row in known.values()}

@@ -296,8 +296,11 @@ class EmbeddedBackend(Backend):
             f"partition directory {key} belongs to no topic; see `kgw log adopt`"
             for key in store.unclaimed
         ]
+        state_failure = self.state.failure if self._is_open else None
         return Health(
-            self._is_open and store.is_writable, (*store.problems, *unclaimed), len(unclaimed)
+            self._is_open and store.is_writable and state_failure is None,
+            (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
+            len(unclaimed),
         )
 
     # --- the way to the threads and back ---------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.check import check_data_dir
 from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage, dump_segment, segment_paths
 from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kgw.backend.embedded.offline import opened_state
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import DataDirectoryError
 from kgw.partitions import catalog
@@ -143,6 +145,23 @@ async def test_a_lost_database_loses_no_records(tmp_path: Path) -> None:
     finally:
         await backend.aclose()
     assert [] == await check_data_dir(str(data_dir))
+
+
+async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
+    """One flipped bit keeps the gateway from starting, and adoption helps."""
+    data_dir = await _make_directory(tmp_path / "data")
+    await adopt(str(data_dir))
+    database = sqlite3.connect(data_dir / "meta.sqlite")
+    database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'topic'")
+    database.commit()
+    database.close()
+    found = await adopt(str(data_dir))
+    assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
+    async with opened_state(str(data_dir)) as state:
+        rows = await state.load(TOPIC_KIND)
+    assert [TopicRow(TOPIC, KEY.topic_id, 2, {})] == [
+        TopicRow.decode(row.value) for row in rows.values()
+    ]
 
 
 async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
