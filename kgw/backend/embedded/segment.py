@@ -281,11 +281,12 @@ class Segment:
             # The file could not even be opened, for want of descriptors.
             return
         before, now = mark.side, self.side
+        # Whatever becomes of the file: readers find what was answered in front of it or in memory.
+        self.side = before
         if before is not None and now is not None and now[0] > before[0]:
             # First: its entries call batches durable that are about to be cut, which recovery
             # would take for damage.
             self._cut(self.side_path, before[0] * ENTRY_BYTES)
-        self.side = before
         self._cut(self.log_path, mark.size_bytes)
         self.may_hold_rest = False
         self.size_bytes = mark.size_bytes

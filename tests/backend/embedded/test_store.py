@@ -97,6 +97,23 @@ def test_no_room_for_the_journal_is_no_failure_of_the_disk(*, persistent: bool) 
         assert not driver.store.failure
 
 
+@pytest.mark.parametrize("kind", [FaultKind.EIO, FaultKind.ENOSPC])
+def test_reads_go_on_whatever_fails_for_good_in_writing(kind: FaultKind) -> None:
+    """What was answered is served, also when taking back a failed roll fails in turn."""
+    reading = frozenset({"open", "read"})
+    for nth in range(1, 60):
+        driver = Driver(DIRECT, SMALL_SEGMENTS)
+        driver.log()
+        driver.fs.inject(Fault(kind, nth, persistent=True, spared=reading))
+        answered: list[bytes] = []
+        with suppress(StorageError):
+            for number in range(12):
+                value = b"value %d" % number * 8
+                if driver.append(value).error is None:
+                    answered.append(value)
+        assert answered == driver.values(), driver.fs.struck[:3]
+
+
 def test_a_large_group_to_few_partitions_goes_past_the_journal() -> None:
     """Bytes that would only be written twice are synced where they belong."""
     driver = Driver(
