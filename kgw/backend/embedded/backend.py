@@ -147,6 +147,13 @@ class EmbeddedBackend(Backend):
     def _sqlite_state(self) -> StateStore:
         from kgw.state.sql.sqlite import SqliteStateStore
 
+        # Served without its topics, the directory would have clients create them again, from
+        # offset 0; and a name is taken then for the topic that lies there.
+        if self._store.on_disk and not self._fs.exists(f"{self._root}/{layout.STATE_NAME}"):
+            raise DataDirectoryError(
+                f"{self._root} has {len(self._store.on_disk)} partitions, but {layout.STATE_NAME} "
+                "is missing: restore it, or bring the topics back with `kgw log adopt`"
+            )
         return SqliteStateStore(
             f"{self._root}/{layout.STATE_NAME}", quick_check=not self._store.clean_stop
         )
