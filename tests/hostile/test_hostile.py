@@ -44,12 +44,12 @@ def sizes(short: Any, full: Any) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], None]:
+def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[..., None]:
     """Holds the gateway to what every campaign asks: alive, others undisturbed, nothing leaked."""
     descriptors, anonymous = attacked.descriptors(), attacked.anonymous_bytes()
     is_full = request.node.get_closest_marker("full") is not None
 
-    def verify(canary: dict[str, Any]) -> None:
+    def verify(canary: dict[str, Any], kept_bytes: int = 24 * MEGABYTE) -> None:
         print(request.node.name, canary)
         assert attacked.gateway.running
         assert [] == attacked.bugs()
@@ -58,7 +58,7 @@ def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[[dict[
         assert canary["p99_ms"] <= (CANARY_P99_MS if is_full else LENIENT_P99_MS)
         assert attacked.descriptors_after(SETTLE_S, enough=descriptors) <= descriptors
         # The allocator keeps some of what it was given; a leak grows with the attack.
-        assert attacked.anonymous_bytes() <= anonymous + 24 * MEGABYTE
+        assert attacked.anonymous_bytes() <= anonymous + kept_bytes
 
     return verify
 
@@ -117,7 +117,8 @@ async def test_allocation_bombs(
             assert more <= at_once * 3 * len(frame) + answer, name
     for name in sorted(grown, key=lambda key: grown[key])[-5:]:
         print(f"{grown[name] / MEGABYTE:.1f} MB more of {len(frames)} frames: {name}")
-    check(canary)
+    # Four rounds of 50 at once end with the bytes of the first: the allocator's, no leak.
+    check(canary, kept_bytes=24 * MEGABYTE if at_once == 1 else 64 * MEGABYTE)
 
 
 # What holds for the whole machine, as an operator or a container sets it.
