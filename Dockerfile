@@ -15,7 +15,8 @@ RUN ["/opt/kgw/bin/pip", "install", "--require-hashes", "--requirement", "/src/r
 COPY pyproject.toml README.md LICENSE /src/
 COPY kgw /src/kgw
 RUN ["/opt/kgw/bin/pip", "install", "--no-deps", "--no-build-isolation", "--no-index", "/src"]
-# A folder of the right owner: a new volume takes its owner from it.
+# A folder of the right owner: a new volume takes its owner from it. The program form of RUN has no &&.
+# hadolint ignore=DL3059
 RUN ["mkdir", "/data"]
 
 FROM ${PYTHON_IMAGE}

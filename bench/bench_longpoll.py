@@ -55,10 +55,17 @@ class Clients:
             self.connections.append(connection)
             self.selector.register(connection, selectors.EVENT_READ)
 
-    def send(self, offset: int, wait_ms: int) -> None:
-        """Every client asks once; they are spread over the partitions."""
+    def send(self, wait_ms: int, over_s: float) -> None:
+        """Every client asks once; they are spread over the partitions, and evenly over a time.
+
+        Clients that all began at once would stay together, and so be cheaper than real ones.
+        """
+        began = time.perf_counter()
         for index, connection in enumerate(self.connections):
-            connection.sendall(fetch_frame("bench", index % PARTITIONS, offset, wait_ms))
+            time.sleep(
+                max(0.0, began + over_s * index / len(self.connections) - time.perf_counter())
+            )
+            connection.sendall(fetch_frame("bench", index % PARTITIONS, 0, wait_ms))
 
     def receive(self, seconds: float, again: bytes | None = None) -> int:
         """Take answers for so long, or until each client has one when none asks `again`."""
@@ -80,8 +87,9 @@ class Clients:
 def measure(gateway: GatewayProcess, clients: Clients, wait_ms: int, seconds: float) -> Any:
     """Return the figures for one wait."""
     again = fetch_frame("bench", 0, 0, wait_ms)
-    clients.send(0, wait_ms)
-    time.sleep(0.5)
+    clients.send(wait_ms, min(wait_ms / 1000, 5.0))
+    # As long as the longest wait, so that there are answers to count.
+    seconds = max(seconds, 1.5 * wait_ms / 1000)
     before = gateway.usage()
     answers = clients.receive(seconds, again)
     after = gateway.usage()
@@ -91,13 +99,13 @@ def measure(gateway: GatewayProcess, clients: Clients, wait_ms: int, seconds: fl
         "wait_ms": wait_ms,
         "answers_per_s": round(answers / seconds, 1),
         "cpu_share": round((after.cpu_s - before.cpu_s) / seconds, 4),
+        "cpu_us_per_poll": round((after.cpu_s - before.cpu_s) / answers * 1e6, 1),
     }
 
 
 def wake_all(gateway: GatewayProcess, clients: Clients) -> float:
     """Return the time from a record in each partition to the last client's answer."""
-    clients.send(0, 30_000)
-    time.sleep(1.0)
+    clients.send(30_000, 1.0)
     with socket.create_connection((gateway.host, gateway.port)) as producer:
         frames = [produce_frame("bench", partition) for partition in range(PARTITIONS)]
         began = time.perf_counter()

@@ -1,8 +1,8 @@
 """How long a gateway takes to be ready after a kill -9 over a gigabyte of data in 16 KB batches.
 
 Three starts, each after a kill: with the checkpoints that the defaults had made, with every
-checkpoint and index deleted, and with the side files deleted as well. Each is the time from the
-start of the process to its `ready` line; the records are counted afterwards.
+checkpoint, index and snapshot deleted, and with the side files deleted as well. Each is the time
+from the start of the process to its `ready` line; the records are counted afterwards.
 
     python bench/bench_recovery.py [--megabytes N] [--directory DIR]
 """
@@ -98,8 +98,8 @@ def main() -> None:
         gateway.kill()
         for name, suffixes in (
             ("default_checkpoints_s", None),
-            ("no_checkpoints_or_indexes_s", (".index", ".timeindex")),
-            ("no_side_files_either_s", (".index", ".timeindex", ".checksums")),
+            ("no_checkpoints_or_indexes_s", (".index", ".timeindex", ".state")),
+            ("no_side_files_either_s", (".index", ".timeindex", ".state", ".checksums")),
         ):
             if suffixes is not None:
                 forget(gateway.data_dir, *suffixes)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Copies the kafka-clients jars whose message definitions the full run compares with ours.
 # Argument: the directory to put them in. Needs Maven.
+# scripts/e2e runs both; by hand:
 #   e2e/fetch-kafka-jars.sh .cache/kafka-jars
 #   KGW_KAFKA_JARS=.cache/kafka-jars python -m pytest -m full tests/protocol/test_kafka_jars.py
 set -euo pipefail

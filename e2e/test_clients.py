@@ -61,3 +61,19 @@ def test_restarts_and_kills_change_nothing(
 ) -> None:
     """Acknowledged records survive a kill and a stop, and the next offset follows."""
     scenario.check_restarts(clients(name), own_gateway, "restarts")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_kill_while_producing(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """A producer that lives through a kill has each record stored where it was told."""
+    scenario.check_kill_while_producing(clients(name), own_gateway, "killed")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_administration(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """Topics are configured, grown and deleted by the client's own admin calls."""
+    scenario.check_admin(clients(name), own_gateway, "administered")

@@ -17,6 +17,7 @@ from kgw.groups.rounds import GroupLimits
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
+from kgw.partitions.waits import FetchDeadlines
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Gateway:
         self.clock = clock
         self.metrics = Metrics()
         self.catalog = TopicCatalog(backend, config, clock)
+        self.fetch_deadlines = FetchDeadlines(clock)
         self.producer_ids: ProducerIds
         self.groups: GroupCoordinator
         self.cluster_id = ""
@@ -75,8 +77,9 @@ class Gateway:
         try:
             await self._load_identity()
             await self._load_broker_config()
-            self.producer_ids = ProducerIds(self.backend.state)
+            self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
             await self.catalog.open()
+            self.backend.before_checkpoint = self.catalog.save_snapshots
             await self._open_groups()
         except BaseException:
             await self.backend.aclose()
@@ -200,9 +203,11 @@ class Gateway:
 
     async def _checkpoint_regularly(self) -> None:
         while True:
-            interval_s = self.config.checkpoint_interval_ms / 1000
-            await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+            # The first one at once: what an unclean start has read need not be read by the next
+            # one again, however soon that comes.
             try:
                 await self.checkpoint()
             except KgwError as error:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
+            interval_s = self.config.checkpoint_interval_ms / 1000
+            await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)

@@ -279,7 +279,9 @@ def metrics() -> str:
     return "".join(
         [
             "# Metrics\n\n",
-            "Labels are bounded: an API, an error code, a reason; never a topic or a client.\n\n",
+            "Labels are bounded: an API, an error code, a reason; never a topic or a client.\n",
+            "They are counted and not yet served: `kgw.metrics.render` writes them as Prometheus'",
+            " text inside the process, and no listener answers with it.\n\n",
             table(
                 ("Metric", "Kind", "Labels", "Meaning"),
                 (

@@ -12,13 +12,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+import click
 
 from kgw.testing.process import GatewayProcess
+
+try:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+except ImportError as missing:
+    sys.exit(f"{missing}; pip install '.[examples]' brings what this needs")
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
 
 TOPIC = "flights"
 PARTITION = 0
@@ -28,6 +36,19 @@ Row = dict[str, Any]
 
 class MismatchError(Exception):
     """What was read is not what was sent."""
+
+
+def progress(label: str, length: int) -> ProgressBar[int]:
+    """A bar on a terminal, its label elsewhere."""
+    return click.progressbar(length=length, label=label, update_min_steps=1_000)
+
+
+def kill_and_restart(gateway: GatewayProcess, done: int, what: str) -> None:
+    """SIGKILL and a new start; the client libraries complain of the lost connection meanwhile."""
+    print(f"\nkill -9 after {done:,} rows {what}; the libraries log the lost connection:")
+    gateway.kill()
+    gateway.start()
+    print(f"started again in {gateway.start_s:.1f} s")
 
 
 def load_rows(count: int | None) -> list[Row]:
@@ -67,20 +88,24 @@ def send(gateway: GatewayProcess, rows: list[Row], *, kill: bool) -> int:
     # Idempotent: what it sends again after a kill is recognised and not stored a second time.
     producer = Producer({**settings, "enable.idempotence": True, "compression.type": "lz4"})
     kills = 0
-    for index, row in enumerate(rows):
-        value = json.dumps(row).encode()
-        while True:
-            try:
-                producer.produce(TOPIC, value, partition=PARTITION, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-        if kill and kills == 0 and index >= len(rows) // 2:
-            gateway.kill()
-            gateway.start()
-            kills += 1
-    producer.flush(120)
+    shown = 0
+    with progress("sending  ", len(rows)) as bar:
+        for index, row in enumerate(rows):
+            value = json.dumps(row).encode()
+            while True:
+                try:
+                    producer.produce(TOPIC, value, partition=PARTITION, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+            if kill and kills == 0 and index >= len(rows) // 2:
+                kill_and_restart(gateway, acknowledged, "acknowledged")
+                kills += 1
+            bar.update(acknowledged - shown)
+            shown = acknowledged
+        producer.flush(120)
+        bar.update(acknowledged - shown)
     if acknowledged != len(rows):
         raise MismatchError(f"{acknowledged} of {len(rows)} rows were acknowledged")
     return kills
@@ -102,18 +127,20 @@ async def read_and_compare(gateway: GatewayProcess, rows: list[Row], *, kill: bo
     try:
         consumer.seek(partition, 0)
         position = 0
-        while position < len(rows):
-            batches = await asyncio.wait_for(consumer.getmany(timeout_ms=1_000), timeout=120)
-            for record in batches.get(partition, []):
-                if record.offset != position:
-                    raise MismatchError(f"offset {record.offset} where {position} was due")
-                if json.loads(record.value) != rows[position]:
-                    raise MismatchError(f"row {position} was read as {record.value!r}")
-                position += 1
-            if kill and kills == 0 and position >= len(rows) // 2:
-                await asyncio.to_thread(gateway.kill)
-                await asyncio.to_thread(gateway.start)
-                kills += 1
+        with progress("comparing", len(rows)) as bar:
+            while position < len(rows):
+                batches = await asyncio.wait_for(consumer.getmany(timeout_ms=1_000), timeout=120)
+                records = batches.get(partition, [])
+                for record in records:
+                    if record.offset != position:
+                        raise MismatchError(f"offset {record.offset} where {position} was due")
+                    if json.loads(record.value) != rows[position]:
+                        raise MismatchError(f"row {position} was read as {record.value!r}")
+                    position += 1
+                bar.update(len(records))
+                if kill and kills == 0 and position >= len(rows) // 2:
+                    await asyncio.to_thread(kill_and_restart, gateway, position, "compared")
+                    kills += 1
         end = (await consumer.end_offsets([partition]))[partition]
         if end != len(rows):
             raise MismatchError(f"the partition ends at {end}, after {len(rows)} rows")
@@ -125,7 +152,7 @@ async def read_and_compare(gateway: GatewayProcess, rows: list[Row], *, kill: bo
 def run(rows: list[Row], data_dir: Path, *, kill: bool) -> None:
     """The whole example over one data directory, with a line about each step."""
     with GatewayProcess(data_dir) as gateway:
-        print(f"kgw serves {gateway.bootstrap}, data in {data_dir}")
+        print(f"kgw serves {gateway.bootstrap}, data in {data_dir}", flush=True)
         began = time.monotonic()
         kills = send(gateway, rows, kill=kill)
         print(f"sent     {len(rows):,} rows in {time.monotonic() - began:.1f} s, {kills} kills")
@@ -142,7 +169,15 @@ def main() -> int:
     parser.add_argument("--kill", action="store_true", help="kill -9 the gateway twice on the way")
     parser.add_argument("--data-dir", type=Path, help="keep the data here (must not exist yet)")
     arguments = parser.parse_args()
-    rows = load_rows(arguments.rows)
+    if arguments.rows is not None and arguments.rows < 1:
+        parser.error("--rows must be at least 1")
+    if arguments.data_dir is not None and arguments.data_dir.exists():
+        parser.error(f"{arguments.data_dir} exists already")
+    print("loading the flights", flush=True)
+    try:
+        rows = load_rows(arguments.rows)
+    except ImportError as missing:
+        sys.exit(f"{missing}; pip install '.[examples]' brings what this needs")
     try:
         if arguments.data_dir is not None:
             run(rows, arguments.data_dir, kill=arguments.kill)

@@ -136,7 +136,8 @@ class PartitionLog(ABC):
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         """Return where an epoch ended (KIP-320), the log's end for the current one.
 
-        None for an epoch above the current one or below every known one.
+        None for one that never was: below 0, or above the current one. One below every known one
+        ended, as far as anybody knows, where the first known one began.
         """
 
     @abstractmethod
@@ -173,12 +174,18 @@ class Health(NamedTuple):
 
     writable: bool
     problems: tuple[str, ...] = ()
+    unclaimed_partitions: int = 0
+    """Partitions that hold records and belong to no topic; each is among the problems too."""
 
 
 class Backend(ABC):
     """Record logs and a state store, opened and closed together."""
 
     state: StateStore
+
+    before_checkpoint: Callable[[], Awaitable[None]] | None = None
+    """Called before a checkpoint that the backend makes of its own accord: the time to save
+    snapshots, without which the next start replays what the checkpoint saves it from reading."""
 
     @abstractmethod
     async def open(self) -> None:

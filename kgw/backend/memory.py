@@ -163,6 +163,10 @@ class MemoryPartitionLog(PartitionLog):
             self._contents.add(read_batch(bytes(batch.buffer)))
             self._size_bytes += batch.size_bytes
 
+    def give_up(self) -> None:
+        """Take back the offsets of what was submitted and is not stored."""
+        self._offsets.rewind(self._contents.next_offset)
+
     def commit(self) -> None:
         """Move the high watermark to the end of what is stored and announce it."""
         self._offsets.advance_durable(self._contents.next_offset)
@@ -264,6 +268,7 @@ class MemoryBackend(Backend):
         self._is_open = False
         self._is_held = False
         self._is_commit_due = False
+        self._fails_next = False
 
     async def open(self) -> None:
         if self._is_open:
@@ -303,6 +308,14 @@ class MemoryBackend(Backend):
         self._is_held = False
         if self._submitted:
             self._commit_soon()
+
+    def fail_next_append(self) -> None:
+        """Let the next append fail, as a disk without space does.
+
+        Everything submitted to its partition before that is known fails with it, and the offsets
+        are given again.
+        """
+        self._fails_next = True
 
     @property
     def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
@@ -369,6 +382,9 @@ class MemoryBackend(Backend):
     def _commit(self) -> None:
         """Store everything submitted, announce it once a partition, resolve it in order."""
         group = self._take_submitted()
+        if self._fails_next and group:
+            self._fails_next = False
+            group = _fail_log(group, group[0].log)
         advanced: dict[MemoryPartitionLog, None] = {}
         for submitted in group:
             submitted.log.store(submitted.batches)
@@ -381,3 +397,12 @@ class MemoryBackend(Backend):
     def _take_submitted(self) -> list[_Submitted]:
         taken, self._submitted = self._submitted, []
         return taken
+
+
+def _fail_log(group: list[_Submitted], log: MemoryPartitionLog) -> list[_Submitted]:
+    """Fail everything that was submitted to a log; returns the rest."""
+    log.give_up()
+    for submitted in group:
+        if submitted.log is log:
+            submitted.fail("the append was made to fail")
+    return [submitted for submitted in group if submitted.log is not log]

@@ -173,8 +173,11 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
     cluster = examination.cluster
     click.echo(f"Connected to {examination.address} and spoke Kafka's protocol.")
     click.echo(f"Cluster id {cluster.cluster_id}, controller is node {cluster.controller_id}.")
+    topics = len(examination.topics)
     partitions = sum(len(topic.partitions) for topic in examination.topics)
-    click.echo(f"{len(examination.topics)} topics with {partitions} partitions.")
+    click.echo(
+        f"{topics} topic{'s' * (topics != 1)} with {partitions} partition{'s' * (partitions != 1)}."
+    )
     click.echo(", ".join(f"{name} {version}" for name, version in _own_versions().items()) + ".")
     click.echo("\nAdvertised listeners:")
     for broker, failure in examination.reaches:

@@ -104,10 +104,10 @@ class InputFormat(NamedTuple):
         if unknown:
             raise ValueError(f"unknown field {min(unknown)!r} in a record")
         return InputRecord(
-            _number(document, "partition"),
+            _number(document, "partition", 1 << 31),
             _content(document, "key"),
             _content(document, "value"),
-            _number(document, "timestamp_ms"),
+            _number(document, "timestamp_ms", 1 << 63),
             self.headers + _headers(document.get("headers")),
         )
 
@@ -197,7 +197,10 @@ def parse_time(text: str) -> int:
     Raises ValueError.
     """
     if text.startswith("@"):
-        return int(text[1:])
+        timestamp_ms = int(text[1:])
+        if timestamp_ms >= 1 << 63:
+            raise ValueError(f"{text} is further away than a timestamp can say")
+        return timestamp_ms
     return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
 
 
@@ -253,12 +256,14 @@ def _headers(listed: object) -> Headers:
     raise ValueError('headers are an object, or a list of {"key": ..., "value": ...}')
 
 
-def _number(document: dict[str, Any], name: str) -> int | None:
+def _number(document: dict[str, Any], name: str, limit: int) -> int | None:
     number = document.get(name)
     if number is None:
         return None
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f"{name} is not a whole number")  # noqa: TRY004 - input
+    if not -limit <= number < limit:
+        raise ValueError(f"{name} {number} is out of range")
     return number
 
 

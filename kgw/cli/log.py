@@ -142,11 +142,13 @@ def _readable(path: str) -> Iterator[None]:
 def _segments(path: str) -> list[str]:
     """Return the segment files at a path, in order."""
     from kgw.backend.embedded.dump import segment_paths
+    from kgw.backend.embedded.layout import PARTITION_NAME
 
     if not Path(path).is_dir():
         return [path]
     segments = sorted(str(file) for file in Path(path).glob(f"*{_SEGMENT_SUFFIX}"))
-    if segments:
+    # A partition without records has no segment.
+    if segments or (Path(path) / PARTITION_NAME).exists():
         return segments
     try:
         return segment_paths(path)

@@ -13,9 +13,10 @@ from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
 from kgw.cli.settings import json_option
-from kgw.client import Producer
+from kgw.client import Producer, ServerRefusedError
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock
+from kgw.errors import ErrorCode
 from kgw.records.batch import Compression
 
 if TYPE_CHECKING:
@@ -217,11 +218,14 @@ class _Run:
         ) as producer:
             try:
                 await self._take_all(lines, producer)
-            except CommandError:
-                # What came before the bad line is stored: a repeated run can begin there.
+            except CommandError as error:
+                # What came before the bad line is stored, and said to be: a repeated run can begin
+                # there.
                 await self._send_collected(producer)
                 await producer.flush()
-                raise
+                await self._settle()
+                count = sum(one.records for one in self.stored.values())
+                raise CommandError(f"{error.message}; {_counted(count)} stored before") from None
             await self._send_collected(producer)
             await producer.flush()
         await self._settle()
@@ -282,7 +286,16 @@ class _Run:
         """Count what is stored, in order; a batch that failed raises."""
         while self._sent and (not only_done or self._sent[0][2].done()):
             partition, record_count, future = self._sent.pop(0)
-            result = await future
+            try:
+                result = await future
+            except ServerRefusedError as error:
+                if error.code is ErrorCode.MESSAGE_TOO_LARGE and record_count > 1:
+                    # Each of the records may well fit: it is the batch that does not.
+                    raise CommandError(
+                        f"{error}; {record_count} records were sent together, see --batch-bytes",
+                        kafka_error=error.code.name,
+                    ) from None
+                raise
             self.stored.setdefault(partition, _Stored()).add(result, record_count)
 
 
@@ -316,7 +329,11 @@ def _report(topic: str, stored: dict[int, _Stored], *, is_json: bool) -> None:
             }
         )
         return
-    note(f"{total} record{'s' * (total != 1)} to {topic}{_places(partitions)}")
+    note(f"{_counted(total)} to {topic}{_places(partitions)}")
+
+
+def _counted(count: int) -> str:
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def _places(partitions: Sequence[tuple[int, _Stored]]) -> str:

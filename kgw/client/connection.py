@@ -352,7 +352,7 @@ def _describe(error: OSError) -> str:
 
 def _what_answers(first_bytes: bytes) -> str:
     """Say what a peer speaks, going by its first bytes."""
-    if first_bytes.startswith(b"HTTP"):
+    if first_bytes.startswith((b"HTTP", b"<!DOCTYP", b"<html")):
         return "speaks HTTP, not Kafka"
     if len(first_bytes) > 1 and first_bytes[0] in {0x14, 0x15, 0x16, 0x17} and first_bytes[1] == 3:
         return "speaks TLS, which this client does not yet"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
+    from kgw.protocol.schema import Request
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
@@ -32,6 +33,15 @@ class KnownHeader(NamedTuple):
 NO_HEADER = KnownHeader(b"", 0, None)
 
 
+class KnownRequest(NamedTuple):
+    """A request that its client repeats byte by byte, the correlation id left out: a long poll."""
+
+    api_version: int
+    tail: bytes
+    """Everything behind the correlation id."""
+    request: Request
+
+
 class Session:
     """One connection, for as long as it lasts."""
 
@@ -43,6 +53,8 @@ class Session:
         "header",
         "listener_name",
         "local_address",
+        "poll",
+        "polled",
         "principal",
     )
 
@@ -61,6 +73,9 @@ class Session:
         self.client_software_version = ""
         self.principal = ANONYMOUS
         self.header = NO_HEADER
+        self.polled: KnownRequest | None = None
+        # What Fetch keeps of it, for the same request object.
+        self.poll: object = None
 
 
 class RequestContext:
@@ -95,6 +110,13 @@ class RequestContext:
         self.received_s = received_s
 
 
+class EncodedBody(NamedTuple):
+    """A response that was encoded before, in the version that is asked for now."""
+
+    flexible: bool
+    body: bytes
+
+
 class Later:
     """An answer that `make` builds once `future` is done.
 
@@ -108,7 +130,7 @@ class Later:
     def __init__(
         self,
         future: Future[Any],
-        make: Callable[[], Response | None],
+        make: Callable[[], Response | EncodedBody | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:
         self.future = future

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS
 from kgw.handlers.context import advertised_address
 from kgw.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 
@@ -33,11 +34,14 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         )
     gateway = context.gateway
     host, port = advertised_address(context)
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         cluster_id=gateway.cluster_id,
         controller_id=gateway.node_id,
         brokers=[DescribeClusterBroker(broker_id=gateway.node_id, host=host, port=port)],
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
 
 
 def error_response(

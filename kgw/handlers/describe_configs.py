@@ -82,8 +82,8 @@ def _result(
         entries = [*_entries(resource, context)]
     except KafkaError as error:
         return _failure(resource, error.code, error.message)
-    keys = resource.configuration_keys
-    wanted = None if keys is None else set(keys)
+    # An empty list asks for everything, as null does: so Kafka answers it.
+    wanted = set(resource.configuration_keys or ())
     for entry in entries:
         if not request.include_synonyms:
             entry.synonyms = []
@@ -95,7 +95,7 @@ def _result(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[entry for entry in entries if wanted is None or entry.name in wanted],
+        configs=[entry for entry in entries if not wanted or entry.name in wanted],
     )
 
 

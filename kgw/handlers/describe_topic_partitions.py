@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -30,15 +31,21 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     gateway = context.gateway
-    limit = min(request.response_partition_limit, gateway.config.max_request_partition_size_limit)
-    if limit < 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a page has at least one partition")
+    # A page holds at least one partition, whatever is asked for: without one no client gets on.
+    limit = max(
+        1, min(request.response_partition_limit, gateway.config.max_request_partition_size_limit)
+    )
     names = {topic.name for topic in request.topics} or set(gateway.catalog.topics)
     cursor = request.cursor
     first = 0
     if cursor is not None:
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cursor's partition is at least 0")
+        if request.topics and cursor.topic_name not in names:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the cursor is at {cursor.topic_name!r}, which is not among the topics asked for",
+            )
         names = {name for name in names if name >= cursor.topic_name}
         first = cursor.partition_index
     response = DescribeTopicPartitionsResponse()
@@ -58,6 +65,7 @@ def handle(
                 name=name,
                 topic_id=topic.topic_id,
                 partitions=[_describe(partition, gateway.node_id) for partition in page],
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
         if begin + len(page) < len(topic.partitions):

@@ -27,8 +27,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
-from kgw.handlers.context import Later
+from kgw.handlers.context import EncodedBody, Later
 from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -48,24 +49,67 @@ _INITIAL_EPOCH = 0
 _READ_COMMITTED = 1
 
 
+class _Poll:
+    """What a connection keeps of its last Fetch, for when the client sends the same again.
+
+    A long poll that ends empty costs half as much then: partitions are not looked up anew, and as
+    long as nothing has changed, the answer is the same bytes.
+    """
+
+    __slots__ = ("answer", "read", "request", "state")
+
+    def __init__(self, request: FetchRequest, read: FetchRead) -> None:
+        self.request = request
+        self.read = read
+        self.state: list[int] | None = None
+        self.answer: EncodedBody | None = None
+
+    def make(self, api_version: int) -> FetchResponse | EncodedBody:
+        """Return the answer to what has been read."""
+        state = self.read.empty_state()
+        if state is None:
+            return _response(self.request, self.read)
+        if self.answer is None or state != self.state:
+            encoder = codec(FetchResponse, api_version)
+            body = encoder.encode(_response(self.request, self.read))
+            self.answer = EncodedBody(encoder.flexible, body)
+            self.state = state
+        return self.answer
+
+
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
     if request.session_epoch not in {_FINAL_EPOCH, _INITIAL_EPOCH}:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     gateway = context.gateway
-    read = FetchRead(
-        [*_parts(request, context)],
-        max_bytes=min(request.max_bytes, gateway.config.fetch_max_bytes),
-        min_bytes=request.min_bytes,
-        deadline_s=context.received_s + max(0, request.max_wait_ms) / 1000,
-        clock=gateway.clock,
-    )
-    done = read.start()
+    session = context.session
+    max_bytes = min(request.max_bytes, gateway.config.fetch_max_bytes)
+    deadline_s = context.received_s + max(0, request.max_wait_ms) / 1000
+    # Put back when it is answered: the same session might ask again before that.
+    poll, session.poll = session.poll, None
+    if isinstance(poll, _Poll) and poll.request is request and poll.read.may_restart:
+        read = poll.read
+        done = read.restart(max_bytes=max_bytes, deadline_s=deadline_s)
+    else:
+        read = FetchRead(
+            [*_parts(request, context)],
+            max_bytes=max_bytes,
+            min_bytes=request.min_bytes,
+            deadline_s=deadline_s,
+            clock=gateway.clock,
+            deadlines=gateway.fetch_deadlines,
+        )
+        poll = _Poll(request, read)
+        done = read.start()
     if done is None:
         return _response(request, read)
 
-    def make() -> FetchResponse:
+    def make() -> FetchResponse | EncodedBody:
         done.result()
-        return _response(request, read)
+        answer = poll.make(context.api_version)
+        if isinstance(answer, EncodedBody):
+            # Nothing else: records would stay in memory for as long as the connection.
+            session.poll = poll
+        return answer
 
     return Later(done, make, read.abandon)
 

@@ -9,9 +9,9 @@ Behaviour:
 
 v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: throttle time
 (KIP-124). v4: the client may forbid creation (KIP-4). v5: offline replicas (KIP-112). v7: leader
-epochs (KIP-320). v8: authorised operations, never computed here (KIP-430). v9: flexible (KIP-482).
-v10: topic ids in the answer (KIP-516). v12: topics asked for by id. v13: an error of the whole
-answer (KIP-1102), never set here.
+epochs (KIP-320). v8: authorised operations when asked for, those of the cluster until v10
+(KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics asked for by
+id. v13: an error of the whole answer (KIP-1102), never set here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import advertised_address
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.messages.metadata import (
@@ -41,19 +42,22 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
         return _response(
-            context, [_describe(topic, gateway.node_id) for topic in catalog.topics.values()]
+            request,
+            context,
+            [_describe(topic, gateway.node_id) for topic in catalog.topics.values()],
         )
     may_create = gateway.config.auto_create_topics_enable and request.allow_auto_topic_creation
     answers = [_answer(one, context) for one in wanted]
     if may_create and any(_may_be_created(answer) for answer in answers):
-        return _create_missing(answers, context)
-    return _response(context, answers)
+        return _create_missing(request, answers, context)
+    return _response(request, context, answers)
 
 
 def error_response(
     request: MetadataRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> MetadataResponse:
     return _response(
+        request,
         context,
         [
             MetadataResponseTopic(error_code=code, name=one.name or "", topic_id=one.topic_id)
@@ -92,10 +96,11 @@ def _may_be_created(answer: MetadataResponseTopic) -> bool:
 
 
 async def _create_missing(
-    answers: list[MetadataResponseTopic], context: RequestContext
+    request: MetadataRequest, answers: list[MetadataResponseTopic], context: RequestContext
 ) -> MetadataResponse:
     node_id = context.gateway.node_id
     return _response(
+        request,
         context,
         [
             _describe_or_fail(answer.name or "", await _create(answer.name or "", context), node_id)
@@ -141,12 +146,20 @@ def _describe(topic: Topic, node_id: int) -> MetadataResponseTopic:
     )
 
 
-def _response(context: RequestContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _response(
+    request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     gateway = context.gateway
     host, port = advertised_address(context)
-    return MetadataResponse(
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=gateway.node_id, host=host, port=port)],
         cluster_id=gateway.cluster_id,
         controller_id=gateway.node_id,
         topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

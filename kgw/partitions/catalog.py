@@ -24,7 +24,7 @@ from kgw.partitions.partition import Partition
 from kgw.partitions.topic import Topic, TopicRow
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
-from kgw.state.base import Change
+from kgw.state.base import Change, DamagedRowsError
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Value
+    from kgw.state.base import Row
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,12 @@ class TopicCatalog:
         for topic in list(self._by_name.values()):
             yield from topic.partitions
 
+    def producer_ids(self) -> Iterable[int]:
+        """Every producer id that a partition knows; the same one for each of its partitions."""
+        for partition in self.partitions():
+            for entry in partition.producers:
+                yield entry.producer_id
+
     # --- start and stop --------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -111,7 +118,7 @@ class TopicCatalog:
         state = self._backend.state
         await self._undo_creations()
         rows: list[TopicRow] = []
-        for key, row in (await state.load(TOPIC)).items():
+        for key, row in (await self._load_topics()).items():
             try:
                 rows.append(TopicRow.decode(row.value))
             except ValueError as error:
@@ -127,6 +134,15 @@ class TopicCatalog:
             self._add(topic)
             self._partition_count += topic_row.partitions
         await _for_each(opened, self._open_partition)
+
+    async def _load_topics(self) -> dict[str, Row]:
+        try:
+            return await self._backend.state.load(TOPIC)
+        except DamagedRowsError as error:
+            # To go on without them would let clients create them anew, at offset 0.
+            raise StorageError(
+                f"{error}; `kgw log adopt` makes them anew from the logs, with default settings"
+            ) from error
 
     async def aclose(self) -> None:
         """Wait for the changes under way."""
@@ -240,9 +256,20 @@ class TopicCatalog:
         async with self._turn(topic.name):
             self._check_exists(topic)
             row = topic.row()
-            await self._backend.state.apply(
-                [Change(DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
-            )
+            state = self._backend.state
+            known_failure = self._backend.state.failure
+            if known_failure is not None:
+                raise StorageError(known_failure)
+            try:
+                await state.apply(
+                    [Change(DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+                )
+            except StorageError:
+                if state.failure is not None:
+                    # Nobody knows whether it happened before the next start, which deletes the
+                    # topic or serves it again. Until then nothing more is promised to producers.
+                    self._remove(topic)
+                raise
             self._remove(topic)
             for tell in self.when_deleted:
                 tell(topic.topic_id)

@@ -47,14 +47,15 @@ class Partition:
 
     Producer state runs ahead of the disk: it advances when a batch is submitted, so that the next
     one can be. When an append fails, producers are fenced: idempotent batches are refused, with a
-    code that clients retry, until every append in flight has been answered and the state says again
-    what the log holds.
+    code that clients retry, until all of theirs in flight have been answered and the state says
+    again what the log holds.
     """
 
     __slots__ = (
         "_clock",
         "_config",
         "_in_flight_count",
+        "_in_flight_of_producers",
         "_is_fenced",
         "_rebuild",
         "_rebuild_not_before_s",
@@ -76,6 +77,7 @@ class Partition:
         self._clock = clock
         self._config = topic.config
         self._in_flight_count = 0
+        self._in_flight_of_producers = 0
         self._is_fenced = False
         self._rebuild: asyncio.Task[None] | None = None
         self._rebuild_not_before_s = 0.0
@@ -160,7 +162,7 @@ class Partition:
             result.add_done_callback(partial(self._answered, size_bytes, None))
             return Appended(result, NO_OFFSET, append_time_ms)
         if self._is_fenced:
-            if not self._in_flight_count:
+            if not self._in_flight_of_producers:
                 self._lift_fence()  # the last attempt may have failed
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
@@ -172,6 +174,7 @@ class Partition:
             result = cast("Future[AppendResult]", self.log.append((batch,)))
             entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
             self._in_flight_count += 1
+            self._in_flight_of_producers += 1
             result.add_done_callback(partial(self._answered, size_bytes, entry))
             return Appended(result, NO_OFFSET, append_time_ms)
         if isinstance(known, InFlight):
@@ -187,6 +190,8 @@ class Partition:
     ) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
+        if entry is not None:
+            self._in_flight_of_producers -= 1
         if result.cancelled() or result.exception() is not None:
             # What a batch without a producer id leaves behind, nobody counts on.
             self._is_fenced = self._is_fenced or entry is not None
@@ -198,12 +203,13 @@ class Partition:
             if self.waits:
                 for wait in list(self.waits):
                     wait.advanced(size_bytes)
-        if self._is_fenced and not self._in_flight_count:
+        if self._is_fenced and not self._in_flight_of_producers:
+            # Those without an id may keep the log busy for ever, and change nothing here.
             self._lift_fence()
 
     def _lift_fence(self) -> None:
-        """Make the producers' state true again, now that no append is in flight."""
-        if self.log.end_offset == self._stored_end:
+        """Make the producers' state true again, now that no append of theirs is in flight."""
+        if not self._in_flight_count and self.log.end_offset == self._stored_end:
             # The log holds what it has answered, and nothing else: a full disk, for instance.
             self.producers.roll_back()
             self._is_fenced = False

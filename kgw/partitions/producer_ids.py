@@ -1,13 +1,21 @@
-"""Producer ids: each is handed out once, ever."""
+"""Producer ids: each is handed out once, ever.
+
+An id that two producers have loses records: the first batch of the second one would be taken for a
+retry of the first one's, and be answered as stored. So a database that is not the one which handed
+out the ids that the logs know - it was lost, or restored from an older copy - does not go on where
+it stands but at a random place.
+"""
 
 from __future__ import annotations
 
+from os import urandom
 from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, ConflictError
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Callable, Iterable
 
     from kgw.state.base import StateStore
 
@@ -17,6 +25,11 @@ BLOCK_SIZE = 1000
 KIND = "producer-ids"
 KEY = "next"
 
+_NEAR = 1 << 31
+"""How far beyond the next block an id in the logs shows that the database is too old."""
+_RANDOM_BYTES = 5
+"""Of a random block's number: such ids are below 2**53, where no client's language loses digits."""
+
 
 class ProducerIds:
     """Hands out producer ids from blocks that are claimed durably before their first use.
@@ -24,8 +37,11 @@ class ProducerIds:
     What is left of a block at exit is lost, which costs nothing: there are 2**63.
     """
 
-    def __init__(self, state: StateStore) -> None:
+    def __init__(self, state: StateStore, in_logs: Callable[[], Iterable[int]]) -> None:
+        """Claim from `state`; `in_logs` names the ids that occur in logs, once all are open."""
         self._state = state
+        self._in_logs = in_logs
+        self._is_first_claim = True
         self._next = 0
         self._end = 0
         self._claim: Future[None] | None = None
@@ -57,7 +73,11 @@ class ProducerIds:
         while True:
             rows = await self._state.load(KIND)
             row = rows.get(KEY)
-            begin = 0 if row is None else int(row.value)
+            begin = self._random_place() if row is None else int(row.value)
+            if self._is_first_claim and any(
+                begin <= known < begin + _NEAR for known in self._in_logs()
+            ):
+                begin = self._random_place()
             end = begin + BLOCK_SIZE
             version = 0 if row is None else row.version
             try:
@@ -65,4 +85,8 @@ class ProducerIds:
             except ConflictError:
                 continue
             self._next, self._end = begin, end
+            self._is_first_claim = False
             return
+
+    def _random_place(self) -> int:
+        return int.from_bytes(urandom(_RANDOM_BYTES), "big") * BLOCK_SIZE

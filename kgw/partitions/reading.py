@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import EpochEnd, ReadResult
     from kgw.clock import Clock
     from kgw.partitions.partition import Partition
+    from kgw.partitions.waits import FetchDeadlines
     from kgw.types import Buffer
 
 
@@ -139,8 +140,10 @@ class FetchRead:
     """
 
     __slots__ = (
+        "_asked_min_bytes",
         "_clock",
         "_deadline_s",
+        "_deadlines",
         "_max_bytes",
         "_min_bytes",
         "_task",
@@ -158,29 +161,60 @@ class FetchRead:
         min_bytes: int,
         deadline_s: float,
         clock: Clock,
+        deadlines: FetchDeadlines,
     ) -> None:
         self.parts = parts
         self.size_bytes = 0
         self.done: Future[None] | None = None
         self._max_bytes = max(0, max_bytes)
+        self._asked_min_bytes = min_bytes
         # More than the answer may hold will never come together.
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._deadline_s = deadline_s
         self._clock = clock
+        self._deadlines = deadlines
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def restart(self, *, max_bytes: int, deadline_s: float) -> Future[None] | None:
+        """Do the same again, for a client that repeats its request; as `start`."""
+        self._max_bytes = max(0, max_bytes)
+        self._min_bytes = min(self._asked_min_bytes, self._max_bytes)
+        self._deadline_s = deadline_s
+        self.done = self._wait = self._task = None
+        return self.start()
 
     def start(self) -> Future[None] | None:
         """Read what there is, and wait if that is not enough."""
         is_read = self._read_hot()
         if is_read and self._is_complete():
             return None
-        self.done = asyncio.get_running_loop().create_future()
+        self.done = self._deadlines.future()
         if is_read:
             self._wait_for_more()
         else:
             self._task = asyncio.ensure_future(self._read_cold())
         return self.done
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the partitions are still those that a new look at the catalog would find."""
+        for part in self.parts:
+            partition = part.partition
+            if partition is None or partition.topic.is_deleted:
+                return False
+        return True
+
+    def empty_state(self) -> list[int] | None:
+        """Return all that an answer without records and errors says; None for any other answer."""
+        if self.size_bytes:
+            return None
+        state: list[int] = []
+        for part in self.parts:
+            if part.is_final:
+                return None
+            state += (part.high_watermark, part.log_start_offset)
+        return state
 
     def abandon(self) -> None:
         """Stop: nobody wants the answer any more."""
@@ -192,12 +226,12 @@ class FetchRead:
             self.done.cancel()
 
     def _is_complete(self) -> bool:
-        return (
-            self.size_bytes >= self._min_bytes
-            or not self.parts
-            or any(part.is_final for part in self.parts)
-            or self._clock.monotonic_s() >= self._deadline_s
-        )
+        if self.size_bytes >= self._min_bytes or not self.parts:
+            return True
+        for part in self.parts:
+            if part.is_final:
+                return True
+        return self._clock.monotonic_s() >= self._deadline_s
 
     def _read_hot(self) -> bool:
         """Read all parts from memory; False when one of them needs the disk."""
@@ -274,11 +308,16 @@ class FetchRead:
             [part.partition for part in self.parts if part.partition is not None],
             self._min_bytes - self.size_bytes,
             self._deadline_s,
-            self._clock,
+            self._deadlines,
             self._woken,
         )
 
     def _woken(self) -> None:
+        wait = self._wait
+        if wait is not None and wait.expired and not wait.has_advanced:
+            # The usual end of a long poll: what was read when it began is still the answer.
+            self._finish_or_wait()
+            return
         try:
             is_read = self._read_hot()
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer

@@ -88,6 +88,14 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     return _join_first(_HEADER.pack(size + 4, correlation_id), parts)
 
 
+def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buffer]:
+    """Return a whole frame of a response that is encoded already; not for ApiVersions."""
+    size = len(body)
+    if flexible:
+        return [_FLEXIBLE_HEADER.pack(size + 5, correlation_id) + body]
+    return [_HEADER.pack(size + 4, correlation_id) + body]
+
+
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
     """Return correlation id and message of the response to a request of this key and version."""
     correlation_id, position = decode_response_header(frame, api_key, version)

@@ -7,20 +7,20 @@ requests whose answers are due (`started`). An idle connection holds none of the
 
 from __future__ import annotations
 
-from asyncio import BufferedProtocol, CancelledError, Future, Transport
+from asyncio import BufferedProtocol, CancelledError, Transport
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.server.shared import State
 
 if TYPE_CHECKING:
-    from asyncio import BaseTransport
+    from asyncio import BaseTransport, Future
 
     from kgw.handlers.context import Session
     from kgw.server.limits import Limits
-    from kgw.server.shared import Shared
+    from kgw.server.shared import DueAnswer, Shared
     from kgw.types import Buffer
 
 _INT32 = Struct(">i")
@@ -51,13 +51,13 @@ _NEVER = float("inf")
 
 
 class _Started:
-    """A request whose answer is due: a frame's buffers, or the future of one."""
+    """A request whose answer is due: a frame's buffers, or what they will come from."""
 
     __slots__ = ("abandonable", "answer", "frame_bytes")
 
     def __init__(
         self,
-        answer: list[Buffer] | Future[list[Buffer] | None],
+        answer: list[Buffer] | DueAnswer,
         frame_bytes: int,
         abandonable: bool,
     ) -> None:
@@ -360,7 +360,7 @@ class KafkaConnection(BufferedProtocol):
         self._held_bytes -= frame_bytes
         self._server.memory.give_back(self, held_bytes=frame_bytes)
 
-    def _answered(self, _: Future[list[Buffer] | None]) -> None:
+    def _answered(self, _: Future[Any]) -> None:
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
         if self.state is State.CLOSED:
             return
@@ -373,10 +373,11 @@ class KafkaConnection(BufferedProtocol):
             if isinstance(answer, list):
                 buffers += answer
             elif answer.done():
-                failure = CancelledError() if answer.cancelled() else answer.exception()
-                if failure is not None:
+                try:
+                    buffers += answer.result() or ()
+                except (Exception, CancelledError) as error:  # noqa: BLE001 - it ends the connection
+                    failure = error
                     break
-                buffers += answer.result() or ()
             else:
                 break
             del started[0]
@@ -613,7 +614,7 @@ class KafkaConnection(BufferedProtocol):
         for one in started:
             if one.frame_bytes:
                 self._let_go(one.frame_bytes)
-            if isinstance(one.answer, Future):
+            if not isinstance(one.answer, list):
                 one.answer.remove_done_callback(self._answered)
                 if one.abandonable:
                     one.answer.cancel()

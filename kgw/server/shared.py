@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from asyncio import Future, Transport
+    from collections.abc import Callable
 
     from kgw.handlers.context import Session
     from kgw.metrics import Metrics
@@ -16,12 +17,24 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 
+class DueAnswer(Protocol):
+    """The frame of an answer that comes later: a future of one, or as much of it as is needed."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> list[Buffer] | None: ...
+
+    def add_done_callback(self, callback: Callable[[Future[Any]], object], /) -> None: ...
+
+    def remove_done_callback(self, callback: Callable[[Future[Any]], object], /) -> object: ...
+
+    def cancel(self) -> object: ...
+
+
 class Dispatch(Protocol):
     """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
 
-    def start(
-        self, frame: memoryview, session: Session
-    ) -> list[Buffer] | Future[list[Buffer] | None] | None: ...
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None: ...
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 

@@ -56,6 +56,14 @@ class DamagedRowsError(CorruptionError):
 class StateStore(ABC):
     """Rows by (kind, key). Values are opaque bytes, JSON by custom."""
 
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is written any more until the store is opened again; None while all is well.
+
+        What the write was that failed may be stored, or not.
+        """
+        return None
+
     @abstractmethod
     async def open(self) -> None:
         """Make the store usable. Raises DataDirectoryError when it is broken or too new."""

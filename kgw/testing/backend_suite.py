@@ -7,7 +7,8 @@ Subclass `BackendSuite` in a test module, say how a backend is made, and pytest 
         def make_backend(self, directory: Path) -> Backend:
             return MyBackend(directory)
 
-A backend that can be stopped without warning takes `UncleanStopSuite` as well.
+A backend that can be stopped without warning takes `UncleanStopSuite` as well, one that can be
+made to fail an append `FailedAppendSuite`.
 """
 
 # ruff: noqa: S101 - assert is how a suite speaks
@@ -441,6 +442,26 @@ class BackendSuite(BackendHarness):
             created = await backend.create_partition(KEY, TOPIC, SETTINGS)
             assert [] == await _contents(created)
 
+    async def test_a_partition_that_is_not_open_can_be_deleted(self, tmp_path: Path) -> None:
+        """Its records go all the same; what was never there is deleted without a complaint."""
+        async with self.opened(tmp_path) as backend:
+            await self._log_of(backend, [[b"a"], [b"b"]])
+            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+            await other.append([make_batch([b"kept"])])
+        async with self.opened(tmp_path) as backend:
+            await backend.delete_partition(KEY)
+            await backend.delete_partition(KEY)
+            await backend.delete_partition(PartitionKey(TopicId(bytes(16)), 3))
+            assert {} == dict(backend.partitions)
+            other = await backend.open_partition(OTHER_KEY, TOPIC, SETTINGS)
+            assert [(0, b"kept")] == await _contents(other)
+            assert () == backend.health.problems
+        async with self.opened(tmp_path) as backend:
+            created = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            assert (0, 0) == (created.log_start_offset, created.end_offset)
+            assert 0 == (await created.append([make_batch([b"new"])])).base_offset
+            assert [(0, b"new")] == await _contents(created)
+
     async def test_deleting_fails_appends_in_flight(self, tmp_path: Path) -> None:
         """An append that a deletion overtakes fails or is answered, but does not hang."""
         async with self.opened(tmp_path) as backend:
@@ -528,6 +549,55 @@ class BackendSuite(BackendHarness):
         for values in batches:
             await log.append([make_batch(values)])
         return log
+
+
+class FailedAppendSuite(BackendHarness):
+    """What a backend promises when an append fails and the store goes on."""
+
+    @abstractmethod
+    def fail_next_append(self, backend: Backend) -> None:
+        """Let the next append that is to be stored fail, once, as a disk without space does."""
+
+    async def test_what_was_submitted_before_a_failure_was_known_fails_too(
+        self, tmp_path: Path
+    ) -> None:
+        """Stored alone it would stand at another offset, or in front of what it follows."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"before"])])
+            self.fail_next_append(backend)
+            futures = [log.append([make_batch([b"%d" % number, b"x"])]) for number in range(5)]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [True] * 5 == [isinstance(each, StorageError) for each in outcomes]
+            assert (1, 1) == (log.high_watermark, log.end_offset)
+            assert [(0, b"before")] == await _contents(log)
+
+    async def test_the_offsets_of_a_failed_append_are_given_again(self, tmp_path: Path) -> None:
+        """Nobody has seen them; what is appended next is dense, now and after the next start."""
+        expected = [(0, b"before"), (1, b"after")]
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"before"])])
+            self.fail_next_append(backend)
+            await _assert_append_fails(log)
+            assert 1 == (await log.append([make_batch([b"after"])])).base_offset
+            assert expected == await _contents(log)
+            assert backend.health.writable
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert expected == await _contents(log)
+
+    async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
+        """What another partition was given offsets for before is stored or fails by itself."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+            await other.append([make_batch([b"first"])])
+            self.fail_next_append(backend)
+            await _assert_append_fails(log)
+            assert 1 == (await other.append([make_batch([b"second"])])).base_offset
+            assert [(0, b"first"), (1, b"second")] == await _contents(other)
+            assert [] == await _contents(log)
 
 
 class UncleanStopSuite(BackendHarness):

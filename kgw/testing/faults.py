@@ -88,6 +88,8 @@ class Fault(NamedTuple):
     kind: FaultKind
     nth: int
     persistent: bool = False
+    spared: frozenset[str] = frozenset()
+    """Calls that it leaves alone."""
 
 
 class SimulatedFile(File):
@@ -350,7 +352,7 @@ class SimulatedFs(FileSystem):
     def strike(self, call: str, path: str) -> FaultKind | None:
         """Fail this call if its turn has come. Returns SHORT where it should do half its work."""
         fault = self.fault
-        if fault is None or call not in _APPLICABLE[fault.kind]:
+        if fault is None or call not in _APPLICABLE[fault.kind] or call in fault.spared:
             return None
         self.strikes += 1
         if self.strikes < fault.nth or (self.strikes > fault.nth and not fault.persistent):

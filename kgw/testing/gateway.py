@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener
 from kgw.gateway import Gateway
 from kgw.handlers.context import Session
-from kgw.handlers.dispatch import Dispatcher
+from kgw.handlers.dispatch import Dispatcher, PendingFrame
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.testing.clock import ManualClock
 
@@ -33,7 +33,7 @@ class PendingResponse:
 
     def __init__(
         self,
-        answer: list[Buffer] | Future[list[Buffer] | None] | None,
+        answer: list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None,
         api_key: int,
         version: int,
     ) -> None:
@@ -44,16 +44,24 @@ class PendingResponse:
     @property
     def done(self) -> bool:
         """Whether the response is there, or known not to come."""
-        return not isinstance(self._answer, Future) or self._answer.done()
+        return not isinstance(self._answer, (Future, PendingFrame)) or self._answer.done()
 
     def cancel(self) -> None:
         """Give the request up, as a connection does that closes."""
-        if isinstance(self._answer, Future):
+        if isinstance(self._answer, (Future, PendingFrame)):
             self._answer.cancel()
 
     async def response(self) -> Response | None:
         """Return the response; None where there is none (acks=0)."""
-        buffers = await self._answer if isinstance(self._answer, Future) else self._answer
+        answer = self._answer
+        if isinstance(answer, PendingFrame):
+            if not answer.done():
+                done: Future[None] = get_running_loop().create_future()
+                answer.add_done_callback(lambda _: done.set_result(None))
+                await done
+            buffers = answer.result()
+        else:
+            buffers = await answer if isinstance(answer, Future) else answer
         if buffers is None:
             return None
         frame = b"".join(buffers)
@@ -134,6 +142,6 @@ class InProcessGateway:
             )
         return response
 
-    def raw(self, frame: bytes) -> list[Buffer] | Future[list[Buffer] | None] | None:
+    def raw(self, frame: bytes) -> list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None:
         """Hand a frame to the dispatcher as it is, without its length."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)

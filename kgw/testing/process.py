@@ -62,6 +62,11 @@ class GatewayProcess:
         return self._process is not None
 
     @property
+    def ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
     def pid(self) -> int:
         """Process id of the running gateway."""
         return self._running_process().pid

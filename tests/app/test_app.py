@@ -6,13 +6,18 @@ import asyncio
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from kgw import app
+from kgw.cli.main import main
+from kgw.client import AdminClient, AsyncClient
 from kgw.config import Config, Listener
 
 if TYPE_CHECKING:
@@ -50,6 +55,16 @@ class Serving:
         """Return exit code and standard error."""
         _, errors = self.process.communicate(timeout=15)
         return self.process.returncode, errors
+
+
+def create_topic(port: int, name: str, partitions: int) -> None:
+    """Create a topic as a client does."""
+
+    async def create() -> None:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            await AdminClient(client).create_topic(name, partitions=partitions)
+
+    asyncio.run(create())
 
 
 @pytest.fixture
@@ -134,6 +149,35 @@ class TestProcess:
         code, errors = serving.wait()
         assert 4 == code
         assert 1 == len(errors.splitlines())
+
+    def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Partitions without their database are not served: clients would create them anew."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        create_topic(first.port(), "events", partitions=2)
+        first.end()
+        for path in (tmp_path / "data").glob("meta.sqlite*"):
+            path.unlink()
+        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        code, errors = second.wait()
+        assert 4 == code
+        (line,) = errors.splitlines()
+        assert "kgw log adopt" in line
+        assert 0 == CliRunner().invoke(main, ["log", "adopt", str(tmp_path / "data")]).exit_code
+        start.append(third := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        third.ready()
+        assert "kgw log adopt" not in third.end()[1]
+
+    def test_records_of_no_topic_are_reported(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Partitions that the database does not know are left alone, and the start says so."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        create_topic(first.port(), "events", partitions=2)
+        assert "kgw log adopt" not in first.end()[1]
+        with closing(sqlite3.connect(tmp_path / "data" / "meta.sqlite")) as database, database:
+            database.execute("DELETE FROM state_entry WHERE kind = 'topic'")
+        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        second.ready()
+        (line,) = [line for line in second.end()[1].splitlines() if "kgw log adopt" in line]
+        assert ("warning", 2) == (json.loads(line)["level"], json.loads(line)["partitions"])
 
     def test_restart_on_the_same_port(self, tmp_path: Path, start: list[Serving]) -> None:
         """A restart need not wait for the connections of the run before."""

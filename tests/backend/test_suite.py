@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.memory import MemoryBackend
-from kgw.testing.backend_suite import BackendSuite, UncleanStopSuite
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.backend_suite import BackendSuite, FailedAppendSuite, UncleanStopSuite
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
 
 
-class TestMemoryBackend(BackendSuite, UncleanStopSuite):
+class TestMemoryBackend(BackendSuite, FailedAppendSuite, UncleanStopSuite):
     """The reference passes its own contract."""
 
     def setup_method(self) -> None:
@@ -23,6 +25,11 @@ class TestMemoryBackend(BackendSuite, UncleanStopSuite):
     def make_backend(self, directory: Path) -> Backend:
         """Return the one object that stands for the store of a directory."""
         return self._stores.setdefault(directory, MemoryBackend())
+
+    def fail_next_append(self, backend: Backend) -> None:
+        """Ask the backend for it."""
+        assert isinstance(backend, MemoryBackend)
+        backend.fail_next_append()
 
     async def stop_uncleanly(self, backend: Backend) -> None:
         """Forget what was not committed."""
@@ -51,3 +58,28 @@ class TestEmbeddedBackendWithoutJournalAndCache(TestEmbeddedBackend):
     options = EmbeddedOptions(
         journal_append_bytes=0, cache_bytes=0, min_free_bytes=0, open_files=1, group_bytes=1
     )
+
+
+class TestEmbeddedBackendOnAFailingDisk(FailedAppendSuite):
+    """Files in memory, one write of which finds no space."""
+
+    options = EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0)
+
+    def setup_method(self) -> None:
+        """Begin each test with an empty disk."""
+        self._fs = SimulatedFs()
+        self._state = MemoryStateStore()
+
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a backend over the simulated disk."""
+        return EmbeddedBackend("/data", self.options, fs=self._fs, state=self._state)
+
+    def fail_next_append(self, backend: Backend) -> None:
+        """Let the next write fail."""
+        self._fs.inject(Fault(FaultKind.ENOSPC, 1))
+
+
+class TestEmbeddedBackendWithoutRoomInGroups(TestEmbeddedBackendOnAFailingDisk):
+    """Each append is a group of its own: those behind the first reach the flusher later."""
+
+    options = EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0, group_bytes=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.writer import Append, Retirement
     from kgw.offsets.recovery import Checkpoint
     from kgw.testing.faults import SimulatedFs
 
@@ -134,6 +135,8 @@ class Machine:
         self.partitions: dict[PartitionKey, PartitionModel] = {}
         self.store: Store | None = None
         self._number = 0
+        self.appends_beside = 0
+        self._retirements: list[Retirement] = []
         self._waiting: dict[Append, tuple[PartitionKey, list[bytes]]] = {}
         fs.mkdir(ROOT)
         fs.sync_directory("/")
@@ -176,6 +179,9 @@ class Machine:
         for key, model in self.partitions.items():
             model.adopt(contents[key], self.store.logs[key].leader_epoch)
         self.store.prepare_journal()
+        self._retirements.clear()
+        if self.random.random() < 0.7:
+            self.store.retire_soon = self.retire_soon
         return found
 
     # --- one step --------------------------------------------------------------------------------
@@ -193,6 +199,8 @@ class Machine:
             self._drop_before()
         elif chance < 0.15:
             self._restart()
+        elif chance < 0.25 and self._retirements:
+            self._retire_waiting()
         else:
             self.append_once()
 
@@ -223,7 +231,13 @@ class Machine:
 
     def _checkpoint(self, *, clean: bool) -> None:
         store = self._started()
-        made = store.close() if clean else store.checkpoint()
+        self._retire_waiting()
+        if clean:
+            made = store.close()
+        else:
+            plan = store.begin_checkpoint()
+            with self._appending_beside():
+                made = store.finish_checkpoint(plan)
         for checkpoint in made:
             self.checkpoints[PartitionKey(checkpoint.topic_id, checkpoint.partition)] = checkpoint
 
@@ -247,6 +261,47 @@ class Machine:
         self._started().mark_clean()
         broken = self.begin_life(self.fs)
         assert not broken, broken
+
+    # --- what other threads do -------------------------------------------------------------------
+
+    def retire_soon(self, retirement: Retirement) -> None:
+        """Keep a full journal file for later, as the maintenance thread does."""
+        self._retirements.append(retirement)
+
+    def _retire_waiting(self) -> None:
+        """Let the maintenance thread get round to its work."""
+        retirements, self._retirements = self._retirements, []
+        for retirement in retirements:
+            with self._appending_beside():
+                self._started().retire(retirement)
+
+    @contextmanager
+    def _appending_beside(self) -> Iterator[None]:
+        """Let the flusher work between any two operations of what runs in another thread."""
+        fs = self.fs
+        observer = fs.on_operation
+
+        def observe(call: str, path: str) -> None:
+            if observer is not None:
+                observer(call, path)
+            # Files are opened under the pool's lock: there no other thread gets a turn.
+            if call != "open" and self.partitions and self.random.random() < 0.2:
+                fs.on_operation = observer
+                try:
+                    self._append_beside()
+                finally:
+                    fs.on_operation = observe
+
+        fs.on_operation = observe
+        try:
+            yield
+        finally:
+            fs.on_operation = observer
+
+    def _append_beside(self) -> None:
+        """Append as the flusher does while another thread is at work: nothing is raised there."""
+        self.appends_beside += 1
+        self.append_once()
 
     def append_once(self) -> None:
         """Append to one partition or more, and take the answers."""

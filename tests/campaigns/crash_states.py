@@ -25,6 +25,8 @@ KILL_SHARE = 0.15
 """Part of the states that are left by a kill: the kernel's memory survives."""
 INSIDE_RECOVERY_SHARE = 0.3
 SECOND_RECOVERY_SHARE = 0.25
+STATE_SHARES = (1.0, 0.3, 0.1)
+"""A run is stopped after each operation, or after some of them: then more runs are seen."""
 STEPS_A_LIFE = 25
 LIVES = 4
 
@@ -41,11 +43,15 @@ class Explorer:
         self._random = Random(seed)
         self._wanted = wanted
         self._machine = machine
+        self._share = self._random.choice(STATE_SHARES)
         self.place = ""
 
     def observe(self, call: str, path: str) -> None:
         """Take a state: the observer of the machine's file system."""
         self.place = f"{call} {path}"
+        self._report.count("operations")
+        if self._random.random() >= self._share:
+            return
         self._try_state(self._machine.fs, may_nest=True)
         if self._report.counts["states"] >= self._wanted:
             raise EnoughError
@@ -53,7 +59,9 @@ class Explorer:
     def _leave(self, fs: SimulatedFs) -> SimulatedFs:
         """Return what a crash leaves now."""
         if self._random.random() < KILL_SHARE:
+            self._report.count("kills")
             return fs.clone()
+        self._report.count("power_losses")
         return fs.power_loss(self._random)
 
     def _try_state(self, fs: SimulatedFs, *, may_nest: bool) -> None:
@@ -150,9 +158,10 @@ def explore_run(report: Report, run_seed: int, wanted: int, kind: type[Machine] 
             machine.fs.on_operation = None
             fs = machine.fs.clone() if random.random() < 0.3 else machine.fs.power_loss(random)
     except EnoughError:
-        return
+        pass
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
         report.fail(f"{explorer.place}: {traceback.format_exc(limit=-6)}")
+    report.count("appends_beside_other_work", machine.appends_beside)
 
 
 class _HastyStore(Store):
@@ -172,10 +181,11 @@ class HastyMachine(Machine):
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 50_000 if full else 4_000
+    wanted = 50_000 if full else 2_500
     explore(report, seed, wanted)
     report.require("states", wanted)
     report.require("states_inside_recovery", wanted // 10)
+    report.require("appends_beside_other_work", wanted // 100)
     control = Report("control", seed)
     explore(control, seed, 1_000, HastyMachine)
     report.count("control_losses", control.failure_count)

@@ -9,7 +9,6 @@ import logging
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -17,7 +16,15 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kgw.testing.history import AnomalyKind, FinalLog, Outcome, Poll, Send, check_history
+from kgw.testing.history import (
+    AnomalyKind,
+    Bounds,
+    FinalLog,
+    Outcome,
+    Poll,
+    Send,
+    check_history,
+)
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns.support import Report, main
 
@@ -34,8 +41,13 @@ PRODUCERS = 8
 CONSUMERS = 2
 VALUE_BYTES = 120
 RECORDS_PER_S = 4_000
-START_UP_KILL_SHARE = 0.1
+START_UP_KILLS = 10
+"""One kill in so many comes within the first 200 ms of a start."""
+RECOVERY_KILLS = 10
+"""And one later in it, when the interpreter is up and the logs are being recovered."""
 START_UP_KILL_S = 0.2
+READY_S = 2.0
+BOUNDS_ASKED = 4
 
 UNSAFE_SERVE = (sys.executable, "-m", "tests.campaigns.unsafe_serve", "serve")
 
@@ -86,10 +98,11 @@ class Clients:
         ]
         self.fatal: dict[int, str] = {}
         self._consumers = [self._consumer(f"follower-{n}") for n in range(CONSUMERS)]
+        self._bounds_asked = 0
+        self._bounds_asker = self._consumer("bounds")
         self._sent: list[list[_Sent]] = [[] for _ in range(PRODUCERS)]
-        self._polls: list[Event] = []
+        self._events: list[Event] = []
         self._number = 0
-        self._started_s = time.monotonic()
 
     def _common(self) -> dict[str, object]:
         return {
@@ -157,7 +170,7 @@ class Clients:
                 place = by_partition.setdefault(message.partition(), [])
                 place.append((message.offset(), message.value()))
         for partition, records in by_partition.items():
-            self._polls.append(Poll(f"follower-{number}", partition, tuple(records)))
+            self._events.append(Poll(f"follower-{number}", partition, tuple(records)))
         return sum(map(len, by_partition.values()))
 
     def finish(self, timeout_s: float) -> int:
@@ -185,6 +198,17 @@ class Clients:
                     break
             consumer.close()
 
+    def ask_bounds(self) -> None:
+        """Note what the gateway says about a few partitions in turn: nothing of it may go back."""
+        # The client has forgotten every leader when it lost the connection.
+        self._bounds_asker.list_topics(TOPIC, timeout=20)
+        for _ in range(BOUNDS_ASKED):
+            self._bounds_asked += 1
+            number = self._bounds_asked % PARTITIONS
+            place = TopicPartition(TOPIC, number)
+            low, high = self._bounds_asker.get_watermark_offsets(place, timeout=20)
+            self._events.append(Bounds(number, low, high, -1))
+
     def read_final(self) -> dict[int, FinalLog]:
         """Read every partition from its start to its end with a fresh consumer."""
         consumer = self._consumer("final")
@@ -195,12 +219,13 @@ class Clients:
             consumer.assign([TopicPartition(TOPIC, number, low)])
             records: list[tuple[int, bytes]] = []
             deadline = time.monotonic() + 60
-            while (not records or records[-1][0] < high - 1) and low < high:
-                records += [
-                    (message.offset(), message.value())
-                    for message in consumer.consume(10_000, 0.5)
-                    if message.error() is None
-                ]
+            next_offset = low
+            while next_offset < high:
+                # No more than there are, or the client waits for others until the time is up.
+                for message in consumer.consume(min(high - next_offset, 10_000), 0.5):
+                    if message.error() is None:
+                        records.append((message.offset(), message.value()))
+                        next_offset = message.offset() + 1
                 if time.monotonic() > deadline:
                     break
             final[number] = FinalLog(low, high, records)
@@ -214,7 +239,7 @@ class Clients:
             for which, all_sent in enumerate(self._sent)
             for sent in all_sent
         ]
-        return sends + self._polls
+        return sends + self._events
 
 
 def create_topic(bootstrap: str) -> None:
@@ -246,27 +271,30 @@ def run_kills(seed: int, kills: int, command: Sequence[str] = SERVE) -> Report:
         create_topic(gateway.bootstrap)
         clients = Clients(gateway.bootstrap, random)
         began_s = time.monotonic()
-        slowest_s = 0.0
-        step = partial(clients.step)
-        for _ in range(kills):
+        starts_s: list[float] = []
+        for number in range(kills):
             until_s = time.monotonic() + random.uniform(0.2, 1.6)
             while time.monotonic() < until_s:
-                step(time.monotonic() - began_s)
+                clients.step(time.monotonic() - began_s)
                 time.sleep(0.002)
             gateway.kill()
             report.count("kills")
-            while random.random() < START_UP_KILL_SHARE:
+            if number % START_UP_KILLS == START_UP_KILLS // 2:
                 kill_during_start(gateway, random.uniform(0, START_UP_KILL_S))
-                report.count("kills")
-                report.count("kills_during_start")
+                report.count("kills_in_first_200_ms")
+            if number % RECOVERY_KILLS == 0:
+                slowest_s = max(starts_s, default=2 * START_UP_KILL_S)
+                kill_during_start(gateway, random.uniform(START_UP_KILL_S, slowest_s))
+                report.count("kills_later_in_start")
             try:
                 gateway.start()
             except RuntimeError as error:
                 report.fail(f"no unattended restart: {error}"[:2_000])
                 return report
             report.count("restarts")
-            slowest_s = max(slowest_s, gateway.start_s)
-        report.count("slowest_restart_ms", int(slowest_s * 1_000))
+            starts_s.append(gateway.start_s)
+            clients.ask_bounds()
+        judge_starts(report, starts_s)
         unanswered = clients.finish(60)
         if unanswered:
             report.fail(f"{unanswered} records were never answered")
@@ -282,7 +310,21 @@ def run_kills(seed: int, kills: int, command: Sequence[str] = SERVE) -> Report:
             report.fail(f"producer {number} gave up: {reason}")
         judge(report, clients.events(), final)
         report.require("kills", kills)
+        report.require("restarts", kills)
+        report.require("kills_in_first_200_ms", kills // START_UP_KILLS)
+        report.require("kills_later_in_start", kills // RECOVERY_KILLS)
+        report.require("acknowledged", 500 * kills)
+        report.require("polled", 500 * kills)
     return report
+
+
+def judge_starts(report: Report, starts_s: list[float]) -> None:
+    """Say how long the restarts took from the start of the process to its `ready` line."""
+    starts_ms = sorted(int(1_000 * start_s) for start_s in starts_s)
+    report.count("restart_p50_ms", starts_ms[len(starts_ms) // 2])
+    report.count("restart_max_ms", starts_ms[-1])
+    if starts_ms[-1] > READY_S * 1_000:
+        report.fail(f"a restart took {starts_ms[-1]} ms")
 
 
 def judge(report: Report, events: list[Event], final: dict[int, FinalLog]) -> None:
@@ -301,8 +343,8 @@ def judge(report: Report, events: list[Event], final: dict[int, FinalLog]) -> No
 
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
-    report = run_kills(seed, 100 if full else 5)
-    control = run_kills(seed, 12 if full else 4, UNSAFE_SERVE)
+    report = run_kills(seed, 100 if full else 6)
+    control = run_kills(seed, 12 if full else 2, UNSAFE_SERVE)
     report.count("control_anomalies", control.failure_count)
     if not control.counts[AnomalyKind.ACKED_LOST.value]:
         report.fail(f"control: acknowledging before the write lost nothing: {control}")

@@ -6,7 +6,7 @@ Run as `python -m tests.campaigns.nth_call --full --seed N`.
 from __future__ import annotations
 
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,17 @@ from tests.campaigns.crash_model import (
 from tests.campaigns.support import Report, main, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append
     from kgw.types import PartitionKey
 
-STEPS = 30
+STEPS = 40
+"""What makes somewhat more than 400 file calls."""
+READING = frozenset({"open", "read", "listdir", "free_bytes"})
 _HARMLESS = (FaultKind.EINTR, FaultKind.SHORT)
 
 
@@ -57,27 +61,36 @@ class FaultyMachine(Machine):
         self.check_reads()
 
     def check_reads(self) -> None:
-        """What was acknowledged is served while writing fails."""
-        store, fault = self.store, self.fs.fault
+        """What was acknowledged is served while writing fails, whatever fails for good."""
+        store = self.store
         if store is None:
             return
-        self.fs.fault = None
-        for key, model in self.partitions.items():
-            records = serve(store.logs[key]).records
-            self.report.count("reads")
-            for offset, value in model.promised.items():
-                if offset >= max(model.log_starts) and records.get(offset) != value:
-                    self.report.fail(f"offset {offset} is not served while the disk fails")
-        self.fs.fault = fault
+        with self._reading_spared():
+            for key, model in self.partitions.items():
+                records = serve(store.logs[key]).records
+                self.report.count("reads")
+                for offset, value in model.promised.items():
+                    if offset >= max(model.log_starts) and records.get(offset) != value:
+                        self.report.fail(f"offset {offset} is not served while the disk fails")
+
+    @contextmanager
+    def _reading_spared(self) -> Iterator[None]:
+        """Let calls that read work; those that write go on failing when they fail for good."""
+        fs = self.fs
+        fault, strikes = fs.fault, fs.strikes
+        is_failing = fault is not None and fault.persistent and strikes >= fault.nth
+        fs.fault = fault._replace(spared=READING) if fault is not None and is_failing else None
+        try:
+            yield
+        finally:
+            fs.fault, fs.strikes = fault, strikes
 
     def recover(self, fs: FileSystem) -> tuple[Store, dict[PartitionKey, Contents]]:
         store = self.make_store(fs)
         store.open()
         logs = self.open_logs(store)
-        fault, self.fs.fault = self.fs.fault, None
-        contents = {key: serve(log) for key, log in logs.items()}
-        self.fs.fault = fault
-        return store, contents
+        with self._reading_spared():
+            return store, {key: serve(log) for key, log in logs.items()}
 
     def _create(self) -> None:
         # A key is never used again when something went wrong with it: topic ids are random.
@@ -109,6 +122,12 @@ class FaultyMachine(Machine):
         for broken in self.begin_life(self.fs):
             self.report.fail(f"after a restart: {broken}")
 
+    def _append_beside(self) -> None:
+        try:
+            super()._append_beside()
+        except StorageError:
+            self.errors += 1
+
     def _submit(self, store: Store, key: PartitionKey) -> Append:
         append = super()._submit(store, key)
         if self._failed_syncs():
@@ -135,7 +154,11 @@ class FaultyMachine(Machine):
 
     def begin_life(self, fs: SimulatedFs) -> list[str]:
         self._struck_before = len(fs.struck)
-        return super().begin_life(fs)
+        found = super().begin_life(fs)
+        # A start that succeeds has synced all that it relies on; only the preparation of the
+        # journal may have failed, which is then not used in this life.
+        self._struck_before = len(fs.struck)
+        return found
 
 
 def run_script(report: Report, seed: int, fault: Fault | None) -> bool:
@@ -151,6 +174,8 @@ def run_script(report: Report, seed: int, fault: Fault | None) -> bool:
         fs.inject(fault)
         for _ in range(STEPS):
             machine.attempt()
+        if fault is not None and not fs.struck:
+            report.counts["calls"] += fs.strikes
         struck = list(fs.struck)
         fs.inject(None)
         _check_service(report, machine, fault, struck)
@@ -181,6 +206,9 @@ def _check_service(
         return
     syncs = {"fdatasync", "sync_directory"}
     if not any(call in syncs for call, _ in struck) and fault.kind is FaultKind.ENOSPC:
+        if machine.store is None or machine.store.failure is not None:
+            report.fail(f"writing has ended although no sync has failed: {machine.store}")
+            return
         while not machine.partitions:
             machine.attempt()
         try:
@@ -208,7 +236,12 @@ def run(seed: int, full: bool) -> Report:
     with replaced(segment, "sync_file", _sync_and_hope):
         run_every_n(control, seed * 10, FaultKind.EIO, persistent=False, full=full)
     report.expect_alarm(control, "acknowledged after")
-    report.require("faults", 2_000 if full else 60)
+    for kind in FaultKind:
+        for lasting in ("once", "for_good"):
+            # Every n, so that as many as the script has such calls.
+            enough = 800 if kind is FaultKind.EIO else 250
+            report.require(f"faults_{kind.value}_{lasting}", enough if full else 3)
+    report.require("faults", 3_200 if full else 60)
     return report
 
 
@@ -219,7 +252,8 @@ def run_every_n(
     nth = 1
     while run_script(report, script, Fault(kind, nth, persistent)):
         report.count("faults")
-        nth += 1 if full else 23
+        report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
+        nth += 1 if full else 37
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from tests.campaigns import (
     crash_states,
     derived_files,
     disk_full,
+    failing_calls,
     kill_loop,
     nth_call,
     torn_tail,
@@ -21,7 +22,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign that needs no process of its own, in seconds."""
+    """Every campaign, all of them within a minute."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
@@ -42,6 +43,15 @@ class TestShort:
     def test_derived_files(self) -> None:
         """Whatever is derived can be lost without anything that is served changing."""
         derived_files.run(SEED, full=False).conclude()
+
+    def test_kill_loop(self) -> None:
+        """A process that is killed under real producers loses nothing and starts unattended."""
+        kill_loop.run(SEED, full=False).conclude()
+
+    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount a tmpfs")
+    def test_disk_full(self) -> None:
+        """A full disk is refused clearly, read from, and written again once it is freed."""
+        disk_full.run(SEED, full=False).conclude()
 
 
 @pytest.mark.campaign
@@ -69,6 +79,10 @@ class TestFull:
     def test_nth_call(self) -> None:
         """Every n of two scripts, four errors, once and persistently."""
         nth_call.run(SEED, full=True).conclude()
+
+    def test_failing_calls(self) -> None:
+        """60 runs of a real process in which system calls fail."""
+        failing_calls.run(SEED, full=True).conclude()
 
     def test_disk_full(self) -> None:
         """20 times full and free again."""

@@ -125,11 +125,14 @@ def tear(report: Report, seed: int, wanted: int, step: int, random_cuts: int) ->
         for key in directory.logs:
             tail = Tail(directory, key)
             for position in range(tail.first_position, tail.size_bytes, step):
+                report.count("cuts_at_each_byte")
                 tail.cut(report, random, position, b"")
             for _ in range(random_cuts):
                 position = random.randrange(tail.first_position, tail.size_bytes + 1)
                 size = random.choice((1, 61, 512, random.randrange(3_000)))
                 filler = random.choice((b"", bytes(size), random.randbytes(size)))
+                what = "zeros" if filler and not any(filler) else "garbage" if filler else "nothing"
+                report.count(f"random_cuts_with_{what}_behind")
                 tail.cut(report, random, position, filler)
 
 
@@ -142,8 +145,11 @@ def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("torn-tail", seed)
     wanted = 5_000 if full else 500
-    tear(report, seed, wanted, 1 if full else 7, 200 if full else 40)
+    tear(report, seed, wanted, 1 if full else 7, 400 if full else 40)
     report.require("cuts", wanted)
+    report.require("cuts_at_each_byte", wanted // 3)
+    for what in ("nothing", "zeros", "garbage"):
+        report.require(f"random_cuts_with_{what}_behind", wanted // 15)
     control = Report("control: no CRC", seed)
     with replaced(scan._Window, "crc", _believe_crc):
         tear(control, seed, 200, 50, 100)

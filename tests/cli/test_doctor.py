@@ -31,6 +31,8 @@ def test_a_healthy_server_has_no_problems(kgw: Commands) -> None:
     assert (13, 18, 13) == (spoken["Produce"], spoken["Fetch"], spoken["Metadata"])
     text = kgw.succeed("doctor")
     assert "No problems found." in text
+    topics = found["topics"]
+    assert f"\n{topics} topic{'s' * (topics != 1)} with " in text
     assert "Produce" in text
 
 

@@ -96,6 +96,8 @@ def test_json_headers_may_be_an_object() -> None:
         (b'{"value": "a", "value_base64": "YQ=="}', "exclude each other"),
         (b'{"partition": "1"}', "partition is not a whole number"),
         (b'{"timestamp_ms": true}', "timestamp_ms is not a whole number"),
+        (b'{"timestamp_ms": 9223372036854775808}', "timestamp_ms 9223372036854775808 is out of"),
+        (b'{"partition": -2147483649}', "partition -2147483649 is out of range"),
         (b'{"headers": [1]}', "headers are an object"),
         (b'{"headers": [{"value": "no key"}]}', "headers are an object"),
     ],
@@ -140,6 +142,8 @@ def test_times_are_read_and_printed() -> None:
     assert "2026-01-31T12:00:00.007Z" == format_time(1_769_860_800_007)
     assert "-1" in format_time(-1) or "1969" in format_time(-1)
     assert str(1 << 62) == format_time(1 << 62)
+    with pytest.raises(ValueError, match="further away"):
+        parse_time("@9223372036854775808")
 
 
 def test_headers_of_the_command_line() -> None:

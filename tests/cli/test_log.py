@@ -54,6 +54,16 @@ def test_a_sound_directory_has_no_problems(offline: Commands, data_dir: Path) ->
     assert [] == offline.json("log", "check", str(data_dir))["problems"]
 
 
+def test_a_partition_without_records_is_dumped_as_nothing(
+    offline: Commands, data_dir: Path
+) -> None:
+    """It has a directory and no segment yet."""
+    directory = segment(data_dir).parent
+    for path in directory.glob("0*"):
+        path.unlink()
+    assert "" == offline.succeed("log", "dump", str(directory))
+
+
 def test_a_flipped_bit_is_found(offline: Commands, data_dir: Path) -> None:
     """Damage is named with its file, and fails the command."""
     path = segment(data_dir)
@@ -103,7 +113,11 @@ def test_a_lost_database_loses_no_records(offline: Commands, data_dir: Path) -> 
     assert [] == offline.json("log", "adopt", str(data_dir))
     for path in data_dir.glob("meta.sqlite*"):
         path.unlink()
+    (problem,) = json.loads(offline.run("log", "check", str(data_dir), "--json").stdout)["problems"]
+    assert "topic events" in problem["detail"]
+    assert "kgw log adopt" in problem["detail"]
     (found,) = offline.json("log", "adopt", str(data_dir), "--dry-run")
+    assert [] == [*data_dir.glob("meta.sqlite*")]
     assert ("events", [0, 1], False) == (found["topic"], found["partitions"], found["adopted"])
     assert "adopted" in offline.succeed("log", "adopt", str(data_dir))
     with GatewayProcess(data_dir) as process:

@@ -150,6 +150,7 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
         ExitCode.FAILED, "produce", "strict", "--format", "json", data='{"value": 1}\n{oops\n'
     )
     assert "line 2: not JSON" in message
+    assert message.rstrip().endswith("; 1 record stored before")
     assert ["1"] == [one["value"] for one in records(kgw, "strict")]
     assert "no partition 4: it has 1" in " ".join(
         kgw.fail(ExitCode.FAILED, "produce", "strict", "-p", "4", data="a").split()
@@ -158,6 +159,9 @@ def test_what_cannot_be_stored_says_why(kgw: Commands) -> None:
         ExitCode.FAILED, "produce", "missing", "--no-create", data="a"
     )
     assert "MESSAGE_TOO_LARGE" in kgw.fail(ExitCode.FAILED, "produce", "strict", data="x" * 2000)
+    message = kgw.fail(ExitCode.FAILED, "produce", "strict", data="x" * 600 + "\n" + "y" * 600)
+    assert "2 records were sent together, see --batch-bytes" in message
+    kgw.succeed("produce", "strict", "--batch-bytes", "700", data="x" * 600 + "\n" + "y" * 600)
     assert "KEY=VALUE" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-H", "=x", data="a")
     assert "empty" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-k", "", data="a")
     assert "No such file" in kgw.fail(ExitCode.USAGE, "produce", "strict", "-f", "/missing")

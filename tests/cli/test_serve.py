@@ -111,3 +111,13 @@ def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
         assert 0 == first.wait(10)
     assert ExitCode.DATA_DIRECTORY == second.returncode
     assert 1 == sum(line.startswith("error: ") for line in second.stderr.splitlines())
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    """A file in the place of the data directory is named in one line, with the exit code for it."""
+    in_the_way = tmp_path / "data"
+    in_the_way.touch()
+    command = [*SERVE, "--data-dir", str(in_the_way)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    assert (ExitCode.DATA_DIRECTORY, "") == (ended.returncode, ended.stdout)
+    assert f"error: {in_the_way}: File exists\n" == ended.stderr

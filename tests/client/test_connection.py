@@ -140,6 +140,7 @@ async def test_a_closed_port_cannot_be_connected_to(unused_tcp_port: int) -> Non
     ("greeting", "expected"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP"),
+        (b"<!DOCTYPE HTML>\n", "speaks HTTP"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "speaks another protocol"),
         (b"\xff\xff\xff\xff", "does not speak Kafka"),

@@ -168,7 +168,13 @@ async def test_describes_what_is_asked_for(gateway: InProcessGateway) -> None:
     assert ["segment.bytes"] == list(
         await describe(gateway, keys=["segment.bytes", "no.such.setting"])
     )
-    assert {} == await describe(gateway, keys=[])
+    assert {} == await describe(gateway, keys=["no.such.setting"])
+
+
+async def test_an_empty_list_of_names_asks_for_all(gateway: InProcessGateway) -> None:
+    """As in Kafka, where an empty list means what null means."""
+    await create_topic(gateway)
+    assert set(TOPIC_SETTINGS) == set(await describe(gateway, keys=[]))
 
 
 async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGateway) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from kgw.config import Config
 from kgw.errors import ErrorCode
+from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -43,6 +44,7 @@ async def test_describes_in_the_order_of_names(gateway: InProcessGateway) -> Non
         assert None is response.next_cursor
     described = response.topics[1]
     assert topic.topic_id == described.topic_id
+    assert TOPIC_OPERATIONS == described.topic_authorized_operations
     partition = described.partitions[1]
     assert (1, 0, 0, [0], [0], []) == (
         partition.partition_index,
@@ -102,12 +104,20 @@ async def test_server_limits_the_page() -> None:
 
 
 async def test_impossible_pages(gateway: InProcessGateway) -> None:
-    """A page of nothing and a cursor before the beginning are INVALID_REQUEST."""
+    """A cursor before the beginning, or at a topic that was not named, is INVALID_REQUEST."""
     await create_topic(gateway)
-    for response in (
-        await describe(gateway, ("orders",), limit=0),
-        await describe(
-            gateway, ("orders",), cursor=Cursor(topic_name="orders", partition_index=-1)
-        ),
+    for cursor in (
+        Cursor(topic_name="orders", partition_index=-1),
+        Cursor(topic_name="never", partition_index=0),
     ):
+        response = await describe(gateway, ("orders",), cursor=cursor)
         assert ErrorCode.INVALID_REQUEST == response.topics[0].error_code
+
+
+async def test_every_page_has_a_partition(gateway: InProcessGateway) -> None:
+    """A limit of nothing is taken as 1, as in Kafka: else a client would ask for ever."""
+    await create_topic(gateway, partitions=2)
+    for limit in (0, -1):
+        response = await describe(gateway, limit=limit)
+        assert [0] == [one.partition_index for one in response.topics[0].partitions]
+        assert Cursor(topic_name="orders", partition_index=1) == response.next_cursor

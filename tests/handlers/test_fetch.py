@@ -335,6 +335,87 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     assert timers == gateway.manual_clock.pending
 
 
+# --- the same request again -----------------------------------------------------------------------
+
+
+async def end_empty(
+    gateway: InProcessGateway, request: FetchRequest, version: int
+) -> FetchResponse:
+    """Let a long poll run out, and return its answer."""
+    pending = gateway.start(request, version)
+    assert not pending.done
+    gateway.manual_clock.advance(1.1)
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+async def test_repeated_poll_gets_the_same_answer(gateway: InProcessGateway, version: int) -> None:
+    """A poll that is sent again and ends empty again is answered alike."""
+    await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    first = await end_empty(gateway, request, version)
+    assert [first] * 3 == [await end_empty(gateway, request, version) for _ in range(3)]
+
+
+async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:
+    """Records that came in between, or while it waits, are in the answer, and only once kept."""
+    await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    await end_empty(gateway, request, 12)
+    await end_empty(gateway, request, 12)
+    pending = gateway.start(request, 12)
+    await produce(gateway, batch(b"a"))
+    assert [(0, 0)] == offsets_in(await answer_of(pending))
+    assert gateway.session.poll is None
+    assert [(0, 0)] == offsets_in(await fetch(gateway, request))
+    # At the new end: the answer to an earlier poll, and its high watermark, are out of date.
+    later = fetch_request(1, max_wait_ms=1000)
+    assert await end_empty(gateway, later, 12) == await end_empty(gateway, later, 12)
+    await produce(gateway, batch(b"b"))
+    data = await fetch(gateway, later)
+    assert (2, [(1, 1)]) == (data.high_watermark, offsets_in(data))
+
+
+async def test_repeated_poll_knows_the_versions_apart(gateway: InProcessGateway) -> None:
+    """The same bytes in another version are another request."""
+    await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    answers = {
+        version: await end_empty(gateway, request, version) for version in (9, 10, 11, 9, 11, 10)
+    }
+    fresh = {}
+    for version in answers:
+        gateway.session.polled = gateway.session.poll = None
+        fresh[version] = await end_empty(gateway, request, version)
+    assert fresh == answers
+
+
+async def test_repeated_poll_of_a_topic_that_was_replaced(gateway: InProcessGateway) -> None:
+    """A topic that was deleted is gone, and one that has its name since is the one that is read."""
+    topic = await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    await end_empty(gateway, request, 11)
+    await gateway.gateway.catalog.delete(topic)
+    gone = await fetch(gateway, request, 11)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == gone.error_code
+    await create_topic(gateway)
+    pending = gateway.start(request, 11)
+    await produce(gateway, batch(b"new"))
+    assert [(0, 0)] == offsets_in(await answer_of(pending))
+
+
+async def test_two_polls_alike_at_once(gateway: InProcessGateway) -> None:
+    """A poll that is sent again before the first is answered waits beside it."""
+    await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    await end_empty(gateway, request, 11)
+    polls = [gateway.start(request, 11) for _ in range(3)]
+    await produce(gateway, batch(b"a"))
+    assert [[(0, 0)]] * 3 == [offsets_in(await answer_of(one)) for one in polls]
+
+
 # --- sessions, epochs, isolation ------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener
 from kgw.errors import ErrorCode
+from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import Session
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.testing.gateway import InProcessGateway
@@ -14,6 +15,7 @@ from kgw.types import ZERO_TOPIC_ID
 from tests.handlers.support import create_topic
 
 VERSIONS = range(14)
+NOT_ASKED_FOR = -(1 << 31)
 
 
 def request(*names: str, may_create: bool = True) -> MetadataRequest:
@@ -44,6 +46,22 @@ async def test_describes_broker_and_topic(gateway: InProcessGateway, version: in
             partition.isr_nodes,
         )
         assert (0 if version >= 7 else -1) == partition.leader_epoch
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+async def test_authorized_operations(gateway: InProcessGateway, version: int) -> None:
+    """Everything is allowed without ACLs, and the field says so to those who ask."""
+    await create_topic(gateway)
+    wanted = request("orders", "missing", may_create=False)
+    response = await gateway.ask(wanted, version, MetadataResponse)
+    operations = {topic.topic_authorized_operations for topic in response.topics}
+    assert ({NOT_ASKED_FOR}, NOT_ASKED_FOR) == (operations, response.cluster_authorized_operations)
+    wanted.include_topic_authorized_operations = True
+    wanted.include_cluster_authorized_operations = version <= 10
+    response = await gateway.ask(wanted, version, MetadataResponse)
+    assert {TOPIC_OPERATIONS} == {topic.topic_authorized_operations for topic in response.topics}
+    expected = CLUSTER_OPERATIONS if version <= 10 else NOT_ASKED_FOR
+    assert expected == response.cluster_authorized_operations
 
 
 @pytest.mark.parametrize("version", VERSIONS)

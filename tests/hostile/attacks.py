@@ -34,6 +34,8 @@ async def connected(
         yield reader, writer
     finally:
         writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def ended(reader: asyncio.StreamReader, within_s: float) -> bool:
@@ -47,6 +49,16 @@ async def ended(reader: asyncio.StreamReader, within_s: float) -> bool:
     except ConnectionError:
         return True
     return True
+
+
+async def answered(address: Address) -> bool:
+    """Whether a new connection gets an answer, rather than being closed."""
+    async with connected(address) as (reader, writer):
+        writer.write(API_VERSIONS_V0)
+        try:
+            return bool(await reader.read(4))
+        except ConnectionError:
+            return False
 
 
 # --- garbage -------------------------------------------------------------------------------------
@@ -245,7 +257,7 @@ async def drip(address: Address, interval_s: float) -> float:
     return loop.time() - began
 
 
-async def never_read(address: Address, requests: int) -> float:
+async def never_read(address: Address, requests: bytes) -> float:
     """Ask and never read; returns after how many seconds the connection was ended."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -256,7 +268,7 @@ async def never_read(address: Address, requests: int) -> float:
     try:
         await loop.sock_connect(client, address)
         with contextlib.suppress(ConnectionError):
-            await loop.sock_sendall(client, API_VERSIONS_V0 * requests)
+            await loop.sock_sendall(client, requests)
             while True:
                 await asyncio.sleep(0.1)
                 await loop.sock_sendall(client, API_VERSIONS_V0)
@@ -265,26 +277,53 @@ async def never_read(address: Address, requests: int) -> float:
     return loop.time() - began
 
 
-async def flood(address: Address, connections: int, at_once: int) -> int:
-    """Connect and go away at once, many at a time; returns how many got through."""
-    limit = asyncio.Semaphore(at_once)
+async def flood(address: Address, per_second: int, seconds: float) -> int:
+    """Connect at a pace, stay for a moment, go away with a reset; returns how many began."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    opened = 0
+    held: list[socket.socket] = []
+    reset = struct.pack("ii", 1, 0)
+    while (elapsed_s := loop.time() - began) < seconds:
+        for one in held:
+            one.close()
+        held.clear()
+        # A client that cannot keep the pace must not make up for it in one burst.
+        for _ in range(min(int(elapsed_s * per_second) - opened, 250)):
+            one = socket.socket()
+            one.setblocking(False)
+            # Else each leaves its port unusable for a minute.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            one.connect_ex(address)
+            held.append(one)
+        opened += len(held)
+        await asyncio.sleep(0.05)
+    for one in held:
+        one.close()
+    return opened
 
-    async def one() -> bool:
-        async with limit:
-            try:
-                async with connected(address):
-                    return True
-            except OSError:
-                return False
 
-    return sum(await asyncio.gather(*(one() for _ in range(connections))))
+LONG_POLL_EVERY = 500
+LONG_POLL_MS = 10
+METADATA_OF_ORDERS = _frame(ApiKey.METADATA, 1, struct.pack(">ih", 1, 6) + b"orders")
+
+
+def _long_poll(correlation_id: int) -> bytes:
+    """Return a Fetch at the end of an empty partition, which waits for records."""
+    limits = struct.pack(">iiiib", -1, LONG_POLL_MS, 1, 1 << 20, 0)
+    topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+    body = struct.pack(">hhih", ApiKey.FETCH, 4, correlation_id, -1) + limits + topic
+    return struct.pack(">i", len(body)) + body
 
 
 async def pipeline(address: Address, requests: int) -> list[int]:
     """Send many requests before reading anything; returns the correlation ids of the answers."""
     async with connected(address) as (reader, writer):
         for number in range(requests):
-            writer.write(API_VERSIONS_V0[:8] + struct.pack(">ih", number, -1))
+            if number % LONG_POLL_EVERY:
+                writer.write(API_VERSIONS_V0[:8] + struct.pack(">ih", number, -1))
+            else:
+                writer.write(_long_poll(number))
         ids = []
         for _ in range(requests):
             size = int.from_bytes(await reader.readexactly(4), "big")

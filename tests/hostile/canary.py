@@ -1,8 +1,9 @@
 """A well-behaved client in a process of its own, which measures how it is served meanwhile.
 
-    python canary.py HOST PORT
+    python canary.py HOST PORT [stay]
 
-Asks ApiVersions and Metadata in turn over one connection and, now and then, over a new one. When
+Asks ApiVersions and Metadata in turn over one connection and, now and then unless it is to stay
+with the one, over a new one. When
 standard input ends, prints how that went as one line of JSON.
 """
 
@@ -38,15 +39,16 @@ def _read(connection: socket.socket, size: int) -> bytes:
 def main() -> None:
     """Measure until standard input ends."""
     address = (sys.argv[1], int(sys.argv[2]))
+    reconnects = "stay" not in sys.argv[3:]
     latencies: list[float] = []
     errors: list[str] = []
-    connection: socket.socket | None = None
+    connection: socket.socket | None = socket.create_connection(address, timeout=10)
     print("ready", flush=True)
     number = 0
     while not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
         began = time.perf_counter()
         try:
-            if connection is None or number % RECONNECT_EVERY == 0:
+            if connection is None or (reconnects and number % RECONNECT_EVERY == 0):
                 if connection is not None:
                     connection.close()
                 connection = socket.create_connection(address, timeout=10)

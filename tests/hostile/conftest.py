@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.testing.process import GatewayProcess
+from kgw.testing.process import SERVE, GatewayProcess
+from tests.hostile.canary import API_VERSIONS_V0, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,19 @@ class Attacked:
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.gateway.pid}/fd").iterdir()))
 
+    def descriptors_after(self, limit_s: float, enough: int) -> int:
+        """Give the gateway time to notice who has gone; return how many descriptors it has left.
+
+        Asks it something meanwhile, which takes turns of its loop, instead of sleeping.
+        """
+        deadline = time.monotonic() + limit_s
+        with socket.create_connection(self.address, timeout=limit_s) as connection:
+            while True:
+                ask(connection, API_VERSIONS_V0)
+                others = self.descriptors() - 1
+                if others <= enough or time.monotonic() > deadline:
+                    return others
+
     def anonymous_bytes(self) -> int:
         return self.gateway.usage().anonymous_bytes
 
@@ -45,10 +61,14 @@ class Attacked:
         return [line for line in self.gateway.log().splitlines() if any(s in line for s in signs)]
 
     @contextmanager
-    def canary(self) -> Iterator[dict[str, Any]]:
-        """Measure a well-behaved client while the block runs; the figures are there afterwards."""
+    def canary(self, *, reconnects: bool = True) -> Iterator[dict[str, Any]]:
+        """Measure a well-behaved client while the block runs; the figures are there afterwards.
+
+        It takes a new connection now and then, unless told not to: a full server has none.
+        """
         figures: dict[str, Any] = {}
         command = [sys.executable, str(CANARY), self.gateway.host, str(self.gateway.port)]
+        command += [] if reconnects else ["stay"]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
@@ -68,9 +88,13 @@ def nothing_blocks_the_event_loop() -> None:
 
 @pytest.fixture
 def attacked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Attacked]:
-    """A gateway process; `request.param` holds its settings."""
-    settings = getattr(request, "param", ())
-    gateway = GatewayProcess(tmp_path / "data", "kgw.backend=memory", *settings)
+    """A gateway process; `request.param` holds its settings, or a command to start it with."""
+    given = getattr(request, "param", ())
+    settings = [one for one in given if "=" in one and not one.startswith("-")]
+    command = [one for one in given if one not in settings]
+    gateway = GatewayProcess(
+        tmp_path / "data", "kgw.backend=memory", *settings, command=[*command, *SERVE]
+    )
     with gateway:
         yield Attacked(gateway)
         assert gateway.stop() == 0

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.protocol.framing import request_frame
+from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 
 if TYPE_CHECKING:
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 CANARY_P99_MS = 50
 LENIENT_P99_MS = 1_000
+SETTLE_S = 5.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+FULL = [pytest.mark.full, pytest.mark.timeout(3600)]
 
 
 def sizes(short: Any, full: Any) -> pytest.MarkDecorator:
@@ -32,31 +38,27 @@ def sizes(short: Any, full: Any) -> pytest.MarkDecorator:
         "scale",
         [
             pytest.param(short, id="short", marks=pytest.mark.campaign),
-            pytest.param(full, id="full", marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
+            pytest.param(full, id="full", marks=FULL),
         ],
     )
 
 
 @pytest.fixture
-def check(
-    attacked: Attacked, request: pytest.FixtureRequest, record_property: Callable[..., None]
-) -> Callable[[dict[str, Any]], None]:
+def check(attacked: Attacked, request: pytest.FixtureRequest) -> Callable[..., None]:
     """Holds the gateway to what every campaign asks: alive, others undisturbed, nothing leaked."""
     descriptors, anonymous = attacked.descriptors(), attacked.anonymous_bytes()
     is_full = request.node.get_closest_marker("full") is not None
 
-    def verify(canary: dict[str, Any]) -> None:
-        for name, value in canary.items():
-            record_property(name, value)
+    def verify(canary: dict[str, Any], kept_bytes: int = 24 * MEGABYTE) -> None:
         print(request.node.name, canary)
         assert attacked.gateway.running
         assert [] == attacked.bugs()
         assert (0, "") == (canary["errors"], canary["first_error"])
         assert canary["requests"] > 0
         assert canary["p99_ms"] <= (CANARY_P99_MS if is_full else LENIENT_P99_MS)
-        assert attacked.descriptors() <= descriptors + 1
+        assert attacked.descriptors_after(SETTLE_S, enough=descriptors) <= descriptors
         # The allocator keeps some of what it was given; a leak grows with the attack.
-        assert attacked.anonymous_bytes() <= anonymous + 24 * MEGABYTE
+        assert attacked.anonymous_bytes() <= anonymous + kept_bytes
 
     return verify
 
@@ -79,38 +81,65 @@ async def test_mutations(attacked: Attacked, check: Any, scale: int) -> None:
     check(canary)
 
 
+BOMB_SIZES = (1_000_000, 500_000, 200_000, 100_000, 60_000, 20_000)
+
+
 @pytest.mark.parametrize("attacked", [("auto.create.topics.enable=false",)], indirect=True)
-@sizes((1, 100_000), (50, 1_000_000))
+@pytest.mark.parametrize(
+    ("at_once", "sizes"),
+    [
+        pytest.param(1, (100_000,), id="short", marks=pytest.mark.campaign),
+        pytest.param(1, BOMB_SIZES, id="full", marks=FULL),
+        pytest.param(50, BOMB_SIZES, id="full-50", marks=FULL),
+    ],
+)
 async def test_allocation_bombs(
-    attacked: Attacked, check: Any, scale: tuple[int, int], record_property: Callable[..., None]
+    attacked: Attacked, check: Any, at_once: int, sizes: tuple[int, ...]
 ) -> None:
     """P3: frames that would become 100 times their size take a few times it, or nothing."""
-    at_once, size = scale
     await attacks.send_bomb(attacked.address, attacks.API_VERSIONS_V0, 1.0)
+    frames = [bomb for size in sizes for bomb in attacks.bombs(size)]
+    grown = {}
     with attacked.canary() as canary:
-        for name, frame in attacks.bombs(size):
+        for name, frame in frames:
             before = attacked.anonymous_bytes()
             attacked.reset_peak()
             await asyncio.gather(
                 *(attacks.send_bomb(attacked.address, frame, 0.5) for _ in range(at_once))
             )
-            grown = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
-            record_property(f"peak of {name}", grown)
-            # Frames are received in parallel but decoded and answered one by one. An honest list
-            # of names becomes a response of 80 times its size; that is bounded, too.
-            one_by_one = min(64 * MEGABYTE, 100 * len(frame) + 3 * MEGABYTE)
-            assert grown <= at_once * 5 * len(frame) + one_by_one, name
-    check(canary)
+            more = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
+            grown[f"{len(frame)} bytes, {name}"] = more
+            # Frames are received in parallel and decoded one by one. An honest list of names
+            # becomes a response of 80 times its size; that is bounded, too.
+            answer = 64 * MEGABYTE
+            if at_once == 1:
+                answer = min(answer, 100 * len(frame) + 3 * MEGABYTE)
+            assert more <= at_once * 3 * len(frame) + answer, name
+    for name in sorted(grown, key=lambda key: grown[key])[-5:]:
+        print(f"{grown[name] / MEGABYTE:.1f} MB more of {len(frames)} frames: {name}")
+    # Four rounds of 50 at once end with the bytes of the first: the allocator's, no leak.
+    check(canary, kept_bytes=24 * MEGABYTE if at_once == 1 else 64 * MEGABYTE)
 
 
+# What holds for the whole machine, as an operator or a container sets it.
+DESCRIPTORS = ("prlimit", "--nofile=400:400")
 SLOW = ("kgw.frame.timeout.ms=1000", "kgw.unsent.timeout.ms=1000", "kgw.unsent.bytes.max=100000")
 
 
 @pytest.mark.parametrize("attacked", [SLOW], indirect=True)
-@sizes((50, 50, 3), (2000, 1000, 200))
+@sizes((50, 50, 3), (2000, 1000, 500))
 async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, int, int]) -> None:
     """P6: clients that send or read too slowly are ended by their deadlines."""
     dripping, half_open, unread = scale
+    async with attacks.connected(attacked.address) as (reader, writer):
+        writer.write(attacks.METADATA_OF_ORDERS)
+        await reader.read(4)
+        # What those that never read ask for, more often than their kernel and ours would hold.
+        record = produce_request(batch(bytes(900_000)))
+        writer.write(b"".join(request_frame(record, 9, 7, "hostile")))
+        await reader.read(4)
+    before = attacked.anonymous_bytes()
+    wanted = b"".join(request_frame(fetch_request(), 4, 7, "hostile")) * 20
     with attacked.canary() as canary:
         async with asyncio.TaskGroup() as group:
             idle = [group.create_task(_hold(attacked)) for _ in range(half_open)]
@@ -118,16 +147,19 @@ async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, in
                 group.create_task(attacks.drip(attacked.address, 0.3)) for _ in range(dripping)
             ]
             readers = [
-                group.create_task(attacks.never_read(attacked.address, 80_000))
+                group.create_task(attacks.never_read(attacked.address, wanted))
                 for _ in range(unread)
             ]
             lasted = await asyncio.gather(*drips, *readers)
             for one in idle:
                 one.cancel()
+    grown = attacked.peak_bytes() - attacked.gateway.usage().file_bytes - before
+    print(f"{grown / MEGABYTE:.1f} MB more; ended after {max(lasted):.1f} s at most")
     check(canary)
+    assert grown <= 200 * MEGABYTE
     assert min(lasted[:dripping]) >= 1.0
     assert max(lasted[:dripping]) <= 10.0
-    assert max(lasted[dripping:]) <= 60.0
+    assert max(lasted[dripping:]) <= 15.0
 
 
 async def _hold(attacked: Attacked) -> None:
@@ -135,17 +167,29 @@ async def _hold(attacked: Attacked) -> None:
         await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("attacked", [("max.connections=200",)], indirect=True)
-@sizes(2_000, 50_000)
-async def test_floods(attacked: Attacked, check: Any, scale: int) -> None:
-    """P7: a flood of connections neither disturbs those that are open nor outlives itself."""
-    with attacked.canary() as canary:
+@pytest.mark.parametrize("attacked", [DESCRIPTORS], indirect=True)
+@sizes((1_000, 1.0), (5_000, 10.0))
+async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float]) -> None:
+    """P7: a flood of connections neither disturbs those that are open nor outlives itself.
+
+    The gateway has 400 descriptors, and so takes 200 connections; the flood wants more of them.
+    """
+    per_second, seconds = scale
+    loop = asyncio.get_running_loop()
+    with attacked.canary(reconnects=False) as canary:
         held = [asyncio.ensure_future(_hold(attacked)) for _ in range(100)]
-        assert await attacks.flood(attacked.address, scale, at_once=80) > scale * 0.9
+        cpu_s = attacked.gateway.usage().cpu_s
+        opened = await attacks.flood(attacked.address, per_second, seconds)
+        over_s = loop.time()
+        while not await attacks.answered(attacked.address):
+            assert loop.time() - over_s <= 2.0
+        cpu_s = attacked.gateway.usage().cpu_s - cpu_s
+        assert not any(one.done() for one in held)
         for one in held:
             one.cancel()
         await asyncio.gather(*held, return_exceptions=True)
-        assert [0] == await attacks.pipeline(attacked.address, 1)
+    print(f"{opened} connections in {seconds} s, {cpu_s:.2f} s of processor time")
+    assert opened > per_second * seconds * 0.5
     check(canary)
 
 
@@ -163,17 +207,15 @@ async def test_limit_of_connections(attacked: Attacked) -> None:
     for _, writer in held:
         writer.transport.abort()
     async with asyncio.timeout(2):
-        while True:
-            async with attacks.connected(attacked.address) as (reader, writer):
-                writer.write(attacks.API_VERSIONS_V0)
-                if await reader.read(4):
-                    break
+        while not await attacks.answered(attacked.address):
+            pass
 
 
 @sizes((4, 10_000), (50, 10_000))
 async def test_pipelining(attacked: Attacked, check: Any, scale: tuple[int, int]) -> None:
-    """P8: 10,000 requests without a read are all answered in their order."""
+    """P8: 10,000 requests without a read, long polls among them, are all answered in order."""
     clients, requests = scale
+    await attacks.send_bomb(attacked.address, attacks.METADATA_OF_ORDERS, 1.0)
     with attacked.canary() as canary:
         answered = await asyncio.gather(
             *(attacks.pipeline(attacked.address, requests) for _ in range(clients))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,21 @@ class Client:
         idempotent: bool,
     ) -> list[int]:
         """Sends the records with acks=all and returns the offset of each."""
-        answer = self._ask(
+        self.start_produce(bootstrap, topic, partition, records, codec=codec, idempotent=idempotent)
+        return self.finish_produce()
+
+    def start_produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        codec: str,
+        idempotent: bool,
+    ) -> None:
+        """Begins what `produce` does and leaves it to `finish_produce` to wait for the end."""
+        self._tell(
             "produce",
             bootstrap=bootstrap,
             topic=topic,
@@ -65,7 +80,16 @@ class Client:
             idempotent=idempotent,
             records=[to_json(record) for record in records],
         )
-        return [int(offset) for offset in answer["offsets"]]
+
+    def finish_produce(self) -> list[int]:
+        """Waits until the records are acknowledged and returns the offset of each."""
+        return [int(offset) for offset in self._answer()["offsets"]]
+
+    def is_busy(self) -> bool:
+        """Whether the driver has not answered yet."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], 0)
+        return not readable
 
     def consume(
         self, bootstrap: str, topic: str, partition: int, *, offset: int, count: int
@@ -99,6 +123,33 @@ class Client:
         )
         offset: int | None = answer["offset"]
         return offset
+
+    def create_partitions(self, bootstrap: str, topic: str, partitions: int) -> None:
+        """Grows a topic to `partitions` in all."""
+        self._ask("create_partitions", bootstrap=bootstrap, topic=topic, partitions=partitions)
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        """Deletes a topic."""
+        self._ask("delete_topic", bootstrap=bootstrap, topic=topic)
+
+    def topic_config(self, bootstrap: str, topic: str, name: str) -> str:
+        """Value of one setting of a topic, its own or a default."""
+        answer = self._ask("topic_config", bootstrap=bootstrap, topic=topic, name=name)
+        value: str = answer["value"]
+        return value
+
+    def set_topic_config(
+        self, bootstrap: str, topic: str, name: str, value: str, *, incremental: bool
+    ) -> None:
+        """Sets one setting; unless `incremental`, all others go back to their defaults."""
+        self._ask(
+            "set_topic_config",
+            bootstrap=bootstrap,
+            topic=topic,
+            name=name,
+            value=value,
+            incremental=incremental,
+        )
 
     def open_member(
         self,
@@ -140,10 +191,16 @@ class Client:
         self._ask("close_member", member=member)
 
     def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
+        self._tell(operation, **fields)
+        return self._answer()
+
+    def _tell(self, operation: str, **fields: Any) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": operation, **fields}) + "\n")
         self._process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             log = self._log_path.read_text(errors="replace")

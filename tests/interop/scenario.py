@@ -6,9 +6,14 @@ empty keys and values, text beyond ASCII, and a value of 1 MB that does not comp
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
+from kgw.client import AsyncClient
+from tests.interop.client import DriverError
 from tests.interop.drivers.loop import Record
 
 if TYPE_CHECKING:
@@ -22,6 +27,9 @@ START_MS = 1_700_000_000_000
 STEP_MS = 1_000
 # The largest round size that fits, with its framing, in the default message.max.bytes of 1,048,588.
 LARGE_BYTES = 1_000_000
+# Enough that no library has sent all of it by the time that a quarter is stored.
+MANY = 10_000
+MANY_BYTES = 2_000
 
 
 def noise(size: int) -> bytes:
@@ -35,14 +43,23 @@ class Limits(NamedTuple):
     sends_neither_key_nor_value: bool = True
     sends_null_headers: bool = True
     tells_empty_from_null: bool = True
+    is_idempotent: bool = True
+    sets_incrementally: bool = True
+    sets_all_at_once: bool = True
+    resends_other_settings: bool = False
 
 
 NO_LIMITS = Limits()
 LIMITS = {
-    "kafka-python-2": Limits(sends_neither_key_nor_value=False, sends_null_headers=False),
-    "kafka-python-3": Limits(sends_neither_key_nor_value=False, sends_null_headers=False),
-    "aiokafka": Limits(sends_neither_key_nor_value=False),
-    "kafka-go": Limits(tells_empty_from_null=False),
+    "kafka-python-2": Limits(
+        sends_neither_key_nor_value=False, sends_null_headers=False, sets_incrementally=False
+    ),
+    "kafka-python-3": Limits(
+        sends_neither_key_nor_value=False, sends_null_headers=False, resends_other_settings=True
+    ),
+    "aiokafka": Limits(sends_neither_key_nor_value=False, sets_incrementally=False),
+    "kafka-go": Limits(tells_empty_from_null=False, is_idempotent=False),
+    "java-4": Limits(sets_all_at_once=False),
 }
 
 
@@ -169,3 +186,115 @@ def check_restarts(client: Client, gateway: GatewayProcess, topic: str) -> None:
         gateway.bootstrap, topic, PARTITION, more, codec="none", idempotent=False
     )
     assert [len(expected) + index for index in range(len(more))] == offsets
+
+
+def check_kill_while_producing(client: Client, gateway: GatewayProcess, topic: str) -> None:
+    """A kill and a restart while a client sends: what it was told is true, and nothing is moved.
+
+    From an idempotent producer every record is stored exactly once and in order. Without
+    idempotence a batch whose answer was lost is sent again, so copies are allowed between.
+    """
+    limits = LIMITS.get(client.name, NO_LIMITS)
+    payload = noise(MANY * MANY_BYTES)
+    sent = [
+        Record(
+            b"%d" % index,
+            payload[index * MANY_BYTES : (index + 1) * MANY_BYTES],
+            [],
+            START_MS + index,
+        )
+        for index in range(MANY)
+    ]
+    client.create_topic(gateway.bootstrap, topic, PARTITIONS)
+    client.start_produce(
+        gateway.bootstrap, topic, PARTITION, sent, codec="lz4", idempotent=limits.is_idempotent
+    )
+    asyncio.run(_wait_for_offset(gateway, topic, MANY // 4))
+    gateway.kill()
+    was_busy = client.is_busy()
+    gateway.start()
+    offsets = client.finish_produce()
+    assert was_busy, f"{client.name} had sent everything before the kill"
+    _, end = client.bounds(gateway.bootstrap, topic, PARTITION)
+    found = client.consume(gateway.bootstrap, topic, PARTITION, offset=0, count=end)
+    assert list(range(end)) == [record.offset for record in found]
+    assert stored_at(sent, offsets) == [found[offset] for offset in offsets]
+    if limits.is_idempotent:
+        assert list(range(MANY)) == offsets
+        assert MANY == end
+    else:
+        assert sorted(set(offsets)) == offsets
+        keys = {record.key: record for record in sent}
+        assert found == [keys[one.key]._replace(offset=one.offset) for one in found]
+
+
+def stored_at(sent: list[Record], offsets: list[int]) -> list[Record]:
+    """The records with the offsets that a producer was told."""
+    return [record._replace(offset=offset) for record, offset in zip(sent, offsets, strict=True)]
+
+
+async def _wait_for_offset(gateway: GatewayProcess, topic: str, offset: int) -> None:
+    """Returns as soon as the partition reaches beyond an offset, by long polls."""
+    async with await AsyncClient.connect(gateway.host, gateway.port) as kgw_client:
+        end = 0
+        while end <= offset:
+            for part in await kgw_client.fetch(topic, {PARTITION: end}, max_wait_ms=10_000):
+                end = part.high_watermark
+
+
+def check_admin(client: Client, gateway: GatewayProcess, topic: str) -> None:
+    """Settings are obeyed, topics grow and go, refusals are told, and a kill loses none of it."""
+    limits = LIMITS.get(client.name, NO_LIMITS)
+    bootstrap = gateway.bootstrap
+
+    def configs() -> list[str]:
+        names = ("segment.bytes", "max.message.bytes")
+        return [client.topic_config(bootstrap, topic, name) for name in names]
+
+    expected = write(client, gateway, topic, codec="none", idempotent=False)
+    assert ["1073741824", "1048588"] == configs()
+    if limits.sets_incrementally:
+        client.set_topic_config(bootstrap, topic, "segment.bytes", "1000000", incremental=True)
+        assert ["1000000", "1048588"] == configs()
+        client.set_topic_config(bootstrap, topic, "max.message.bytes", "2000", incremental=True)
+        assert ["1000000", "2000"] == configs()
+    if limits.sets_all_at_once:
+        keeps = limits.resends_other_settings
+        client.set_topic_config(bootstrap, topic, "segment.bytes", "2000000", incremental=False)
+        assert ["2000000", "2000" if keeps else "1048588"] == configs()
+        client.set_topic_config(bootstrap, topic, "max.message.bytes", "2000", incremental=False)
+        assert ["2000000" if keeps else "1073741824", "2000"] == configs()
+    before = configs()
+    for name, value in (("no.such.setting", "1"), ("cleanup.policy", "compact")):
+        with pytest.raises(DriverError):
+            client.set_topic_config(
+                bootstrap, topic, name, value, incremental=limits.sets_incrementally
+            )
+    assert before == configs()
+
+    client.create_partitions(bootstrap, topic, PARTITIONS + 3)
+    with pytest.raises(DriverError):
+        client.create_partitions(bootstrap, topic, PARTITIONS)
+    gateway.kill()
+    gateway.start()
+    assert before == configs()
+    small, large = expected[0], expected[7]
+    assert [0] == client.produce(
+        bootstrap, topic, PARTITIONS + 2, [small], codec="none", idempotent=False
+    )
+    with pytest.raises(DriverError):
+        client.produce(bootstrap, topic, PARTITION, [large], codec="none", idempotent=False)
+    assert (0, len(expected)) == client.bounds(bootstrap, topic, PARTITION)
+    check_reading(client, gateway, topic, expected)
+
+    client.delete_topic(bootstrap, topic)
+    with pytest.raises(DriverError):
+        client.topic_config(bootstrap, topic, "segment.bytes")
+    gateway.kill()
+    gateway.start()
+    with pytest.raises(DriverError):
+        client.topic_config(bootstrap, topic, "segment.bytes")
+    # A topic of the same name begins anew.
+    client.create_topic(bootstrap, topic, PARTITIONS)
+    assert ["1073741824", "1048588"] == configs()
+    assert (0, 0) == client.bounds(bootstrap, topic, PARTITION)

@@ -11,6 +11,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.catalog import CREATION, DELETION, TOPIC, TopicCatalog
 from kgw.state.base import Change, Row, StateStore
+from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import batch
 
@@ -340,3 +341,35 @@ async def test_deleted_topic_cannot_be_changed() -> None:
         with pytest.raises(KafkaError) as refused:
             await change
         assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is refused.value.code
+
+
+async def test_a_topic_whose_deletion_is_in_doubt_takes_no_more_records() -> None:
+    """The next start may delete it: what was acknowledged meanwhile would be lost."""
+
+    class DoubtfulState(MemoryStateStore):
+        doubt: str | None = None
+
+        @property
+        def failure(self) -> str | None:
+            return self.doubt
+
+        async def apply(self, changes: Sequence[Change]) -> None:
+            if any(change.kind == DELETION for change in changes):
+                self.doubt = "the sync failed"
+                raise StorageError(self.doubt)
+            await super().apply(changes)
+
+    backend = MemoryBackend()
+    backend.state = state = DoubtfulState()
+    await backend.open()
+    catalog = TopicCatalog(backend, Config.of(), ManualClock())
+    doubtful = await catalog.create("doubtful", 1, {})
+    other = await catalog.create("other", 1, {})
+    with pytest.raises(StorageError):
+        await catalog.delete(doubtful)
+    assert doubtful.is_deleted
+    assert catalog.get("doubtful") is None
+    with pytest.raises(StorageError):
+        await catalog.delete(other)
+    assert catalog.get("other") is other
+    assert state.doubt is not None

@@ -7,7 +7,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.waits import FetchWait
+from kgw.partitions.waits import TICK_MS, FetchDeadlines, FetchWait
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def begin(
 ) -> FetchWait:
     """Begin a wait of one second that notes when it ends."""
     deadline_s = clock.monotonic_s() + 1
-    return FetchWait(partitions, missing_bytes, deadline_s, clock, lambda: woken.append("woken"))
+    deadlines = FetchDeadlines(clock)
+    return FetchWait(
+        partitions, missing_bytes, deadline_s, deadlines, lambda: woken.append("woken")
+    )
 
 
 def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
@@ -78,4 +81,58 @@ async def test_given_up(partitions: list[Partition], clock: ManualClock) -> None
     wait.advanced(100)
     clock.advance(10)
     assert [] == woken
+    assert is_forgotten(partitions, clock)
+
+
+async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
+    """Deadlines within a tick share one timer, none of them comes early, each on its own."""
+    deadlines = FetchDeadlines(clock)
+    woken: list[int] = []
+
+    def begin_at(offset_ms: int) -> FetchWait:
+        deadline_s = clock.monotonic_s() + 1 + offset_ms / 1000
+        return FetchWait(partitions, 1, deadline_s, deadlines, lambda: woken.append(offset_ms))
+
+    waits = [begin_at(offset_ms) for offset_ms in (1, 2, TICK_MS, TICK_MS + 1)]
+    assert 2 == clock.pending
+    waits[1].cancel()
+    clock.advance(1 + (TICK_MS - 1) / 1000)
+    assert [] == woken
+    clock.advance(0.001)
+    assert [1, TICK_MS] == sorted(woken)
+    clock.advance(TICK_MS / 1000)
+    assert [1, TICK_MS, TICK_MS + 1] == sorted(woken)
+    assert is_forgotten(partitions, clock)
+
+
+async def test_short_waits_are_not_made_longer(
+    partitions: list[Partition], clock: ManualClock
+) -> None:
+    """A wait of a few milliseconds ends within the next one."""
+    woken: list[str] = []
+    FetchWait(
+        partitions,
+        1,
+        clock.monotonic_s() + 0.005,
+        FetchDeadlines(clock),
+        lambda: woken.append("woken"),
+    )
+    clock.advance(0.006)
+    assert ["woken"] == woken
+
+
+async def test_waking_one_may_end_another(partitions: list[Partition], clock: ManualClock) -> None:
+    """What is woken at a deadline may give up waits of the same tick."""
+    deadlines = FetchDeadlines(clock)
+    woken: list[str] = []
+    waits: list[FetchWait] = []
+
+    def wake() -> None:
+        woken.append("woken")
+        for wait in waits:
+            wait.cancel()
+
+    waits += [FetchWait(partitions, 1, clock.monotonic_s() + 1, deadlines, wake) for _ in range(3)]
+    clock.advance(1.1)
+    assert ["woken"] == woken
     assert is_forgotten(partitions, clock)

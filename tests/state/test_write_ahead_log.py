@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -75,6 +76,24 @@ def test_a_flipped_bit_before_the_last_commit_is_found(tmp_path: Path, log: byte
         rotten = bytearray(log)
         rotten[random.randrange(_last_commit(log))] ^= 1 << random.randrange(8)
         assert _find(tmp_path, bytes(rotten)) is not None
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_in_the_header_before_the_last_commit_is_found(
+    tmp_path: Path, log: bytes
+) -> None:
+    """Size, salts and checksum of a frame stand for nothing but are what a reader goes by."""
+    commits = [
+        place
+        for place in range(32, len(log), FRAME_BYTES)
+        if log[place + 4 : place + 8] != bytes(4)
+    ]
+    for place, following in pairwise(commits):
+        rotten = bytearray(log[: following + FRAME_BYTES])
+        for bit in range(24 * 8):
+            rotten[place + bit // 8] ^= 1 << bit % 8
+            assert _find(tmp_path, bytes(rotten)) is not None, (place, bit)
+            rotten[place + bit // 8] ^= 1 << bit % 8
 
 
 def test_frames_of_an_earlier_round_are_no_damage(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -21,7 +22,11 @@ var codecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
-func createTopic(operation loop.Operation) (loop.Answer, error) {
+// administer makes an admin client for one call.
+func administer(
+	operation loop.Operation,
+	call func(context.Context, *kadm.Client) (loop.Answer, error),
+) (loop.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(operation.Bootstrap))
@@ -29,8 +34,14 @@ func createTopic(operation loop.Operation) (loop.Answer, error) {
 		return nil, err
 	}
 	defer client.Close()
-	_, err = kadm.NewClient(client).CreateTopic(ctx, operation.Partitions, 1, nil, operation.Topic)
-	return loop.Answer{}, err
+	return call(ctx, kadm.NewClient(client))
+}
+
+func createTopic(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		_, err := admin.CreateTopic(ctx, operation.Partitions, 1, nil, operation.Topic)
+		return loop.Answer{}, err
+	})
 }
 
 func produce(operation loop.Operation) (loop.Answer, error) {
@@ -166,12 +177,76 @@ func offsetForTime(operation loop.Operation) (loop.Answer, error) {
 	return loop.Found(offset), err
 }
 
+func createPartitions(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		answers, err := admin.UpdatePartitions(ctx, int(operation.Partitions), operation.Topic)
+		if err != nil {
+			return nil, err
+		}
+		return loop.Answer{}, answers.Error()
+	})
+}
+
+func deleteTopic(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		_, err := admin.DeleteTopic(ctx, operation.Topic)
+		return loop.Answer{}, err
+	})
+}
+
+func topicConfig(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		answers, err := admin.DescribeTopicConfigs(ctx, operation.Topic)
+		if err != nil {
+			return nil, err
+		}
+		resource, err := answers.On(operation.Topic, nil)
+		if err != nil {
+			return nil, err
+		}
+		if resource.Err != nil {
+			return nil, resource.Err
+		}
+		for _, config := range resource.Configs {
+			if config.Key == operation.Name {
+				return loop.Answer{"value": config.Value}, nil
+			}
+		}
+		return nil, fmt.Errorf("no setting %s", operation.Name)
+	})
+}
+
+func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		set := admin.AlterTopicConfigsState
+		if operation.Incremental {
+			set = admin.AlterTopicConfigs
+		}
+		configs := []kadm.AlterConfig{
+			{Op: kadm.SetConfig, Name: operation.Name, Value: &operation.Value},
+		}
+		answers, err := set(ctx, configs, operation.Topic)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := answers.On(operation.Topic, nil)
+		if err != nil {
+			return nil, err
+		}
+		return loop.Answer{}, answer.Err
+	})
+}
+
 func main() {
 	loop.Serve(loop.Operations{
-		"create_topic":    createTopic,
-		"produce":         produce,
-		"consume":         consume,
-		"bounds":          bounds,
-		"offset_for_time": offsetForTime,
+		"create_topic":      createTopic,
+		"produce":           produce,
+		"consume":           consume,
+		"bounds":            bounds,
+		"offset_for_time":   offsetForTime,
+		"create_partitions": createPartitions,
+		"delete_topic":      deleteTopic,
+		"topic_config":      topicConfig,
+		"set_topic_config":  setTopicConfig,
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -48,6 +49,48 @@ func createTopic(operation loop.Operation) (loop.Answer, error) {
 	return loop.Answer{}, response.Errors[operation.Topic]
 }
 
+// recordsToSend makes a reader of records, which can be read once: each try needs a new one.
+func recordsToSend(chosen []loop.Record) kafka.RecordReader {
+	records := make([]kafka.Record, 0, len(chosen))
+	for _, record := range chosen {
+		headers := make([]kafka.Header, len(record.Headers))
+		for place, header := range record.Headers {
+			headers[place] = kafka.Header{Key: header.Name, Value: loop.OrNil(header.Value)}
+		}
+		records = append(records, kafka.Record{
+			Key:     kafka.NewBytes(loop.OrNil(record.Key)),
+			Value:   kafka.NewBytes(loop.OrNil(record.Value)),
+			Headers: headers,
+			Time:    time.UnixMilli(record.TimestampMs),
+		})
+	}
+	return kafka.NewRecordReader(records...)
+}
+
+// produceWithRetries sends one batch until it is answered: Produce itself tries once. A batch whose
+// answer was lost is stored a second time.
+func produceWithRetries(
+	ctx context.Context, client *kafka.Client, operation loop.Operation, start, end int,
+) (*kafka.ProduceResponse, error) {
+	for {
+		response, err := client.Produce(ctx, &kafka.ProduceRequest{
+			Topic:        operation.Topic,
+			Partition:    int(operation.Partition),
+			RequiredAcks: kafka.RequireAll,
+			Compression:  codecs[operation.Codec],
+			Records:      recordsToSend(operation.Records[start:end]),
+		})
+		if err == nil && response.Error != nil {
+			return nil, response.Error
+		}
+		if err == nil || ctx.Err() != nil {
+			return response, err
+		}
+		fmt.Fprintln(os.Stderr, "once more:", err)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // produce uses the client's Produce call, which unlike the library's Writer tells the base offset.
 // The library has no idempotent producer: the operation says so.
 func produce(operation loop.Operation) (loop.Answer, error) {
@@ -69,33 +112,11 @@ func produce(operation loop.Operation) (loop.Answer, error) {
 			}
 			end++
 		}
-		records := make([]kafka.Record, 0, end-start)
-		for _, record := range operation.Records[start:end] {
-			headers := make([]kafka.Header, len(record.Headers))
-			for place, header := range record.Headers {
-				headers[place] = kafka.Header{Key: header.Name, Value: loop.OrNil(header.Value)}
-			}
-			records = append(records, kafka.Record{
-				Key:     kafka.NewBytes(loop.OrNil(record.Key)),
-				Value:   kafka.NewBytes(loop.OrNil(record.Value)),
-				Headers: headers,
-				Time:    time.UnixMilli(record.TimestampMs),
-			})
-		}
-		response, err := client.Produce(ctx, &kafka.ProduceRequest{
-			Topic:        operation.Topic,
-			Partition:    int(operation.Partition),
-			RequiredAcks: kafka.RequireAll,
-			Compression:  codecs[operation.Codec],
-			Records:      kafka.NewRecordReader(records...),
-		})
+		response, err := produceWithRetries(ctx, client, operation, start, end)
 		if err != nil {
 			return nil, err
 		}
-		if response.Error != nil {
-			return nil, response.Error
-		}
-		for index := range records {
+		for index := range end - start {
 			offsets = append(offsets, response.BaseOffset+int64(index))
 		}
 		start = end
@@ -174,12 +195,109 @@ func offsetForTime(operation loop.Operation) (loop.Answer, error) {
 	return loop.Found(-1), nil
 }
 
+func createPartitions(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, closeClient := newClient(operation)
+	defer closeClient()
+	response, err := client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
+		Topics: []kafka.TopicPartitionsConfig{{Name: operation.Topic, Count: operation.Partitions}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return loop.Answer{}, response.Errors[operation.Topic]
+}
+
+func deleteTopic(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, closeClient := newClient(operation)
+	defer closeClient()
+	response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{
+		Topics: []string{operation.Topic},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return loop.Answer{}, response.Errors[operation.Topic]
+}
+
+func topicConfig(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, closeClient := newClient(operation)
+	defer closeClient()
+	response, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
+		Resources: []kafka.DescribeConfigRequestResource{{
+			ResourceType: kafka.ResourceTypeTopic,
+			ResourceName: operation.Topic,
+			ConfigNames:  []string{operation.Name},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	resource := response.Resources[0]
+	if resource.Error != nil {
+		return nil, resource.Error
+	}
+	if len(resource.ConfigEntries) != 1 {
+		return nil, fmt.Errorf("%d settings instead of %s", len(resource.ConfigEntries), operation.Name)
+	}
+	return loop.Answer{"value": resource.ConfigEntries[0].ConfigValue}, nil
+}
+
+func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	client, closeClient := newClient(operation)
+	defer closeClient()
+	if operation.Incremental {
+		response, err := client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
+			Resources: []kafka.IncrementalAlterConfigsRequestResource{{
+				ResourceType: kafka.ResourceTypeTopic,
+				ResourceName: operation.Topic,
+				Configs: []kafka.IncrementalAlterConfigsRequestConfig{{
+					Name:            operation.Name,
+					Value:           operation.Value,
+					ConfigOperation: kafka.ConfigOperationSet,
+				}},
+			}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return loop.Answer{}, response.Resources[0].Error
+	}
+	response, err := client.AlterConfigs(ctx, &kafka.AlterConfigsRequest{
+		Resources: []kafka.AlterConfigRequestResource{{
+			ResourceType: kafka.ResourceTypeTopic,
+			ResourceName: operation.Topic,
+			Configs:      []kafka.AlterConfigRequestConfig{{Name: operation.Name, Value: operation.Value}},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, failed := range response.Errors {
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	return loop.Answer{}, nil
+}
+
 func main() {
 	loop.Serve(loop.Operations{
-		"create_topic":    createTopic,
-		"produce":         produce,
-		"consume":         consume,
-		"bounds":          bounds,
-		"offset_for_time": offsetForTime,
+		"create_topic":      createTopic,
+		"produce":           produce,
+		"consume":           consume,
+		"bounds":            bounds,
+		"offset_for_time":   offsetForTime,
+		"create_partitions": createPartitions,
+		"delete_topic":      deleteTopic,
+		"topic_config":      topicConfig,
+		"set_topic_config":  setTopicConfig,
 	})
 }

@@ -29,18 +29,29 @@ func settings() *sarama.Config {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.MaxMessageBytes = 1_048_588
+	// The default of three tries, 100 ms apart, is over before a server has been restarted.
+	config.Producer.Retry.Max = 100
 	config.Consumer.Return.Errors = true
 	return config
 }
 
-func createTopic(operation loop.Operation) (loop.Answer, error) {
+// administer makes an admin client for one call.
+func administer(
+	operation loop.Operation, call func(sarama.ClusterAdmin) (loop.Answer, error),
+) (loop.Answer, error) {
 	admin, err := sarama.NewClusterAdmin([]string{operation.Bootstrap}, settings())
 	if err != nil {
 		return nil, err
 	}
 	defer admin.Close()
-	detail := sarama.TopicDetail{NumPartitions: operation.Partitions, ReplicationFactor: 1}
-	return loop.Answer{}, admin.CreateTopic(operation.Topic, &detail, false)
+	return call(admin)
+}
+
+func createTopic(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		detail := sarama.TopicDetail{NumPartitions: operation.Partitions, ReplicationFactor: 1}
+		return loop.Answer{}, admin.CreateTopic(operation.Topic, &detail, false)
+	})
 }
 
 // nullable encodes bytes, and null as sarama has it: no encoder at all.
@@ -170,12 +181,60 @@ func offsetForTime(operation loop.Operation) (loop.Answer, error) {
 	return loop.Found(offsets[0]), nil
 }
 
+func createPartitions(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		return loop.Answer{}, admin.CreatePartitions(operation.Topic, operation.Partitions, nil, false)
+	})
+}
+
+func deleteTopic(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		return loop.Answer{}, admin.DeleteTopic(operation.Topic)
+	})
+}
+
+func topicConfig(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		resource := sarama.ConfigResource{Type: sarama.TopicResource, Name: operation.Topic}
+		entries, err := admin.DescribeConfig(resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if entry.Name == operation.Name {
+				return loop.Answer{"value": entry.Value}, nil
+			}
+		}
+		return nil, fmt.Errorf("no setting %s", operation.Name)
+	})
+}
+
+func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		if operation.Incremental {
+			entries := map[string]sarama.IncrementalAlterConfigsEntry{
+				operation.Name: {
+					Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &operation.Value,
+				},
+			}
+			return loop.Answer{}, admin.IncrementalAlterConfig(
+				sarama.TopicResource, operation.Topic, entries, false)
+		}
+		entries := map[string]*string{operation.Name: &operation.Value}
+		return loop.Answer{}, admin.AlterConfig(sarama.TopicResource, operation.Topic, entries, false)
+	})
+}
+
 func main() {
 	loop.Serve(loop.Operations{
-		"create_topic":    createTopic,
-		"produce":         produce,
-		"consume":         consume,
-		"bounds":          bounds,
-		"offset_for_time": offsetForTime,
+		"create_topic":      createTopic,
+		"produce":           produce,
+		"consume":           consume,
+		"bounds":            bounds,
+		"offset_for_time":   offsetForTime,
+		"create_partitions": createPartitions,
+		"delete_topic":      deleteTopic,
+		"topic_config":      topicConfig,
+		"set_topic_config":  setTopicConfig,
 	})
 }

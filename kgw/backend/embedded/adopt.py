@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
-from kgw.state.base import Change
+from kgw.state.base import Change, DamagedRowsError
 from kgw.types import TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.backend.embedded.fs import FileSystem
-    from kgw.state.base import StateStore
+    from kgw.state.base import Row, StateStore
 
 TOPIC_KIND: Final = "topic"
+CREATION_KIND: Final = "topic-creation"
 DELETION_KIND: Final = "topic-deletion"
 """As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
 
@@ -40,7 +43,7 @@ class Adoptable(NamedTuple):
 async def find_adoptable(data_dir: str) -> list[Adoptable]:
     """Return the topics that could be adopted, by name. Raises DataDirectoryError."""
     async with opened_state(data_dir) as state:
-        return await _find(RealFs(), data_dir, state)
+        return await find_in(data_dir, state)
 
 
 async def adopt(data_dir: str) -> list[Adoptable]:
@@ -48,9 +51,12 @@ async def adopt(data_dir: str) -> list[Adoptable]:
 
     Raises DataDirectoryError, StorageError.
     """
-    async with opened_state(data_dir) as state:
-        found = await _find(RealFs(), data_dir, state)
-        changes = [
+    async with opened_state(data_dir, may_create=True) as state:
+        found = await find_in(data_dir, state)
+        _, damaged = await _load(state, TOPIC_KIND)
+        # What a damaged row was about is found by its directories, whatever has become of its key.
+        changes = [Change(TOPIC_KIND, key, None) for key in damaged]
+        changes += [
             Change(TOPIC_KIND, format_uuid(one.topic_id), _row(one), expected_version=0)
             for one in found
             if one.obstacle is None
@@ -58,6 +64,14 @@ async def adopt(data_dir: str) -> list[Adoptable]:
         if changes:
             await state.apply(changes)
         return found
+
+
+async def _load(state: StateStore, kind: str) -> tuple[dict[str, Row], Sequence[str]]:
+    """Return the intact rows of a kind and the keys of the damaged ones."""
+    try:
+        return await state.load(kind), ()
+    except DamagedRowsError as error:
+        return error.intact, error.damaged
 
 
 def _row(one: Adoptable) -> bytes:
@@ -71,15 +85,17 @@ def _row(one: Adoptable) -> bytes:
     ).encode()
 
 
-async def _find(fs: FileSystem, data_dir: str, state: StateStore) -> list[Adoptable]:
-    known = await state.load(TOPIC_KIND)
-    deleted = await state.load(DELETION_KIND)
+async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
+    """Return the topics whose records are there and which the directory's state does not know."""
+    known, _ = await _load(state, TOPIC_KIND)
+    # The next start completes deletions, and takes back creations that nobody was told of.
+    unfinished = await state.load(DELETION_KIND) | await state.load(CREATION_KIND)
     taken = {json.loads(row.value)["name"] for row in known.values()}
     topics: dict[tuple[TopicName, TopicId], list[int]] = {}
     partitions_path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
-    for identity in await asyncio.to_thread(_identities, fs, partitions_path):
+    for identity in await asyncio.to_thread(_identities, RealFs(), partitions_path):
         text = format_uuid(identity.key.topic_id)
-        if text in known or text in deleted:
+        if text in known or text in unfinished:
             continue
         partitions = topics.setdefault((identity.topic, identity.key.topic_id), [])
         partitions.append(identity.key.partition)

@@ -140,13 +140,20 @@ class EmbeddedBackend(Backend):
             for path in reversed(missing):
                 self._fs.make_directory_durably(path)
         except OSError as error:
-            raise DataDirectoryError(f"{self._root}: {error}") from error
+            raise DataDirectoryError(f"{self._root}: {error.strerror or error}") from error
         self._lock.acquire()
         self._store.open()
 
     def _sqlite_state(self) -> StateStore:
         from kgw.state.sql.sqlite import SqliteStateStore
 
+        # Served without its topics, the directory would have clients create them again, from
+        # offset 0; and a name is taken then for the topic that lies there.
+        if self._store.on_disk and not self._fs.exists(f"{self._root}/{layout.STATE_NAME}"):
+            raise DataDirectoryError(
+                f"{self._root} has {len(self._store.on_disk)} partitions, but {layout.STATE_NAME} "
+                "is missing: restore it, or bring the topics back with `kgw log adopt`"
+            )
         return SqliteStateStore(
             f"{self._root}/{layout.STATE_NAME}", quick_check=not self._store.clean_stop
         )
@@ -280,7 +287,10 @@ class EmbeddedBackend(Backend):
 
     async def _checkpoint_by_size(self) -> None:
         try:
-            await self.checkpoint()
+            if self.before_checkpoint is not None:
+                await self.before_checkpoint()
+            if self._is_open:  # closing makes one of its own
+                await self.checkpoint()
         except StorageError as error:
             self._store.report(str(error))
         finally:
@@ -293,7 +303,12 @@ class EmbeddedBackend(Backend):
             f"partition directory {key} belongs to no topic; see `kgw log adopt`"
             for key in store.unclaimed
         ]
-        return Health(self._is_open and store.is_writable, (*store.problems, *unclaimed))
+        state_failure = self.state.failure if self._is_open else None
+        return Health(
+            self._is_open and store.is_writable and state_failure is None,
+            (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
+            len(unclaimed),
+        )
 
     # --- the way to the threads and back ---------------------------------------------------------
 
@@ -328,6 +343,10 @@ class EmbeddedBackend(Backend):
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run_in(self._io, function)
 
+    async def run_in_maintenance(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that takes long, in a thread that does one thing after the other."""
+        return await self._run_in(self._maintenance, function)
+
     async def _run_in(
         self, executor: ThreadPoolExecutor, function: Callable[[], _Result]
     ) -> _Result:
@@ -337,7 +356,8 @@ class EmbeddedBackend(Backend):
         store, jobs, wakeup = self._store, self._jobs, self._wakeup
         while wakeup.get():
             while True:
-                while jobs:
+                # In turn: a thousand partitions to create must not keep appends waiting.
+                if jobs:
                     jobs.popleft()()
                 group = store.take_group()
                 if group:

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import ReadResult
+from kgw.records.batch import read_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _OVERHEAD_BYTES: Final = 512
-"""What a cached batch costs beside its bytes: objects and the frame's other fields."""
+"""What a cached batch costs beside its bytes: objects and the request's other fields."""
 _COMPACT_AT: Final = 1024
 _JOIN_ABOVE: Final = 16
 """Many small buffers cost a response more than copying them together once."""
@@ -45,7 +46,10 @@ class CachedTail:
         buffers: list[Buffer] = []
         size_bytes = 0
         next_offset = offset
-        for batch in self.batches[place:] if place else self.batches:
+        batches = self.batches
+        # By number: a copy of all that is cached behind `place` would cost more than the answer.
+        for number in range(place, len(batches)):
+            batch = batches[number]
             if batch is None or batch.next_offset <= offset:
                 continue
             if batch.next_offset > upper_bound:
@@ -84,8 +88,20 @@ class HotCache:
         """Take batches behind those that the tail has."""
         for batch in batches:
             tail.base_offsets.append(batch.base_offset)
-            tail.batches.append(batch)
+            tail.batches.append(_on_its_own(batch))
             self._order.append(tail)
             self.size_bytes += len(batch.buffer) + _OVERHEAD_BYTES
         while self.size_bytes > self._limit_bytes and self._order:
             self.size_bytes -= self._order.popleft().evict_first()
+
+
+def _on_its_own(batch: RecordBatch) -> RecordBatch:
+    """Return the batch, copied where it would keep alive much more than itself.
+
+    A batch is a view over the request that it came in: 8 MB, perhaps, of which all but this batch
+    of 69 bytes was refused.
+    """
+    size_bytes = len(batch.buffer)
+    if memoryview(batch.buffer.obj).nbytes <= 2 * size_bytes + _OVERHEAD_BYTES:
+        return batch
+    return read_batch(bytes(batch.buffer))

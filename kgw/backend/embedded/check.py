@@ -15,7 +15,7 @@ from kgw.backend.embedded.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
 from kgw.errors import DataDirectoryError
-from kgw.types import NO_TIMESTAMP_MS
+from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -298,6 +298,7 @@ async def check_data_dir(data_dir: str) -> list[Problem]:
     """
     import asyncio
 
+    from kgw.backend.embedded.adopt import find_in
     from kgw.backend.embedded.offline import opened_state
     from kgw.offsets.storage import StateOffsetStorage
 
@@ -306,6 +307,14 @@ async def check_data_dir(data_dir: str) -> list[Problem]:
         problems = [
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)
+        ]
+        problems += [
+            Problem(
+                f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",
+                f"topic {lost.topic} ({format_uuid(lost.topic_id)}) is on disk and not in the "
+                "database; see `kgw log adopt`",
+            )
+            for lost in await find_in(data_dir, state)
         ]
         problems += await asyncio.to_thread(check_directory, data_dir, None, loaded.checkpoints)
     return problems

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.segment import Segment
 
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailedError(Exception):
@@ -29,6 +30,11 @@ def is_out_of_space(error: OSError) -> bool:
     return error.errno in _OUT_OF_SPACE
 
 
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether a file could not be opened because too many are: nothing has happened to any."""
+    return error.errno in _OUT_OF_DESCRIPTORS
+
+
 def sync_file(file: File) -> None:
     """Sync a file. Raises SyncFailedError, never to be answered by trying again."""
     try:
@@ -38,21 +44,27 @@ def sync_file(file: File) -> None:
 
 
 def sync_directory(fs: FileSystem, path: str) -> None:
-    """Sync the names in a directory. Raises SyncFailedError."""
+    """Sync the names in a directory.
+
+    Raises SyncFailedError, and OSError for want of a descriptor, when no sync was tried.
+    """
     try:
         fs.sync_directory(path)
     except OSError as error:
+        if is_out_of_descriptors(error):
+            raise
         raise SyncFailedError(f"{path}: {error}") from error
 
 
 def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
     """Put a small file in place.
 
-    Raises OSError when there was no room, else SyncFailedError: which step failed is not known.
+    Raises OSError when there was no room or no descriptor, else SyncFailedError: which step failed
+    is not known.
     """
     try:
         fs.replace_durably(path, content)
     except OSError as error:
-        if is_out_of_space(error):
+        if is_out_of_space(error) or is_out_of_descriptors(error):
             raise
         raise SyncFailedError(f"{path}: {error}") from error

@@ -9,6 +9,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from kgw.backend.embedded.failures import is_out_of_descriptors, sync_directory
+
 if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File, FileSystem
 
@@ -34,6 +36,8 @@ class FilePool:
         self._limit = limit
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
+        self.loading = Lock()
+        """Held by whoever is the first to say what a segment's side file holds."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -43,13 +47,32 @@ class FilePool:
         with self._lock:
             pooled = self._files.pop(path, None)
             if pooled is None:
-                pooled = PooledFile(path, self._fs.open(path, create=create))
+                pooled = PooledFile(path, self._open(path, create=create))
                 if len(self._files) >= self._limit:
-                    self._close_idle()
+                    self._close_idle(len(self._files) + 1 - self._limit)
             pooled.users += 1
             # Dictionaries keep their order of insertion: the last one in was used last.
             self._files[path] = pooled
         return pooled
+
+    def _open(self, path: str, *, create: bool) -> File:
+        try:
+            return self._fs.open(path, create=create)
+        except OSError as error:
+            # Clients have taken what there was: do with fewer.
+            if not is_out_of_descriptors(error) or not self._close_idle(self._limit):
+                raise
+        return self._fs.open(path, create=create)
+
+    def sync_directory(self, path: str) -> None:
+        """Sync the names in a directory. Raises OSError, SyncFailedError."""
+        try:
+            sync_directory(self._fs, path)
+        except OSError:
+            with self._lock:
+                if not self._close_idle(self._limit):
+                    raise
+            sync_directory(self._fs, path)
 
     def release(self, pooled: PooledFile) -> None:
         """Give back what `acquire` returned."""
@@ -72,9 +95,10 @@ class FilePool:
         for path in list(self._files):
             self.forget(path)
 
-    def _close_idle(self) -> None:
-        excess = len(self._files) + 1 - self._limit
-        idle = [one for one in self._files.values() if one.users == 0 and not one.dirty]
-        for pooled in idle[:excess]:
+    def _close_idle(self, most: int) -> int:
+        """Close so many of the files that nobody needs, the least recently used first."""
+        idle = [one for one in self._files.values() if one.users == 0 and not one.dirty][:most]
+        for pooled in idle:
             del self._files[pooled.path]
             pooled.file.close()
+        return len(idle)

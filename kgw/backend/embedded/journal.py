@@ -18,6 +18,7 @@ from os import urandom
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.embedded.failures import sync_file
 from kgw.records.crc import crc32c
 from kgw.types import PartitionKey, TopicId
 
@@ -164,8 +165,7 @@ class Journal:
         file.fdatasync()
 
     def _write_file_header(self, file: File, generation: int) -> None:
-        page = _encode_header(_FILE_MAGIC, 0, generation, 0, 0, 0).ljust(PAGE_BYTES, b"\0")
-        file.pwrite((page,), 0)
+        _write_page(file, generation)
         file.fdatasync()
 
     def has_room(self, entry_count: int, size_bytes: int) -> bool:
@@ -187,10 +187,13 @@ class Journal:
         """Make a file that was switched away from usable again. Its segments are durable.
 
         Its next generation is noted in it, durably, before any frame is: void frames must never
-        be taken for live ones. Raises OSError.
+        be taken for live ones. Raises OSError when it could not be written, after which it may be
+        tried again, SyncFailedError when what is on the disk is unknown.
         """
         # The active file has the current generation; this one comes after it.
-        self._write_file_header(self._files[number], self._generation + 1)
+        file = self._files[number]
+        _write_page(file, self._generation + 1)
+        sync_file(file)
         self._free[number] = True
 
     def append(self, redos: Sequence[Redo]) -> None:
@@ -241,6 +244,12 @@ class Journal:
         for file in self._files:
             file.close()
         self._files = []
+
+
+def _write_page(file: File, generation: int) -> None:
+    """Write the first page of a file, without a sync."""
+    page = _encode_header(_FILE_MAGIC, 0, generation, 0, 0, 0).ljust(PAGE_BYTES, b"\0")
+    file.pwrite((page,), 0)
 
 
 def _new_generation() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochEnd
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import replace_durably, sync_directory
+from kgw.backend.embedded.failures import replace_durably
 from kgw.backend.embedded.journal import Redo
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
 from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
@@ -70,6 +70,8 @@ class SegmentedLog:
         self.damaged: tuple[DamagedRange, ...] = ()
         self.written_end = offsets.next_offset
         """The offset after the last batch that is in a segment, as the flusher knows it."""
+        self.noted_log_start = 0
+        """The log start in `log-state.json`, which may be ahead of the one that is shown."""
         self.state_is_stale = False
         """Whether `log-state.json` lacks something that must be in it before the next append."""
         self.attempt = 0
@@ -109,6 +111,9 @@ class SegmentedLog:
         for earlier, later in pairwise(epochs):
             if earlier.leader_epoch <= leader_epoch < later.leader_epoch:
                 return EpochEnd(earlier.leader_epoch, later.start_offset)
+        if 0 <= leader_epoch < epochs[0].leader_epoch:
+            # Its records have been removed and its history is lost: it ended by then, as in Kafka.
+            return EpochEnd(leader_epoch, epochs[0].start_offset)
         return None
 
     def epoch_at(self, offset: int) -> int:
@@ -211,7 +216,7 @@ class SegmentedLog:
                 pooled.file.truncate(0)
             finally:
                 self.directory.pool.release(pooled)
-        sync_directory(self.directory.fs, self.path)
+        self.directory.pool.sync_directory(self.path)
         self.segments = (*self.segments, segment)
         return segment
 
@@ -219,13 +224,15 @@ class SegmentedLog:
         """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
+        has_removed = False
         for segment in self._created:
             segment.forget()
             for path in (segment.log_path, segment.side_path):
                 if fs.exists(path):
                     fs.unlink(path)
-        if self._created:
-            sync_directory(fs, self.path)
+                    has_removed = True
+        if has_removed:
+            self.directory.pool.sync_directory(self.path)
         for segment, mark in reversed(self._marks):
             if segment in self.segments:
                 segment.go_back(mark)
@@ -239,16 +246,21 @@ class SegmentedLog:
 
         Raises OSError when there is no room for it, SyncFailedError when the disk fails.
         """
-        state = LogState(self.offsets.log_start_offset, self.epochs, self.damaged)
-        self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
+        self._save_log_state(self.offsets.log_start_offset)
         self._replace(layout.EPOCHS_NAME, layout.encode_epochs(self.epochs))
         self.state_is_stale = False
 
     def save_log_start(self, log_start_offset: int) -> None:
         """Note a log start, durably, before it is shown. Raises as `save_state`."""
+        self._save_log_state(log_start_offset)
+        self.is_changed = True
+
+    def _save_log_state(self, log_start_offset: int) -> None:
+        # What has been noted may be shown at any moment now: it must not go back.
+        log_start_offset = max(log_start_offset, self.noted_log_start)
         state = LogState(log_start_offset, self.epochs, self.damaged)
         self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
-        self.is_changed = True
+        self.noted_log_start = log_start_offset
 
     def _replace(self, name: str, content: bytes) -> None:
         replace_durably(self.directory.fs, f"{self.path}/{name}", content)

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def opened_state(data_dir: str) -> AsyncIterator[StateStore]:
-    """Hold a directory and open its database, which is created when it is gone.
+async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncIterator[StateStore]:
+    """Hold a directory and open its database.
 
+    One that is gone is created with `may_create`, else an empty store in memory takes its place.
     Raises DataDirectoryError when there is no data directory or a process uses it.
     """
+    from kgw.state.memory import MemoryStateStore
     from kgw.state.sql.sqlite import SqliteStateStore
 
     fs = RealFs()
@@ -30,7 +32,12 @@ async def opened_state(data_dir: str) -> AsyncIterator[StateStore]:
     lock = DirectoryLock(fs, data_dir)
     lock.acquire()
     try:
-        state = SqliteStateStore(f"{data_dir}/{layout.STATE_NAME}", quick_check=True)
+        path = f"{data_dir}/{layout.STATE_NAME}"
+        state: StateStore = (
+            SqliteStateStore(path, quick_check=True)
+            if may_create or fs.exists(path)
+            else MemoryStateStore()
+        )
         await state.open()
         try:
             yield state

@@ -24,8 +24,12 @@ class EmbeddedOptions(NamedTuple):
     recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""
     open_files: int = 512
     """Descriptors that are kept open for segments and side files."""
-    dirty_segments: int = 256
-    """Segments behind the journal after which they are synced and the journal is changed."""
+    group_partitions: int = 128
+    """Partitions that one flush writes at most."""
+    dirty_segments: int = 128
+    """Segments behind the journal after which they are synced and the journal is changed. Each
+    holds a descriptor until then. With those of the other journal file and of the group at hand
+    there are five times as many at most, which the server's reserve of 1,024 covers."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
     sync_threads: int = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -44,6 +45,7 @@ class EmbeddedPartitionLog(PartitionLog):
         self._backend = backend
         self._store = store
         self._cache = cache
+        self._rebuilding: dict[Segment, Future[None]] = {}
 
     def __repr__(self) -> str:
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
@@ -107,7 +109,7 @@ class EmbeddedPartitionLog(PartitionLog):
                 try:
                     return await self._backend.run_in_io(function)
                 except SideFileDamagedError as damage:
-                    await self._backend.run_in_flusher(partial(self._rebuild, damage.segment))
+                    await self._rebuild(damage.segment)
         except CorruptionError as error:
             self._store.report(str(error))
             raise
@@ -115,9 +117,23 @@ class EmbeddedPartitionLog(PartitionLog):
             raise StorageError(f"cannot read partition {self.key}: {error}") from error
         raise StorageError(f"the side files of partition {self.key} cannot be rebuilt")
 
-    def _rebuild(self, segment: Segment) -> None:
-        if segment in self._log.segments:
-            rebuild_side(self._log.directory, self._log, segment)
+    async def _rebuild(self, segment: Segment) -> None:
+        """Rebuild a side file, once for all who wait for it. Raises OSError, SyncFailedError."""
+        rebuilding = self._rebuilding.get(segment)
+        if rebuilding is None:
+            rebuilding = self._rebuilding[segment] = ensure_future(self._rebuild_once(segment))
+            rebuilding.add_done_callback(lambda _: self._rebuilding.pop(segment))
+        # Whoever goes away must not take it from the others.
+        await shield(rebuilding)
+
+    async def _rebuild_once(self, segment: Segment) -> None:
+        backend, log = self._backend, self._log
+        rebuild = partial(rebuild_side, log.directory, log, segment)
+        # Between two groups, so that no write that may be undone has just begun another segment.
+        is_sealed = await backend.run_in_flusher(lambda: segment in log.segments[:-1])
+        # It may take half a minute, in which the flusher serves the other partitions.
+        run = backend.run_in_maintenance if is_sealed else backend.run_in_flusher
+        await run(rebuild)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return self._log.epoch_end(leader_epoch)

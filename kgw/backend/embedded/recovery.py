@@ -23,6 +23,7 @@ from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.offsets.manager import MAX_OFFSET
 from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
 from kgw.records.batch import split_batches
 from kgw.records.errors import RecordError
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey, TopicName
 
 _COPY_BYTES: Final = 4 << 20
+_REPLAY_FILES: Final = 128
+"""Segments that replay holds open at a time: a journal may know thousands."""
 _QUARANTINE_BYTES: Final = 64 << 20
 """The most that is kept of one torn tail."""
 
@@ -52,6 +55,7 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
     fs = directory.fs
     proven: dict[PartitionKey, int] = {}
     files: dict[str, File] = {}
+    paths: set[str] = set()
     try:
         for redo in redos:
             path = directory.partition_path(redo.key)
@@ -64,18 +68,27 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
                     if _is_below_log_start(directory, path, redo.segment_base_offset):
                         continue
                     directory.report(f"{segment.log_path} was gone; restored from the journal")
+                if len(files) >= _REPLAY_FILES:
+                    _sync_and_close(files)
                 file = files[segment.log_path] = fs.open(segment.log_path, create=True)
+                paths.add(path)
             file.pwrite(redo.buffers, redo.position)
             end_offset = _end_of(redo)
             proven[redo.key] = max(proven.get(redo.key, 0), end_offset)
-        for file in files.values():
-            sync_file(file)
-        for path in {path.rpartition("/")[0] for path in files}:
+        _sync_and_close(files)
+        for path in paths:
             sync_directory(fs, path)
     finally:
         for file in files.values():
             file.close()
     return proven
+
+
+def _sync_and_close(files: dict[str, File]) -> None:
+    for file in files.values():
+        sync_file(file)
+        file.close()
+    files.clear()
 
 
 def _end_of(redo: Redo) -> int:
@@ -454,6 +467,7 @@ def scan_and_repair(
     largest_timestamp_ms: int,
     segment_end: int | None,
     rewrite_from: int | None,
+    vouch_below: int = MAX_OFFSET,
 ) -> tuple[SegmentScan, SegmentScanner]:
     """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
 
@@ -464,7 +478,14 @@ def scan_and_repair(
     log_file = pool.acquire(segment.log_path)
     side_file = pool.acquire(segment.side_path, create=True)
     try:
-        scanner = SegmentScanner(log_file.file, side_file.file, side_index, epochs, proven_end)
+        scanner = SegmentScanner(
+            log_file.file,
+            side_file.file,
+            side_index,
+            epochs,
+            proven_end,
+            vouch_below=vouch_below,
+        )
         found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
         if found.is_torn:
             _quarantine(directory, segment, log_file.file, found.end_position)
@@ -487,12 +508,15 @@ def scan_and_repair(
 
 
 def rebuild_side(directory: DataDirectory, log: SegmentedLog, segment: Segment) -> None:
-    """Make a segment's side file anew from its batches, while the log is in use (flusher only).
+    """Make a segment's side file anew from its batches, while the log is in use.
 
-    Raises OSError, SyncFailedError.
+    The last segment's in the flusher only; any other's in one thread at a time. One that has been
+    removed is left alone. Raises OSError, SyncFailedError.
     """
-    directory.report(f"{segment.side_path} was damaged; rebuilt")
     segments = log.segments
+    if segment not in segments:
+        return
+    directory.report(f"{segment.side_path} was damaged; rebuilt")
     number = segments.index(segment)
     segment_end = (
         segments[number + 1].base_offset if number + 1 < len(segments) else log.written_end
@@ -510,6 +534,8 @@ def rebuild_side(directory: DataDirectory, log: SegmentedLog, segment: Segment) 
         largest_timestamp_ms=NO_TIMESTAMP_MS,
         segment_end=segment_end,
         rewrite_from=None,
+        # What a failed sync has left behind it is for the next start to make durable.
+        vouch_below=log.written_end,
     )
 
 

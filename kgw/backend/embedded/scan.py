@@ -18,6 +18,7 @@ from kgw.backend.embedded.side import (
     decode_entry,
     encode_entry,
 )
+from kgw.offsets.manager import MAX_OFFSET
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 from kgw.records.crc import crc32c
 from kgw.types import NO_LEADER_EPOCH
@@ -141,18 +142,22 @@ class SegmentScanner:
         side_index: int,
         epochs: Sequence[EpochStart],
         proven_end: int,
+        *,
+        vouch_below: int = MAX_OFFSET,
     ) -> None:
         """Read `file`.
 
         `side_file` holds old entries of the place to begin with from number `side_index` on;
         `epochs` is the history, empty when it is lost and has to be collected; offsets below
-        `proven_end` were durable once.
+        `proven_end` were durable once. Entries say that batches are durable, but none at or above
+        `vouch_below`: unless the caller syncs what was read before it writes them.
         """
         self._window = _Window(file, file.size())
         self._hints = _Hints(side_file, side_index)
         self._side_index = side_index
         self._epochs = epochs
         self._proven_end = proven_end
+        self._vouch_below = vouch_below
         self._last_epoch = NO_LEADER_EPOCH
         self.entries = bytearray()
         self.found_epochs: list[EpochStart] = []
@@ -209,7 +214,7 @@ class SegmentScanner:
             SideEntry(
                 batch.base_offset,
                 largest_timestamp_ms,
-                batch.next_offset,
+                min(batch.next_offset, self._vouch_below),
                 batch.position,
                 batch.size_bytes,
                 batch.header_crc,

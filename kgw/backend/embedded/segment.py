@@ -56,6 +56,7 @@ class Segment:
         "is_removed",
         "largest_timestamp_ms",
         "log_path",
+        "may_hold_rest",
         "pool",
         "side",
         "side_is_dirty",
@@ -80,6 +81,8 @@ class Segment:
         self.bytes_since_index = 0
         self.side_is_dirty = False
         self.is_removed = False
+        self.may_hold_rest = False
+        """Whether a write failed that may have left bytes behind `size_bytes`."""
 
     def __repr__(self) -> str:
         return f"<Segment {self.log_path} bytes={self.size_bytes}>"
@@ -112,10 +115,13 @@ class Segment:
         damaged = side_bytes % ENTRY_BYTES or (side_bytes and last is None)
         if damaged or end_position != self.size_bytes:
             raise SideFileDamagedError(self)
-        if last is not None:
-            self.largest_timestamp_ms = last.largest_timestamp_ms
-        self.side = side = (side_bytes // ENTRY_BYTES, b"")
-        return side
+        with self.pool.loading:
+            # The flusher may have come in between: what it has added since must not be forgotten.
+            if self.side is None:
+                if last is not None:
+                    self.largest_timestamp_ms = last.largest_timestamp_ms
+                self.side = (side_bytes // ENTRY_BYTES, b"")
+            return self.side
 
     @property
     def entry_count(self) -> int:
@@ -230,8 +236,12 @@ class Segment:
         buffers: list[Buffer] = [batch.buffer for batch in batches]
         pooled = self.pool.acquire(self.log_path)
         try:
-            pooled.file.pwrite(buffers, self.size_bytes)
+            # Before the write, so that the descriptor is still there to take the rest of a failed
+            # one back with.
             pooled.dirty = True
+            self.may_hold_rest = True
+            pooled.file.pwrite(buffers, self.size_bytes)
+            self.may_hold_rest = False
         finally:
             self.pool.release(pooled)
         entries, self.largest_timestamp_ms = encode_batches(
@@ -267,49 +277,61 @@ class Segment:
 
     def go_back(self, mark: SegmentMark) -> None:
         """Undo what was written since the mark, durably. Raises OSError, SyncFailedError."""
-        pooled = self.pool.acquire(self.log_path)
-        try:
-            pooled.file.truncate(mark.size_bytes)
-            # Or what was given up could come back after a power loss, behind later batches.
-            sync_file(pooled.file)
-        finally:
-            self.pool.release(pooled)
+        if self.size_bytes == mark.size_bytes and not self.may_hold_rest:
+            # The file could not even be opened, for want of descriptors.
+            return
+        before, now = mark.side, self.side
+        # Whatever becomes of the file: readers find what was answered in front of it or in memory.
+        self.side = before
+        if before is not None and now is not None and now[0] > before[0]:
+            # First: its entries call batches durable that are about to be cut, which recovery
+            # would take for damage.
+            self._cut(self.side_path, before[0] * ENTRY_BYTES)
+        self._cut(self.log_path, mark.size_bytes)
+        self.may_hold_rest = False
         self.size_bytes = mark.size_bytes
         self.largest_timestamp_ms = mark.largest
         self.index_count = mark.index_count
         self.bytes_since_index = mark.bytes_since_index
         self.index_builder = None
-        before, now = mark.side, self.side
-        if before is not None and now is not None and now[0] > before[0]:
-            pooled = self.pool.acquire(self.side_path)
-            try:
-                # They call batches durable that are no more.
-                pooled.file.truncate(before[0] * ENTRY_BYTES)
-                sync_file(pooled.file)
-            finally:
-                self.pool.release(pooled)
-        self.side = before
+
+    def _cut(self, path: str, size_bytes: int) -> None:
+        """Truncate a file, durably: what was given up must not come back behind later batches."""
+        pooled = self.pool.acquire(path)
+        try:
+            pooled.file.truncate(size_bytes)
+            sync_file(pooled.file)
+            pooled.dirty = False
+        finally:
+            self.pool.release(pooled)
 
     def sync(self) -> None:
-        """Make the batches durable. Raises SyncFailedError."""
-        pooled = self.pool.acquire(self.log_path)
+        """Make the batches durable, unless they are removed. Raises OSError, SyncFailedError."""
+        self._sync(self.log_path)
+
+    def sync_side(self) -> None:
+        """Make the written side entries durable. Raises as `sync`."""
+        if self.side_is_dirty:
+            self.side_is_dirty = False
+            self._sync(self.side_path)
+
+    def _sync(self, path: str) -> None:
+        try:
+            pooled = self.pool.acquire(path)
+        except FileNotFoundError:
+            # Removed by the flusher while another thread was about to sync it.
+            if self.is_removed:
+                return
+            raise
         try:
             # First: what the flusher writes while this runs makes the file dirty again.
             pooled.dirty = False
             sync_file(pooled.file)
         finally:
             self.pool.release(pooled)
-
-    def sync_side(self) -> None:
-        """Make the written side entries durable. Raises SyncFailedError."""
-        if not self.side_is_dirty:
-            return
-        pooled = self.pool.acquire(self.side_path)
-        try:
-            self.side_is_dirty = False
-            sync_file(pooled.file)
-        finally:
-            self.pool.release(pooled)
+            if self.is_removed:
+                # Or a file that has no name any more would stay open, and its space be taken.
+                self.pool.forget(path)
 
     def unlink(self, fs: FileSystem) -> None:
         """Remove all files of a segment, the batches first. Raises OSError."""

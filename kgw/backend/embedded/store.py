@@ -174,7 +174,10 @@ class Store(GroupWriter):
         self.check_writable()
         try:
             self.note_deletions()
-        except (OSError, SyncFailedError) as error:
+        except OSError as error:
+            # Nothing has happened that a later attempt could not do.
+            raise storage_error(error, f"cannot create partition {key} of {topic}") from error
+        except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
         return self._create_log(key, topic, settings)
@@ -411,6 +414,8 @@ class Store(GroupWriter):
                 is_final=is_sealed or is_clean,
             )
         except (OSError, SideFileDamagedError) as error:
+            if segment.is_removed:
+                return
             self.report(f"{segment.stem_path}: the indexes could not be written: {error}")
         else:
             if is_sealed:

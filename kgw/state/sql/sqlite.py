@@ -59,7 +59,6 @@ class SqliteStateStore(StateStore):
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is written any more, None while all is well."""
         return self._failure
 
     async def open(self) -> None:

@@ -19,6 +19,7 @@ from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _HEADER: Final = Struct(">8I")
@@ -78,6 +79,8 @@ class _Log:
         for later in range(number, count - 1):
             if self._is_commit(later) and self._follows(later + 1, self._checksum(later)):
                 return f"frame {number + 1} fails its checksum, and commits follow it"
+        if number < count - 1 and self._was_commit(number, checksum):
+            return f"the header of frame {number + 1} is damaged, and commits follow it"
         return None
 
     def _place(self, number: int) -> int:
@@ -88,23 +91,49 @@ class _Log:
         return _Checksum(*_FRAME.unpack_from(self._content, self._place(number))[4:])
 
     def _is_commit(self, number: int) -> bool:
-        fields = _FRAME.unpack_from(self._content, self._place(number))
-        return fields[1] != 0 and fields[2:4] == self._salts
+        return self._database_pages(number) != 0
+
+    def _database_pages(self, number: int) -> int:
+        """Return the size of the database that a frame says it commits, 0 within a commit."""
+        return int(_FRAME.unpack_from(self._content, self._place(number))[1])
+
+    def _was_commit(self, number: int, before: _Checksum) -> bool:
+        """Whether a frame fails for its own header alone, and ended a commit before another."""
+        place = self._place(number)
+        if self._is_commit(number):
+            # Its checksum was lost: the frame behind it goes on from the right one.
+            return self._follows(number + 1, self._frame_sum(place, before))
+        if not self._follows(number + 1, self._checksum(number)):
+            return False
+        # The size of the database was lost, when one bit of it was all there was.
+        words = list(unpack_from(f"{self._order}2I", self._content, place))
+        for bit in range(32):
+            checksum = _add(before, (words[0], 1 << bit))
+            if self._sum(place + _FRAME.size, self._page_bytes, checksum) == self._checksum(number):
+                return True
+        return False
 
     def _follows(self, number: int, before: _Checksum) -> bool:
         """Whether a frame is whole and was written right behind one with this checksum."""
         place = self._place(number)
         if _FRAME.unpack_from(self._content, place)[2:4] != self._salts:
             return False
+        return self._frame_sum(place, before) == self._checksum(number)
+
+    def _frame_sum(self, place: int, before: _Checksum) -> _Checksum:
         checksum = self._sum(place, _CHECKED_FRAME_BYTES, before)
-        checksum = self._sum(place + _FRAME.size, self._page_bytes, checksum)
-        return checksum == self._checksum(number)
+        return self._sum(place + _FRAME.size, self._page_bytes, checksum)
 
     def _sum(self, place: int, size_bytes: int, before: _Checksum) -> _Checksum:
         words = unpack_from(f"{self._order}{size_bytes // 4}I", self._content, place)
-        first, second = before
-        pairs = iter(words)
-        for word in pairs:
-            first = (first + word + second) & _WORD_MASK
-            second = (second + next(pairs) + first) & _WORD_MASK
-        return _Checksum(first, second)
+        return _add(before, words)
+
+
+def _add(before: _Checksum, words: Sequence[int]) -> _Checksum:
+    """Carry a checksum on over an even number of words."""
+    first, second = before
+    pairs = iter(words)
+    for word in pairs:
+        first = (first + word + second) & _WORD_MASK
+        second = (second + next(pairs) + first) & _WORD_MASK
+    return _Checksum(first, second)

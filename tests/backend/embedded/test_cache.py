@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from kgw.backend.embedded.cache import CachedTail, HotCache
+from kgw.records.batch import read_batch
 from kgw.testing.batches import make_batch, read_stored
 
 
@@ -51,3 +52,23 @@ def test_a_cache_of_no_bytes_keeps_nothing() -> None:
     cache, tail = HotCache(0), CachedTail()
     _fill(cache, tail, 3)
     assert None is _offsets(tail, 2)
+
+
+def test_a_small_batch_does_not_keep_a_large_request_alive() -> None:
+    """What is cached is counted by its own bytes, and holds no others."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    stored = bytes(make_batch([b"small"]).buffer)
+    request = memoryview(bytearray(stored + bytes(1 << 20)))
+    cache.add(tail, [read_batch(request)])
+    result = tail.read(0, 1 << 20, 1)
+    assert result is not None
+    assert [stored] == [bytes(buffer) for buffer in result.buffers]
+    assert len(stored) == memoryview(memoryview(result.buffers[0]).obj).nbytes
+
+
+def test_a_batch_that_fills_its_request_is_not_copied() -> None:
+    """The usual request has one batch, which is cached as it came."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    batch = make_batch([b"v" * 1000])
+    cache.add(tail, [batch])
+    assert [batch] == tail.batches

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from kgw.backend.base import LogSettings
@@ -68,6 +70,48 @@ def test_full_journal_files_alternate() -> None:
     driver.lose_power()
     assert values == driver.values()
     assert [] == driver.store.problems
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_no_room_for_the_journal_is_no_failure_of_the_disk(*, persistent: bool) -> None:
+    """Whichever write finds the disk full, appends and creations are taken again afterwards."""
+    for nth in range(1, 60):
+        driver = Driver(EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0))
+        driver.log()
+        driver.log(OTHER_KEY)
+        driver.fs.inject(Fault(FaultKind.ENOSPC, nth, persistent))
+        with suppress(StorageError):
+            for number in range(20):
+                driver.append(b"value %d" % number)
+        with suppress(StorageError):
+            driver.store.remove_log(OTHER_KEY, driver.store.retire_log(OTHER_KEY))
+        with suppress(StorageError):
+            driver.log(OTHER_KEY)
+        struck = list(driver.fs.struck)
+        driver.fs.inject(None)
+        if any(call == "fdatasync" for call, _ in struck):
+            continue  # an error of a sync is final, whatever it says
+        driver.log(OTHER_KEY)
+        assert driver.append(b"after").error is None, struck
+        assert driver.append(b"after", key=OTHER_KEY).error is None, struck
+        assert not driver.store.failure
+
+
+@pytest.mark.parametrize("kind", [FaultKind.EIO, FaultKind.ENOSPC])
+def test_reads_go_on_whatever_fails_for_good_in_writing(kind: FaultKind) -> None:
+    """What was answered is served, also when taking back a failed roll fails in turn."""
+    reading = frozenset({"open", "read"})
+    for nth in range(1, 60):
+        driver = Driver(DIRECT, SMALL_SEGMENTS)
+        driver.log()
+        driver.fs.inject(Fault(kind, nth, persistent=True, spared=reading))
+        answered: list[bytes] = []
+        with suppress(StorageError):
+            for number in range(12):
+                value = b"value %d" % number * 8
+                if driver.append(value).error is None:
+                    answered.append(value)
+        assert answered == driver.values(), driver.fs.struck[:3]
 
 
 def test_a_large_group_to_few_partitions_goes_past_the_journal() -> None:

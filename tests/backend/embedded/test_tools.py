@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded.adopt import DELETION_KIND, TOPIC_KIND, adopt, find_adoptable
+from kgw.backend.embedded.adopt import (
+    CREATION_KIND,
+    DELETION_KIND,
+    TOPIC_KIND,
+    adopt,
+    find_adoptable,
+)
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.check import check_data_dir
 from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage, dump_segment, segment_paths
 from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kgw.backend.embedded.offline import opened_state
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import DataDirectoryError
 from kgw.partitions import catalog
@@ -139,6 +147,23 @@ async def test_a_lost_database_loses_no_records(tmp_path: Path) -> None:
     assert [] == await check_data_dir(str(data_dir))
 
 
+async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
+    """One flipped bit keeps the gateway from starting, and adoption helps."""
+    data_dir = await _make_directory(tmp_path / "data")
+    await adopt(str(data_dir))
+    database = sqlite3.connect(data_dir / "meta.sqlite")
+    database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'topic'")
+    database.commit()
+    database.close()
+    found = await adopt(str(data_dir))
+    assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
+    async with opened_state(str(data_dir)) as state:
+        rows = await state.load(TOPIC_KIND)
+    assert [TopicRow(TOPIC, KEY.topic_id, 2, {})] == [
+        TopicRow.decode(row.value) for row in rows.values()
+    ]
+
+
 async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     """Another topic of the same name stands in the way, and nothing is written."""
     data_dir = await _make_directory(tmp_path / "data")
@@ -151,9 +176,28 @@ async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     assert ["there is a topic of this name"] == [one.obstacle for one in found]
 
 
+@pytest.mark.parametrize("kind", [CREATION_KIND, DELETION_KIND])
+async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str) -> None:
+    """A creation or a deletion that a crash interrupted is not to be adopted."""
+    data_dir = await _make_directory(tmp_path / "data")
+    (problem,) = await check_data_dir(str(data_dir))
+    assert "see `kgw log adopt`" in problem.detail
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    await backend.open()
+    row = TopicRow(TOPIC, KEY.topic_id, 2, {})
+    await backend.state.apply([Change(kind, row.key, row.encode())])
+    await backend.aclose()
+    assert [] == await check_data_dir(str(data_dir))
+    assert [] == await adopt(str(data_dir))
+
+
 def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
     """The two layers may not import each other; here they are held together."""
-    assert (catalog.TOPIC, catalog.DELETION) == (TOPIC_KIND, DELETION_KIND)
+    assert (TOPIC_KIND, CREATION_KIND, DELETION_KIND) == (
+        catalog.TOPIC,
+        catalog.CREATION,
+        catalog.DELETION,
+    )
 
 
 def test_a_segment_is_dumped_batch_by_batch() -> None:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
@@ -19,18 +20,70 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 
-async def create_topic(operation: Operation) -> Operation:
-    """Creates a topic; the admin client returns refusals instead of raising them."""
+@asynccontextmanager
+async def admin_of(operation: Operation) -> AsyncIterator[Any]:
+    """An admin client; it returns refusals instead of raising them."""
     admin = AIOKafkaAdminClient(bootstrap_servers=operation["bootstrap"])
     try:
         await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+def check(code: int, *more: Any) -> None:
+    """Raises what the admin client has only returned."""
+    if code != 0:
+        raise RuntimeError(code, *more)
+
+
+async def create_topic(operation: Operation) -> Operation:
+    """Creates a topic."""
+    async with admin_of(operation) as admin:
         topic = NewTopic(operation["topic"], operation["partitions"], 1)
         response = await admin.create_topics([topic])
         for _name, code, *message in response.topic_errors:
-            if code != 0:
-                raise RuntimeError(code, message)
-    finally:
-        await admin.close()
+            check(code, *message)
+    return {}
+
+
+async def create_partitions(operation: Operation) -> Operation:
+    """Grows a topic to a number of partitions."""
+    async with admin_of(operation) as admin:
+        wanted = {operation["topic"]: NewPartitions(operation["partitions"])}
+        response = await admin.create_partitions(wanted)
+        for _name, code, *message in response.topic_errors:
+            check(code, *message)
+    return {}
+
+
+async def delete_topic(operation: Operation) -> Operation:
+    """Deletes a topic."""
+    async with admin_of(operation) as admin:
+        response = await admin.delete_topics([operation["topic"]])
+        for _name, code in response.topic_error_codes:
+            check(code)
+    return {}
+
+
+async def topic_config(operation: Operation) -> Operation:
+    """The value of one setting."""
+    async with admin_of(operation) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, operation["topic"])
+        [response] = await admin.describe_configs([resource])
+        [(code, message, _type, _name, entries)] = response.resources
+        check(code, message)
+        return {"value": {entry[0]: entry[1] for entry in entries}[operation["name"]]}
+
+
+async def set_topic_config(operation: Operation) -> Operation:
+    """Sets one setting; the library knows AlterConfigs alone."""
+    async with admin_of(operation) as admin:
+        configs = {operation["name"]: operation["value"]}
+        resource = ConfigResource(ConfigResourceType.TOPIC, operation["topic"], configs)
+        [response] = await admin.alter_configs([resource])
+        for code, message, *_ in response.resources:
+            check(code, message)
     return {}
 
 
@@ -192,5 +245,9 @@ if __name__ == "__main__":
             "consume": blocking(consume),
             "bounds": blocking(bounds),
             "offset_for_time": blocking(offset_for_time),
+            "create_partitions": blocking(create_partitions),
+            "delete_topic": blocking(delete_topic),
+            "topic_config": blocking(topic_config),
+            "set_topic_config": blocking(set_topic_config),
         }
     )

@@ -7,7 +7,16 @@ from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from tests.interop.drivers import members
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
@@ -115,6 +124,46 @@ def offset_for_time(operation: Operation) -> Operation:
         return {"offset": found.offset if found.offset >= 0 else None}
 
 
+def create_partitions(operation: Operation) -> Operation:
+    """Grows a topic to a number of partitions."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    wanted = NewPartitions(operation["topic"], operation["partitions"])
+    admin.create_partitions([wanted])[operation["topic"]].result(timeout=30)
+    return {}
+
+
+def delete_topic(operation: Operation) -> Operation:
+    """Deletes a topic."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    admin.delete_topics([operation["topic"]])[operation["topic"]].result(timeout=30)
+    return {}
+
+
+def topic_config(operation: Operation) -> Operation:
+    """The value of one setting."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    resource = ConfigResource(ResourceType.TOPIC, operation["topic"])
+    settings = admin.describe_configs([resource])[resource].result(timeout=30)
+    return {"value": settings[operation["name"]].value}
+
+
+def set_topic_config(operation: Operation) -> Operation:
+    """Sets one setting, through either API."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    name, value = operation["name"], operation["value"]
+    if operation["incremental"]:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(
+            ResourceType.TOPIC, operation["topic"], incremental_configs=[entry]
+        )
+        futures = admin.incremental_alter_configs([resource])
+    else:
+        resource = ConfigResource(ResourceType.TOPIC, operation["topic"], set_config={name: value})
+        futures = admin.alter_configs([resource])
+    futures[resource].result(timeout=30)
+    return {}
+
+
 def open_member(operation: Operation) -> Any:
     """A consumer in a group."""
     settings = {
@@ -169,5 +218,9 @@ if __name__ == "__main__":
             "consume": consume,
             "bounds": bounds,
             "offset_for_time": offset_for_time,
+            "create_partitions": create_partitions,
+            "delete_topic": delete_topic,
+            "topic_config": topic_config,
+            "set_topic_config": set_topic_config,
         }
     )

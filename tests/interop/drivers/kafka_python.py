@@ -6,16 +6,25 @@ import time
 from contextlib import closing
 from typing import Any
 
+import kafka
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import (
+    ConfigResource,
+    ConfigResourceType,
+    KafkaAdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
 from tests.interop.drivers import members
 from tests.interop.drivers.loop import Operation, Record, from_json, serve, to_json
 
+IS_2 = kafka.__version__.startswith("2.")
+
 
 def create_topic(operation: Operation) -> Operation:
     """Creates a topic through the admin client."""
-    with closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"])) as admin:
+    with admin_of(operation) as admin:
         topic = NewTopic(operation["topic"], operation["partitions"], 1)
         admin.create_topics([topic])
     return {}
@@ -86,6 +95,66 @@ def offset_for_time(operation: Operation) -> Operation:
         return {"offset": None if found is None or found.offset < 0 else found.offset}
 
 
+def admin_of(operation: Operation) -> Any:
+    """An admin client that closes itself at the end of a `with`."""
+    return closing(KafkaAdminClient(bootstrap_servers=operation["bootstrap"]))
+
+
+def create_partitions(operation: Operation) -> Operation:
+    """Grows a topic to a number of partitions."""
+    with admin_of(operation) as admin:
+        admin.create_partitions({operation["topic"]: NewPartitions(operation["partitions"])})
+    return {}
+
+
+def delete_topic(operation: Operation) -> Operation:
+    """Deletes a topic."""
+    with admin_of(operation) as admin:
+        admin.delete_topics([operation["topic"]])
+    return {}
+
+
+def topic_config(operation: Operation) -> Operation:
+    """The value of one setting; 2.x gives the bare responses, 3.x a dictionary."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, operation["topic"])
+    with admin_of(operation) as admin:
+        if IS_2:
+            [response] = admin.describe_configs([resource])
+            [(code, message, _type, _name, entries)] = response.resources
+            if code != 0:
+                raise RuntimeError(code, message)
+            values = {entry[0]: entry[1] for entry in entries}
+        else:
+            found = admin.describe_configs([resource], config_filter="all")
+            settings = found["topic"][operation["topic"]]
+            values = {name: setting["value"] for name, setting in settings.items()}
+        return {"value": values[operation["name"]]}
+
+
+def set_topic_config(operation: Operation) -> Operation:
+    """Sets one setting; errors are returned, and 2.x knows AlterConfigs alone."""
+    resource = ConfigResource(
+        ConfigResourceType.TOPIC,
+        operation["topic"],
+        configs={operation["name"]: operation["value"]},
+    )
+    with admin_of(operation) as admin:
+        if IS_2:
+            response = admin.alter_configs([resource])
+            for code, message, *_ in response.resources:
+                if code != 0:
+                    raise RuntimeError(code, message)
+        else:
+            incremental = operation["incremental"]
+            results = admin.alter_configs(
+                [resource], raise_on_unknown=incremental, incremental=incremental
+            )
+            result = results["topic"][operation["topic"]]
+            if result != "OK":
+                raise RuntimeError(result)
+    return {}
+
+
 def assignors(strategy: str) -> list[Any]:
     """The assignor of a name, from the places where both versions have it."""
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -136,5 +205,9 @@ if __name__ == "__main__":
             "consume": consume,
             "bounds": bounds,
             "offset_for_time": offset_for_time,
+            "create_partitions": create_partitions,
+            "delete_topic": delete_topic,
+            "topic_config": topic_config,
+            "set_topic_config": set_topic_config,
         }
     )

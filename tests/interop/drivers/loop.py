@@ -12,6 +12,13 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     poll_members       members, timeout_s                                   -> {members}
     commit_member      member                                               -> {}
     close_member       member                                               -> {}
+    create_partitions  topic, partitions (in all)                           -> {}
+    delete_topic       topic                                                -> {}
+    topic_config       topic, name                                          -> {value}
+    set_topic_config   topic, name, value, incremental                      -> {}
+
+`incremental` chooses between IncrementalAlterConfigs and AlterConfigs, which resets every other
+setting.
 
 A member is a consumer in a group that lives until it is closed. Polling gives {records, assigned}
 of each: pairs of partition and offset, and the partitions that it has now.

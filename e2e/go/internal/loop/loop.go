@@ -48,6 +48,9 @@ type Operation struct {
 	Count       int      `json:"count"`
 	TimestampMs int64    `json:"timestamp_ms"`
 	Records     []Record `json:"records"`
+	Name        string   `json:"name"`
+	Value       string   `json:"value"`
+	Incremental bool     `json:"incremental"`
 }
 
 // Answer is what a driver says to it.

@@ -20,7 +20,12 @@ import java.util.Map;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.AlterConfigsResult;
+import org.apache.kafka.clients.admin.Config;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
+import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.Consumer;
@@ -32,6 +37,7 @@ import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -86,6 +92,14 @@ public final class Driver {
                 return bounds();
             case "offset_for_time":
                 return offsetForTime();
+            case "create_partitions":
+                return createPartitions();
+            case "delete_topic":
+                return deleteTopic();
+            case "topic_config":
+                return topicConfig();
+            case "set_topic_config":
+                return setTopicConfig();
             default:
                 throw new IllegalArgumentException("unknown operation " + text("do"));
         }
@@ -98,6 +112,62 @@ public final class Driver {
             admin.createTopics(List.of(topic)).all().get(LIMIT_S, TimeUnit.SECONDS);
         }
         return new JsonObject();
+    }
+
+    private JsonObject createPartitions() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            NewPartitions wanted = NewPartitions.increaseTo(operation.get("partitions").getAsInt());
+            admin
+                .createPartitions(Map.of(text("topic"), wanted))
+                .all()
+                .get(LIMIT_S, TimeUnit.SECONDS);
+        }
+        return new JsonObject();
+    }
+
+    private JsonObject deleteTopic() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            admin.deleteTopics(List.of(text("topic"))).all().get(LIMIT_S, TimeUnit.SECONDS);
+        }
+        return new JsonObject();
+    }
+
+    private JsonObject topicConfig() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            Config config =
+                admin
+                    .describeConfigs(List.of(topicResource()))
+                    .all()
+                    .get(LIMIT_S, TimeUnit.SECONDS)
+                    .get(topicResource());
+            return answer("value", new JsonPrimitive(config.get(text("name")).value()));
+        }
+    }
+
+    private JsonObject setTopicConfig() throws Exception {
+        ConfigEntry entry = new ConfigEntry(text("name"), text("value"));
+        try (Admin admin = Admin.create(settings())) {
+            if (operation.get("incremental").getAsBoolean()) {
+                AlterConfigOp change = new AlterConfigOp(entry, AlterConfigOp.OpType.SET);
+                admin
+                    .incrementalAlterConfigs(Map.of(topicResource(), List.of(change)))
+                    .all()
+                    .get(LIMIT_S, TimeUnit.SECONDS);
+            } else {
+                // Gone from the library's version 4: found by name, so that one source serves both.
+                AlterConfigsResult result =
+                    (AlterConfigsResult)
+                        Admin.class
+                            .getMethod("alterConfigs", Map.class)
+                            .invoke(admin, Map.of(topicResource(), new Config(List.of(entry))));
+                result.all().get(LIMIT_S, TimeUnit.SECONDS);
+            }
+        }
+        return new JsonObject();
+    }
+
+    private ConfigResource topicResource() {
+        return new ConfigResource(ConfigResource.Type.TOPIC, text("topic"));
     }
 
     private JsonObject produce() throws Exception {

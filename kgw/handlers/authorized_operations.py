@@ -1,0 +1,51 @@
+"""What a client may do with a resource, as the describing APIs tell it when asked (KIP-430).
+
+Everybody may do everything as long as there are no ACLs; without an authorizer Kafka answers so
+too. The field's default, "not asked for", is no answer to those who ask: kafka-python 2 reads it as
+an operation that does not exist, and fails.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class AclOperation(IntEnum):
+    """What can be allowed or denied, by Kafka's numbers."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def bit_field(*operations: AclOperation) -> int:
+    """Return operations as the protocol packs them: bit n stands for operation n."""
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = bit_field(
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = bit_field(
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+)

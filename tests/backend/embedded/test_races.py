@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import errno
+import sys
+from functools import partial
+from inspect import getsourcelines
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.backend.embedded.files import FilePool
+from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.writer import Retirement
+from kgw.testing.batches import make_batch
+from kgw.testing.simulated_disk import CrashMode
+from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.testing.faults import SimulatedFile
+
+
+def _deleting(driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the flusher delete the partition when somebody is about to open one of its files."""
+    acquire = FilePool.acquire
+
+    def delete_first(pool: FilePool, wanted: str, *, create: bool = False) -> object:
+        if wanted == path:
+            monkeypatch.setattr(FilePool, "acquire", acquire)
+            driver.store.remove_log(KEY, driver.store.retire_log(KEY))
+        return acquire(pool, wanted, create=create)
+
+    monkeypatch.setattr(FilePool, "acquire", delete_first)
+
+
+def test_a_deletion_meets_the_retirement_of_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that disappears before its sync needs none, and fails nothing."""
+    driver = Driver(JOURNALED)
+    driver.append(b"kept", key=OTHER_KEY)
+    driver.append(b"deleted")
+    segment = driver.log().segments[-1]
+    number = driver.store.journal.switch()
+    _deleting(driver, segment.log_path, monkeypatch)
+    driver.store.retire(Retirement(number, [segment]))
+    assert driver.store.failure is None
+    assert driver.store.journal.has_free_file
+    assert [b"kept"] == driver.values(OTHER_KEY)
+
+
+def test_a_deletion_meets_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other partitions get their checkpoints all the same."""
+    driver = Driver(DIRECT)
+    driver.append(b"deleted")
+    driver.append(b"kept", key=OTHER_KEY)
+    segment = driver.log().segments[-1]
+    plan = driver.store.begin_checkpoint()
+    _deleting(driver, segment.log_path, monkeypatch)
+    driver.store.finish_checkpoint(plan)
+    assert [] == driver.store.problems
+
+
+def _before_line(function: Callable[..., object], text: str, action: Callable[[], None]) -> None:
+    """Run `action` once, when this thread is about to run the line of `function` with `text`."""
+    lines, start = getsourcelines(function)
+    number = next(start + at for at, line in enumerate(lines) if text in line)
+
+    def trace(frame: Any, event: str, _argument: object) -> Any:
+        if frame.f_code is not function.__code__:
+            return None
+        if event == "line" and frame.f_lineno == number:
+            sys.settrace(None)
+            action()
+        return trace
+
+    sys.settrace(trace)
+
+
+def test_a_first_read_meets_the_first_append_after_a_start() -> None:
+    """Both look into the side file; the entry that the append adds is not forgotten."""
+    driver = Driver(DIRECT)
+    driver.append(b"before")
+    driver.stop()
+    segment = driver.log().segments[-1]
+    flusher = Thread(target=partial(driver.append, b"meanwhile"))
+
+    def append() -> None:
+        flusher.start()
+        # It waits where the reader is in its way, and is done where it is not.
+        flusher.join(0.05)
+
+    _before_line(Segment.load, "self.side = ", append)
+    segment.load()
+    flusher.join()
+    driver.append(b"after")
+    # Batch by batch, so that each is looked for.
+    assert [b"before", b"meanwhile", b"after"] == driver.values(max_bytes=1)
+    assert [] == driver.store.problems
+
+
+def test_an_append_meets_a_rising_log_start() -> None:
+    """A start that was noted, and is about to be shown, is not overwritten by an older one."""
+    driver = Driver(DIRECT)
+    for number in range(4):
+        driver.append(b"%d" % number)
+    driver.lose_power()
+    log = driver.log()
+    assert log.state_is_stale
+    driver.store.save_log_start(log, 3)
+    driver.append(b"4")
+    log.offsets.raise_log_start(3)
+    driver.lose_power()
+    assert driver.log().offsets.log_start_offset == 3
+
+
+def test_log_starts_that_cross_do_not_go_back() -> None:
+    """Two callers note theirs, the higher one first: the higher one counts."""
+    driver = Driver(DIRECT)
+    for number in range(4):
+        driver.append(b"%d" % number)
+    log = driver.log()
+    driver.store.save_log_start(log, 3)
+    driver.store.save_log_start(log, 2)
+    driver.lose_power()
+    assert driver.log().offsets.log_start_offset == 3
+
+
+def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> None:
+    """What that sync left in doubt is written again at the next start, before it is shown."""
+    driver = Driver(DIRECT)
+    driver.append(b"durable")
+    segment = driver.log().segments[-1]
+    batch = make_batch([b"in doubt"])
+    append = driver.store.submit(driver.log(), [batch])
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(type(driver.fs.open(segment.log_path)), "fdatasync", _fail_sync)
+        driver.store.flush_group()
+    assert append.error is not None
+    driver.flip(segment.side_path, 3)
+    segment.side = None
+    assert [b"durable"] == driver.values()
+    driver.kill()
+    shown = driver.values()
+    driver.lose_power(CrashMode.NOTHING)
+    assert shown == driver.values()
+
+
+def _fail_sync(file: SimulatedFile) -> None:
+    """Fail as a disk does: the pages read back, count as clean, and are nowhere."""
+    file._inode.fail_sync()
+    raise OSError(errno.EIO, "fdatasync failed", file.path)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import LogSettings
+from kgw.backend.embedded import partition_log
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.testing.batches import make_batch, read_stored
+from kgw.types import PartitionKey
+from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, SETTINGS, TOPIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from kgw.backend.embedded.writer import Append
+
+
+async def test_appends_are_written_between_other_work_of_the_flusher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand partitions to create, one after the other, must not hold them all up."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    order: list[str] = []
+    first = Event()
+    jobs = [
+        asyncio.ensure_future(backend.run_in_flusher(first.wait)),
+        *(
+            asyncio.ensure_future(backend.run_in_flusher(partial(order.append, f"job {number}")))
+            for number in range(3)
+        ),
+    ]
+    await asyncio.sleep(0)
+    write_group = backend._store.write_group
+
+    def note_group(group: list[Append]) -> None:
+        order.append("group")
+        write_group(group)
+
+    monkeypatch.setattr(backend._store, "write_group", note_group)
+    append = log.append([make_batch([b"value"])])
+    first.set()
+    await asyncio.gather(append, *jobs)
+    await backend.aclose()
+    assert ["group", "job 0", "job 1", "job 2"] == order
+
+
+async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flipped bit beside an old segment of one must not stop all; who reads it waits once."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, LogSettings(segment_bytes=200))
+    other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+    for number in range(6):
+        await log.append([make_batch([b"%d" % number + b"v" * 100])])
+    path = tmp_path / "data/partitions" / str(PartitionKey(*KEY)) / f"{0:020d}.checksums"
+    damaged = bytearray(path.read_bytes())
+    damaged[3] ^= 1
+    path.write_bytes(damaged)
+    may_go_on = Event()
+    rebuilds = 0
+
+    def rebuild_slowly(*arguments: object) -> None:
+        nonlocal rebuilds
+        rebuilds += 1
+        may_go_on.wait()
+        rebuild_side(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition_log, "rebuild_side", rebuild_slowly)
+    reads = [asyncio.ensure_future(log.read(0, 10, 6)) for _ in range(2)]
+    while not rebuilds:
+        await other.append([make_batch([b"meanwhile"])])
+    reads.append(asyncio.ensure_future(log.read(0, 10, 6)))
+    await other.append([make_batch([b"meanwhile"])])
+    may_go_on.set()
+    for read in await asyncio.gather(*reads):
+        assert [0] == [record.offset for record in read_stored(read.buffers)]
+    assert 1 == rebuilds
+    await backend.aclose()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.partitions.catalog import TopicCatalog
+from kgw.testing.batches import make_batch
+from kgw.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from kgw.backend.base import AppendResult
+    from kgw.partitions.partition import Partition
+
+
+async def _partition(backend: MemoryBackend) -> Partition:
+    await backend.open()
+    catalog = TopicCatalog(backend, Config.of(), ManualClock())
+    return (await catalog.create("orders", 1, {})).partitions[0]
+
+
+def _records(sequence: int | None = None) -> memoryview:
+    if sequence is None:
+        return make_batch([b"v"], timestamps_ms=[-1]).buffer
+    return make_batch(
+        [b"v"], timestamps_ms=[-1], producer_id=7, producer_epoch=0, base_sequence=sequence
+    ).buffer
+
+
+async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Producers without ids, which never stop, must not keep those with ids out for ever."""
+    backend = MemoryBackend()
+    partition = await _partition(backend)
+    stored = partition.append(_records(0)).result
+    assert stored is not None
+    await stored
+    backend.hold()
+    busy = partition.append(_records()).result
+    assert busy is not None
+    with monkeypatch.context() as failing:
+        failed: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        failed.set_exception(StorageError("full"))
+        failing.setattr(type(partition.log), "append", lambda *_: failed)
+        partition.append(_records(1))
+        await asyncio.sleep(0)
+        with pytest.raises(KafkaError) as refused:
+            partition.append(_records(1))
+        assert ErrorCode.KAFKA_STORAGE_ERROR == refused.value.code
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not busy.done()
+    again = partition.append(_records(1))
+    backend.release()
+    assert again.result is not None
+    assert 2 == (await again.result).base_offset
+    assert 1 == (await busy).base_offset
+    assert 0 == partition.append(_records(0)).base_offset
