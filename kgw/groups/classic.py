@@ -107,10 +107,11 @@ class ClassicGroup(GroupRounds):
     ) -> ErrorCode:
         """Say whether offsets may be committed, which also keeps the member alive.
 
-        Who names neither member nor generation commits from outside: only while nobody is inside.
+        Who names no generation commits from outside: only while nobody is inside. As in Kafka it
+        does not matter whom else it names: librdkafka (2.16) sends its instance id.
         """
-        if generation < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
-            return ErrorCode.NONE if self.state is EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation < 0 and self.state is EMPTY:
+            return ErrorCode.NONE
         member = self._find_current(member_id, group_instance_id, generation)
         if not isinstance(member, Member):
             return member

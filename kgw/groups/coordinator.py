@@ -85,13 +85,15 @@ class GroupCoordinator:
     async def open(self, topic_exists: Callable[[TopicId], bool]) -> None:
         """Load every group. Offsets of topics that are gone are dropped. Raises StorageError."""
         now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        for group_id, stored in (await self._load(CLASSIC_GROUP)).items():
+        unreadable: list[str] = []
+        for group_id, stored in (await self._load(CLASSIC_GROUP, unreadable)).items():
             try:
                 row, empty_since_ms = GroupRow.decode(stored.value)
             except ValueError as error:
                 _log.error(
                     "a group cannot be read; its members join anew", group=group_id, why=error
                 )
+                unreadable.append(group_id)
                 continue
             group = self._create(group_id, row)
             if empty_since_ms >= 0:
@@ -107,7 +109,12 @@ class GroupCoordinator:
                 continue
             if not topic_exists(topic_id):
                 gone_topics.add(topic_id)
-            self._get_or_create(group_id).offsets.apply({**offsets})
+            if group_id not in self._groups:
+                group = self._create(group_id)
+                if group_id not in unreadable:
+                    # It never had members: what it committed ages from the commits alone.
+                    group.machine.empty_since_s = float("-inf")
+            self._groups[group_id].offsets.apply({**offsets})
         for key in damaged:
             self._keep_damage(key, wall_ms, now_s)
         for topic_id in gone_topics:
@@ -199,11 +206,11 @@ class GroupCoordinator:
         """Store how far a group has read. Commits count in the order of these calls.
 
         GROUP_ID_NOT_FOUND when a member of a group that does not exist commits; who commits from
-        outside (no member id, no generation) creates the group.
+        outside (no generation) creates the group.
         """
         group = self._groups.get(group_id)
         if group is None:
-            if generation >= 0 or member_id != NO_MEMBER_ID or group_instance_id is not None:
+            if generation >= 0:
                 return ErrorCode.GROUP_ID_NOT_FOUND
             if len(self._groups) >= self._settings.groups_max:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -530,14 +537,14 @@ class GroupCoordinator:
 
     # --- loading ---------------------------------------------------------------------------------
 
-    async def _load(self, kind: str, damaged: list[str] | None = None) -> dict[str, Row]:
+    async def _load(self, kind: str, damaged: list[str]) -> dict[str, Row]:
+        """Return the intact rows of a kind, and add the keys of the others to a list."""
         try:
             return await self._state.load(kind)
         except DamagedRowsError as error:
             for key in error.damaged:
                 _log.error("a stored row is damaged", kind=kind, key=key)
-            if damaged is not None:
-                damaged.extend(error.damaged)
+            damaged.extend(error.damaged)
             return error.intact
 
     def _keep_damage(self, key: str, wall_ms: int, now_s: float) -> None:

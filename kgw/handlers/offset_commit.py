@@ -4,9 +4,9 @@ Behaviour:
 - durable before it is answered; what many groups commit at the same time shares a flush. Commits
   count in the order in which they arrive, those of one member that overlap too;
 - members commit in their generation: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, and
-  REBALANCE_IN_PROGRESS while the generation waits for its assignment. Without member id and
-  generation anybody commits, as long as the group has no members; the group is created. A member of
-  a group that does not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
+  REBALANCE_IN_PROGRESS while the generation waits for its assignment. Without a generation anybody
+  commits, as long as the group has no members; the group is created. A member of a group that does
+  not exist hears ILLEGAL_GENERATION, from v9 on GROUP_ID_NOT_FOUND;
 - offsets belong to a topic's id: they end with the topic. UNKNOWN_TOPIC_OR_PARTITION,
   UNKNOWN_TOPIC_ID; OFFSET_METADATA_TOO_LARGE; a negative offset is INVALID_REQUEST;
 - the retention time of v2 to v4 is kept to; otherwise offsets expire when the group has been empty

@@ -10,14 +10,22 @@ import pytest
 from kgw.errors import ErrorCode
 from kgw.groups.requests import LeavingMember
 from kgw.groups.rows import CLASSIC_GROUP
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
-from tests.groups.driver import GroupDriver, answer, subscription, turn
+from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn
 from tests.groups.model import FlakyStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.offsets.committed import OffsetChanges
+
 NONE = ErrorCode.NONE
+
+
+def offsets_at(offset: int) -> OffsetChanges:
+    """Return a commit of one partition."""
+    return {(TOPIC, 0): CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)}
 
 
 @pytest.fixture
@@ -249,9 +257,6 @@ async def test_explain_tells_who_and_why(driver: GroupDriver) -> None:
 
 async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) -> None:
     """The retention time of OffsetCommit 2 to 4 is kept to; the others stay."""
-    from kgw.offsets.committed import CommittedOffset
-    from tests.groups.driver import TOPIC
-
     now_s, wall_ms = driver.clock.monotonic_s(), driver.clock.wall_ms()
     short = CommittedOffset(1, -1, "", wall_ms, 1000, now_s)
     outcome = driver.groups.commit(driver.group, "", None, -1, {(TOPIC, 1): short})
@@ -261,6 +266,41 @@ async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) ->
     driver.advance(601.0)
     await turn()
     assert (2, None) == (driver.committed(0), driver.committed(1))
+
+
+async def test_restart_does_not_prolong_offsets_of_a_group_without_members(
+    driver: GroupDriver,
+) -> None:
+    """Who commits from outside has an hour from the commit here, however often we start."""
+    await driver.commit(1)
+    driver.advance(3000.0)
+    await driver.crash()
+    assert 1 == driver.committed()
+    driver.advance(601.0)
+    await turn()
+    assert driver.committed() is None
+
+
+@pytest.mark.parametrize("instance", [None, "one"])
+@pytest.mark.parametrize("has_been_member", [False, True])
+async def test_commit_without_generation_names_who_it_likes(
+    driver: GroupDriver, instance: str | None, has_been_member: bool
+) -> None:
+    """Commits of assign() carry an instance id in librdkafka; Kafka takes any name."""
+    member_id = ""
+    if has_been_member:
+        (member,) = await driver.stable(1, instance=instance)
+        member_id = member.member_id
+        inside = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(1))
+        assert ErrorCode.ILLEGAL_GENERATION is inside
+        await driver.leave(LeavingMember(member_id, instance))
+    outcome = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(2))
+    assert isinstance(outcome, asyncio.Future)
+    assert NONE is await answer(outcome)
+    assert 2 == driver.committed()
+    await driver.stable(1)
+    refused = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(3))
+    assert ErrorCode.UNKNOWN_MEMBER_ID is refused
 
 
 async def test_changed_subscription_is_not_the_same_interest(driver: GroupDriver) -> None:
