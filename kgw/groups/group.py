@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kgw.groups.writer import Write
 
 CLASSIC = "classic"
+MEMBER_NAME_CHARACTERS = 255
+"""As much of a client's name is part of its members' ids."""
 
 
 class GroupSettings(NamedTuple):
@@ -88,6 +90,11 @@ class Group:
 
 
 def new_member_id(name: str) -> str:
-    """Return an id that nobody has: the client's name, or the instance's, and a random part."""
+    """Return an id that nobody has: the client's name, or the instance's, and a random part.
+
+    A name may be as long as a string of the protocol can be; with more behind it no answer could
+    say it, the leader's that lists all members among them.
+    """
     raw = urandom(16).hex()
+    name = name[:MEMBER_NAME_CHARACTERS]
     return f"{name}-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"

@@ -240,3 +240,15 @@ async def test_transactions_have_no_coordinator_yet(
         found = response.coordinators if version >= 4 else [response]
         assert {code} == {one.error_code for one in found}
         assert all(one.error_message for one in found)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_longest_names_make_ids_that_can_be_said(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """A member id holds no more of a name than leaves room for the rest."""
+    request = join_request(instance="é" * 16_383)
+    joined = await gateway.ask(request, version, JoinGroupResponse)
+    assert ErrorCode.NONE == joined.error_code
+    assert [joined.member_id] == [one.member_id for one in joined.members]
+    assert joined.member_id.startswith("é" * 255 + "-")
