@@ -236,7 +236,7 @@ class ClassicGroup(GroupRounds):
         elif request.member_id_required and request.group_instance_id is None:
             pending = PendingMember(now_s, request.session_timeout_ms)
             self.members.pending[request.new_member_id] = pending
-            self._wake(pending.holds_until_s)
+            self._wake(pending.holds_until_s if self.state is PREPARING else pending.expires_s)
             result = JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
             effects.append(Answer(waiter, result))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
@@ -84,7 +85,8 @@ class PendingMember:
     __slots__ = ("expires_s", "holds_until_s")
 
     def __init__(self, now_s: float, session_timeout_ms: int) -> None:
-        self.expires_s = now_s + session_timeout_ms / 1000
+        # Whole seconds: however many ids are asked for, they are looked through once a second.
+        self.expires_s = float(ceil(now_s + session_timeout_ms / 1000))
         self.holds_until_s = min(self.expires_s, now_s + PENDING_HOLD_S)
 
 
@@ -116,6 +118,11 @@ class MemberTable:
     def size(self) -> int:
         """What the size limit counts: an id that was given out is a place taken (I7)."""
         return len(self._by_id) + len(self.pending)
+
+    @property
+    def held_until_s(self) -> float:
+        """Until when a round waits for ids that were given out; long ago if there are none."""
+        return max((one.holds_until_s for one in self.pending.values()), default=0.0)
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)

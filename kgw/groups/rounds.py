@@ -141,6 +141,8 @@ class GroupRounds:
         timeout_s = self._rebalance_timeout_s()
         self._join_deadline_s = now_s + timeout_s
         self._wake(self._join_deadline_s)
+        if self.members.held_until_s > now_s:
+            self._wake(self.members.held_until_s)
         self._window_end_s = None
         delay_s = self._limits.initial_rebalance_delay_s
         if was_empty and delay_s > 0:
@@ -166,7 +168,7 @@ class GroupRounds:
             return
         if self.members and (
             self._window_end_s is not None
-            or any(one.holds_until_s > now_s for one in self.members.pending.values())
+            or self.members.held_until_s > now_s
         ):
             return
         self._complete(effects, now_s)
@@ -339,11 +341,12 @@ class GroupRounds:
         earliest_s = min(
             (one.deadline_s for one in self.members if not one.is_parked), default=NEVER_S
         )
-        for pending in self.members.pending.values():
-            held_s = pending.holds_until_s
-            earliest_s = min(earliest_s, held_s if held_s > now_s else pending.expires_s)
+        expiries_s = (one.expires_s for one in self.members.pending.values())
+        earliest_s = min(earliest_s, min(expiries_s, default=NEVER_S))
         if self.state is PREPARING:
             earliest_s = min(earliest_s, self._join_deadline_s)
+            if self.members.held_until_s > now_s:
+                earliest_s = min(earliest_s, self.members.held_until_s)
             if self._window_end_s is not None:
                 earliest_s = min(earliest_s, self._window_end_s)
         return min(earliest_s, self._sync_deadline_s)

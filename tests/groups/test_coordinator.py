@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup
 from kgw.groups.requests import LeavingMember
 from kgw.groups.rows import CLASSIC_GROUP
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -18,6 +19,7 @@ from tests.groups.model import FlakyStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.groups.effects import Effect
     from kgw.offsets.committed import OffsetChanges
 
 NONE = ErrorCode.NONE
@@ -314,3 +316,38 @@ async def test_changed_subscription_is_not_the_same_interest(driver: GroupDriver
     await driver.stable(1, instance="one", protocols={"range": b"\0"})
     other = await driver.join(instance="one", protocols={"range": subscription("a")})
     assert 2 == other.generation
+
+
+async def test_many_ids_cost_few_looks(
+    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer for each id would look through all of them for each: 5,000 took four seconds."""
+    looks = 0
+    expire = ClassicGroup.expire
+
+    def counted(group: ClassicGroup, now_s: float) -> list[Effect]:
+        nonlocal looks
+        looks += 1
+        return expire(group, now_s)
+
+    monkeypatch.setattr(ClassicGroup, "expire", counted)
+    for _ in range(100):
+        await driver.join(id_first=True, session_s=6.0)
+        driver.advance(0.03)
+    assert 100 == len(driver.machine.members.pending)
+    driver.advance(7.0)
+    assert "Dead" == driver.state
+    assert looks <= 5
+
+
+async def test_ids_hold_up_a_round_that_begins_after_them(driver: GroupDriver) -> None:
+    """Whoever asked for an id before the round began is waited for, and for no longer than that."""
+    (member,) = await driver.stable(1)
+    await driver.join(id_first=True)
+    driver.advance(1.0)
+    waiting = driver.ask_to_join(member.member_id)
+    driver.advance(1.9)
+    await turn()
+    assert not waiting.done()
+    driver.advance(0.1)
+    assert NONE is (await answer(waiting)).error
