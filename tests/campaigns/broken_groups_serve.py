@@ -1,0 +1,93 @@
+"""The gateway with a bug in its groups, planted on purpose: the control of the group campaigns.
+
+`python -m tests.campaigns.broken_groups_serve BUG serve ...`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+from kgw.cli.main import main
+from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup
+from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.writer import GroupWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HASTE_S = 0.3
+
+
+def everybody_gets_everything() -> None:
+    """Give each member the longest part of the assignment: two owners."""
+    assign = ClassicGroup._assign
+
+    def broken(self: ClassicGroup, effects: Any, assignments: Any, now_s: float) -> None:
+        longest = max(assignments.values(), key=len, default=b"")
+        assign(self, effects, dict.fromkeys(assignments, longest), now_s)
+
+    ClassicGroup._assign = broken  # type: ignore[method-assign]
+
+
+def commits_too_far() -> None:
+    """Store offsets that are two too high: records are skipped."""
+    commit = GroupCoordinator.commit
+
+    def broken(self: GroupCoordinator, *who: Any) -> Any:
+        *before, offsets = who
+        far = {
+            place: one and one._replace(offset=one.offset + 2) for place, one in offsets.items()
+        }
+        return commit(self, *before, far)
+
+    GroupCoordinator.commit = broken  # type: ignore[method-assign]
+
+
+def answers_first() -> None:
+    """Answer commits before they are stored, and store a little later: a kill loses some."""
+    run = GroupWriter._run
+    commit = GroupCoordinator.commit
+
+    async def late(self: GroupWriter) -> None:
+        await asyncio.sleep(HASTE_S)
+        await run(self)
+
+    def broken(self: GroupCoordinator, *who: Any) -> Any:
+        answer = commit(self, *who)
+        return ErrorCode.NONE if isinstance(answer, asyncio.Future) else answer
+
+    GroupWriter._run = late  # type: ignore[method-assign]
+    GroupCoordinator.commit = broken  # type: ignore[method-assign]
+
+
+def nobody_expires() -> None:
+    """Keep dead members: rounds wait for them."""
+    ClassicGroup.expire = lambda self, now_s: []  # type: ignore[method-assign]
+
+
+def forgets_members() -> None:
+    """Store groups without who is in them: a restart disturbs everybody."""
+    row = ClassicGroup.row
+    ClassicGroup.row = lambda self: row(self)._replace(members=())  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "everybody-gets-everything": everybody_gets_everything,
+    "commits-too-far": commits_too_far,
+    "answers-first": answers_first,
+    "nobody-expires": nobody_expires,
+    "forgets-members": forgets_members,
+}
+
+
+def command(bug: str) -> tuple[str, ...]:
+    """Return what to run instead of `kgw serve`."""
+    return (sys.executable, "-m", "tests.campaigns.broken_groups_serve", bug, "serve")
+
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    main(prog_name="kgw")
