@@ -75,6 +75,8 @@ class ClassicGroup(GroupRounds):
             effects.append(Answer(waiter, SyncResult(member)))
         elif self._is_other_protocol(request):
             effects.append(Answer(waiter, SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+        elif sum(len(one) for _, one in request.assignments) > self._limits.max_bytes:
+            effects.append(Answer(waiter, SyncResult(ErrorCode.INVALID_REQUEST)))
         elif self.state is PREPARING:
             effects.append(Answer(waiter, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)))
         elif self.state is COMPLETING:
@@ -213,9 +215,13 @@ class ClassicGroup(GroupRounds):
     # --- joining ---------------------------------------------------------------------------------
 
     def _is_acceptable(self, effects: list[Effect], request: JoinRequest, waiter: object) -> bool:
-        if self.members.can_take(request, self.protocol_type):
+        if not self.members.can_take(request, self.protocol_type):
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif self.members.size_bytes_with(request) > self._limits.max_bytes:
+            code = ErrorCode.GROUP_MAX_SIZE_REACHED
+        else:
             return True
-        _refuse_join(effects, waiter, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        _refuse_join(effects, waiter, request, code)
         return False
 
     def _join_new(

@@ -96,12 +96,14 @@ class MemberTable:
     Counts how many members know each protocol, so that a vote need not ask everybody.
     """
 
-    __slots__ = ("_by_id", "_by_instance", "_knowing", "leader_id", "pending")
+    __slots__ = ("_by_id", "_by_instance", "_knowing", "leader_id", "pending", "size_bytes")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
         self._by_instance: dict[str, str] = {}
         self._knowing: dict[str, int] = {}
+        self.size_bytes = 0
+        """What the members say of themselves, taken together."""
         self.pending: dict[str, PendingMember] = {}
         self.leader_id = ""
 
@@ -179,6 +181,12 @@ class MemberTable:
         member.take(request)
         self._count(member, 1)
 
+    def size_bytes_with(self, request: JoinRequest) -> int:
+        """Return what `size_bytes` will be when a request is taken."""
+        own = self._own(request)
+        own_bytes = 0 if own is None else _size_bytes(own)
+        return self.size_bytes - own_bytes + _size_bytes(request)
+
     def can_take(self, request: JoinRequest, protocol_type: str) -> bool:
         """Whether everybody would know a protocol in common with someone who joins.
 
@@ -190,12 +198,8 @@ class MemberTable:
             return True
         if request.protocol_type != protocol_type:
             return False
-        others = len(self._by_id)
-        own = self._by_id.get(request.member_id)
-        if own is None and request.group_instance_id is not None:
-            own = self._by_id.get(self._by_instance.get(request.group_instance_id, ""))
-        if own is not None:
-            others -= 1
+        own = self._own(request)
+        others = len(self._by_id) - (own is not None)
         known_by_own = {protocol.name for protocol in own.protocols} if own is not None else ()
         return any(
             self._knowing.get(protocol.name, 0) - (protocol.name in known_by_own) == others
@@ -215,10 +219,24 @@ class MemberTable:
                     break
         return max(votes, key=votes.__getitem__)
 
+    def _own(self, request: JoinRequest) -> Member | None:
+        """Return the member whose place a request takes."""
+        own = self._by_id.get(request.member_id)
+        if own is None and request.group_instance_id is not None:
+            own = self._by_id.get(self._by_instance.get(request.group_instance_id, ""))
+        return own
+
     def _count(self, member: Member, change: int) -> None:
+        self.size_bytes += change * _size_bytes(member)
         for name in {protocol.name for protocol in member.protocols}:
             count = self._knowing.get(name, 0) + change
             if count:
                 self._knowing[name] = count
             else:
                 del self._knowing[name]
+
+
+def _size_bytes(one: Member | JoinRequest) -> int:
+    """Return how much somebody says of itself; names are counted in characters."""
+    own = len(one.client_id) + len(one.group_instance_id or "")
+    return own + sum(len(protocol.name) + len(protocol.metadata) for protocol in one.protocols)

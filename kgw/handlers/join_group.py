@@ -11,7 +11,8 @@ Behaviour:
   protocol in common, else INCONSISTENT_GROUP_PROTOCOL;
 - a static member that comes back wanting the same gets its place without a rebalance; its old
   process is fenced (FENCED_INSTANCE_ID) on every API;
-- UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED;
+- UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
+  the members' metadata would be more than 16 MB, all together);
   COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when the server stops.
 
 v1: rebalance timeout (KIP-62); before, the session timeout counts. v2: throttle time. v4: member

@@ -7,7 +7,8 @@ Behaviour:
 - an empty assignment is one like any other: the group is stable; who is not in it has nothing;
 - a request that is sent again takes the place of the first, which hears REBALANCE_IN_PROGRESS;
 - UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL;
-  REBALANCE_IN_PROGRESS when the next round has begun.
+  REBALANCE_IN_PROGRESS when the next round has begun; INVALID_REQUEST for assignments of more than
+  16 MB, all together.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible (KIP-482). v5: protocol type and name,
 checked where given (KIP-559).

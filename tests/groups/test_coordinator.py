@@ -351,3 +351,25 @@ async def test_ids_hold_up_a_round_that_begins_after_them(driver: GroupDriver) -
     assert not waiting.done()
     driver.advance(0.1)
     assert NONE is (await answer(waiting)).error
+
+
+async def test_group_is_no_larger_than_can_be_written(driver: GroupDriver) -> None:
+    """Metadata and assignments are limited for all members together, and are given back."""
+    driver.settings = driver.settings._replace(
+        limits=driver.settings.limits._replace(max_bytes=1000)
+    )
+    await driver.start()
+    (leader,) = await driver.stable(1, protocols={"v": b"x" * 500})
+    refused = await driver.join(protocols={"v": b"x" * 500})
+    assert ErrorCode.GROUP_MAX_SIZE_REACHED is refused.error
+    grown = await driver.join(leader.member_id, protocols={"v": b"x" * 900})
+    assert NONE is grown.error
+    refused_too = await driver.sync(grown, {grown.member_id: b"x" * 1001})
+    assert ErrorCode.INVALID_REQUEST is refused_too.error
+    assert "CompletingRebalance" == driver.state
+    assert NONE is (await driver.sync(grown, {grown.member_id: b"x" * 1000})).error
+    await driver.crash()
+    assert 900 + len("v") + len("client") == driver.machine.members.size_bytes
+    await driver.leave(LeavingMember(leader.member_id))
+    assert 0 == driver.machine.members.size_bytes
+    assert NONE is (await driver.join(protocols={"v": b"x" * 500})).error
