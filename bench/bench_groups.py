@@ -1,9 +1,8 @@
-"""Groups over real sockets: rebalances of many groups at once, of one large group, and commits.
+"""Consumer groups over bare sockets: rebalances, members that stay, commits. Kafka beside kgw.
 
-Coordinator time is taken by the server itself (`kgw groups explain`): from the last JoinGroup that
-was needed to its answers, and from the leader's SyncGroup to its answers.
+    python bench/bench_groups.py [--runs N] [--kafka CACHE_DIR] [--parts PART...] [--directory DIR]
 
-    python bench/bench_groups.py [--groups N] [--members N] [--large N] [--seconds S]
+With `--kafka`, Apache Kafka's broker runs in turn with kgw: see bench/kafka-broker.sh.
 """
 
 from __future__ import annotations
@@ -11,101 +10,38 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import shutil
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench_small_requests import disk_syncs_per_s
+from group_load import FETCH_WAIT_MS, TOPIC, Poller, Wire, commit, formed, rebalance, stay
+from kafka_broker import KafkaBroker
+
 from kgw.client import AdminClient, AsyncClient, Connection, GroupClient
-from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kgw.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kgw.protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
+from kgw.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-METADATA = bytes(100)
-ASSIGNMENT = bytes(60)
-COMMITTERS = 50
+Server = GatewayProcess | KafkaBroker
+Figures = dict[str, float]
 
-
-class Member:
-    """A member with a connection of its own."""
-
-    def __init__(self, connection: Connection, group_id: str) -> None:
-        self.connection = connection
-        self.group_id = group_id
-        self.member_id = ""
-        self.generation = -1
-
-    async def take_part(self) -> None:
-        """Join until the generation stands, and have or bring the assignment."""
-        while True:
-            joined = await self.connection.ask(
-                JoinGroupRequest(
-                    group_id=self.group_id,
-                    session_timeout_ms=60_000,
-                    rebalance_timeout_ms=60_000,
-                    member_id=self.member_id,
-                    protocol_type="bench",
-                    protocols=[JoinGroupRequestProtocol(name="any", metadata=METADATA)],
-                ),
-                JoinGroupResponse,
-                version=5,
-                timeout_s=120,
-            )
-            self.member_id = joined.member_id
-            if joined.error_code:
-                continue
-            self.generation = joined.generation_id
-            parts = [
-                SyncGroupRequestAssignment(member_id=one.member_id, assignment=ASSIGNMENT)
-                for one in joined.members
-            ]
-            synced = await self.connection.ask(
-                SyncGroupRequest(
-                    group_id=self.group_id,
-                    generation_id=joined.generation_id,
-                    member_id=self.member_id,
-                    assignments=parts,
-                ),
-                SyncGroupResponse,
-                version=3,
-                timeout_s=120,
-            )
-            if not synced.error_code:
-                return
-
-    async def heartbeat(self) -> float:
-        """Send a heartbeat and return how long its answer took."""
-        began = time.perf_counter()
-        answer = await self.connection.ask(
-            HeartbeatRequest(
-                group_id=self.group_id, member_id=self.member_id, generation_id=self.generation
-            ),
-            HeartbeatResponse,
-            version=3,
-        )
-        assert not answer.error_code, answer.error_code
-        return time.perf_counter() - began
+GROUPS, MEMBERS, LARGE_MEMBERS = 100, 10, 1000
+COMMITTERS, BATCH = 50, 1000
+SPREAD_S = 1.0
+LARGE_ROUNDS = 3
+START_LIMIT_S = 60.0
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -113,130 +49,218 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-async def rounds(
-    gateway: GatewayProcess, names: Sequence[str], count: int, spread_s: float
-) -> tuple[list[Member], list[float]]:
-    """Form groups of so many members, then have all of them rebalance; return coordinator times."""
-    members = [
-        Member(await Connection.open(gateway.host, gateway.port), name)
-        for name in names
-        for _ in range(count)
-    ]
-    await asyncio.gather(*(one.take_part() for one in members))
+async def prepare(server: Server) -> None:
+    """Create the topic and have the coordinator of groups answer: Kafka makes it at first use."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            async with await AsyncClient.connect(server.host, server.port) as client:
+                await AdminClient(client).create_topic(TOPIC, partitions=BATCH)
+            break
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
+    connection = await Connection.open(server.host, server.port)
+    while True:
+        answer = await connection.ask(
+            FindCoordinatorRequest(key="any", key_type=0), FindCoordinatorResponse, version=3
+        )
+        if not answer.error_code:
+            break
+        assert time.monotonic() < deadline, f"no coordinator: {answer.error_code}"
+        await asyncio.sleep(0.5)
+    await connection.aclose()
+    await asyncio.sleep(2)
 
-    async def again(one: Member) -> None:
-        await asyncio.sleep(spread_s * names.index(one.group_id) / len(names))
-        await one.take_part()
 
-    await asyncio.gather(*(again(one) for one in members))
+def memory(server: Server, prefix: str) -> Figures:
+    """What the server holds now: its own, and mapped files apart."""
+    usage = server.usage()
+    return {
+        f"{prefix}_rss_anonymous_mb": round(usage.anonymous_bytes / 1e6, 1),
+        f"{prefix}_rss_file_mb": round(usage.file_bytes / 1e6, 1),
+    }
+
+
+def members(server: Server, options: argparse.Namespace) -> Figures:
+    """1,000 members on two connections each, that heartbeat; then they also poll for records."""
+    poller = Poller(server.host, server.port)
+    groups = formed(poller, [f"stay-{number}" for number in range(GROUPS)], MEMBERS)
+    others = [Wire(poller) for _ in range(GROUPS * MEMBERS)]
+    figures: Figures = {}
+    for label, fetching in (("heartbeat", []), ("polling", others)):
+        stay(groups, fetching, min(options.seconds, 4 * FETCH_WAIT_MS / 1000))
+        before_s, began_s = server.usage().cpu_s, time.perf_counter()
+        stayed = stay(groups, fetching, options.seconds)
+        took_s = time.perf_counter() - began_s
+        figures |= {
+            f"{label}_p50_ms": round(statistics.median(stayed.latencies_s) * 1e3, 2),
+            f"{label}_p99_ms": round(percentile(stayed.latencies_s, 0.99) * 1e3, 2),
+            f"{label}_cpu_share": round((server.usage().cpu_s - before_s) / took_s, 3),
+            **memory(server, label),
+        }
+        if fetching:
+            figures[f"{label}_fetches_per_s"] = round(stayed.fetches / took_s)
+    poller.close()
+    return figures
+
+
+def rebalances(server: Server, options: argparse.Namespace) -> Figures:
+    """Coordinator time of 100 groups of 10: one after the other in a second, and all at once."""
+    poller = Poller(server.host, server.port)
+    groups = formed(poller, [f"round-{number}" for number in range(GROUPS)], MEMBERS)
+    figures: Figures = {}
+    for label, spread_s in (("spread", SPREAD_S), ("instant", 0.0)):
+        for _ in range(options.warm_rounds):
+            rebalance(groups, 0.0)
+        before_s = server.usage().cpu_s
+        times: list[float] = []
+        for number in range(options.rounds):
+            times += rebalance(groups, spread_s, seed=number)
+        cpu_s = server.usage().cpu_s - before_s
+        figures |= {
+            f"{label}_p50_ms": round(statistics.median(times) * 1e3, 1),
+            f"{label}_p99_ms": round(percentile(times, 0.99) * 1e3, 1),
+            f"{label}_max_ms": round(max(times) * 1e3, 1),
+            f"{label}_cpu_ms_per_group": round(cpu_s * 1e3 / len(times), 2),
+        }
+    if isinstance(server, GatewayProcess):
+        explained = asyncio.run(explained_ms(server, [one.group_id for one in groups], options))
+        figures["instant_explained_p99_ms"] = round(percentile(explained, 0.99), 1)
+    poller.close()
+    return figures | memory(server, "rebalances")
+
+
+async def explained_ms(
+    gateway: GatewayProcess, names: Sequence[str], options: argparse.Namespace
+) -> list[float]:
+    """The coordinator's time as `kgw groups explain` gives it, of the rounds at once."""
+    times: list[float] = []
     async with await AsyncClient.connect(gateway.host, gateway.port) as client:
-        times = []
         for name in names:
             explained = await GroupClient(client).explain(name)
-            times += [
-                one["coordinator_ms"]
-                for one in explained["rounds"]
-                if one["coordinator_ms"] is not None and one["members"] == count
-            ]
-    return members, times
+            times += [one["coordinator_ms"] for one in explained["rounds"][-options.rounds :]]
+    return times
 
 
-def commit_request(group_id: str, offset: int, partitions: range) -> OffsetCommitRequest:
-    """Commit the same offset for some partitions of the topic."""
-    return OffsetCommitRequest(
-        group_id=group_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name="bench",
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=offset, committed_metadata=""
-                    )
-                    for index in partitions
-                ],
-            )
-        ],
-    )
+def large(server: Server, options: argparse.Namespace) -> Figures:
+    """Coordinator time of one group of 1,000."""
+    poller = Poller(server.host, server.port)
+    groups = formed(poller, ["large"], LARGE_MEMBERS)
+    for _ in range(options.warm_rounds):
+        rebalance(groups, 0.0)
+    before_s = server.usage().cpu_s
+    times = [rebalance(groups, 0.0, seed=number)[0] for number in range(LARGE_ROUNDS)]
+    cpu_s = server.usage().cpu_s - before_s
+    poller.close()
+    return {
+        "large_ms": round(max(times) * 1e3, 1),
+        "large_cpu_ms": round(cpu_s * 1e3 / len(times), 1),
+    }
 
 
-async def commits(gateway: GatewayProcess, batch: int, seconds: float) -> tuple[float, list[float]]:
-    """Commit from many connections, one request after the other; return requests/s and times."""
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def run(number: int) -> None:
-        connection = await Connection.open(gateway.host, gateway.port)
-        offset = 0
-        first = 0 if batch > 1 else number
-        while time.perf_counter() < end:
-            offset += 1
-            began = time.perf_counter()
-            answer = await connection.ask(
-                commit_request(f"committer-{number}", offset, range(first, first + batch)),
-                OffsetCommitResponse,
-                version=8,
-            )
-            assert not any(one.error_code for one in answer.topics[0].partitions)
-            times.append(time.perf_counter() - began)
-        await connection.aclose()
-
-    await asyncio.gather(*(run(number) for number in range(COMMITTERS)))
-    return len(times) / seconds, times
-
-
-async def measure(gateway: GatewayProcess, options: argparse.Namespace) -> dict[str, object]:
-    """Everything, on one gateway."""
-    found: dict[str, object] = {}
-    async with await AsyncClient.connect(gateway.host, gateway.port) as client:
-        await AdminClient(client).create_topic("bench", partitions=1000)
-    for label, spread_s in (("spread", 1.0), ("instant", 0.0)):
-        names = [f"{label}-{index}" for index in range(options.groups)]
-        members, times = await rounds(gateway, names, options.members, spread_s)
-        found[f"{label}_coordinator_ms"] = {
-            "rounds": len(times),
-            "p50": round(statistics.median(times), 1),
-            "p99": round(percentile(times, 0.99), 1),
+def commits(server: Server, options: argparse.Namespace) -> Figures:
+    """Commits from 50 connections, one request in flight on each: one partition, then 1,000."""
+    figures: Figures = {}
+    for label, batch in (("single", 1), ("batched", BATCH)):
+        commit(server.host, server.port, COMMITTERS, batch, options.warm_seconds)
+        before_s, began_s = server.usage().cpu_s, time.perf_counter()
+        latencies = commit(server.host, server.port, COMMITTERS, batch, options.seconds)
+        took_s = time.perf_counter() - began_s
+        cpu_s = server.usage().cpu_s - before_s
+        figures |= {
+            f"{label}_requests_per_s": round(len(latencies) / took_s),
+            f"{label}_offsets_per_s": round(len(latencies) * batch / took_s),
+            f"{label}_p50_ms": round(statistics.median(latencies) * 1e3, 2),
+            f"{label}_p99_ms": round(percentile(latencies, 0.99) * 1e3, 2),
+            f"{label}_cpu_us_per_request": round(cpu_s * 1e6 / len(latencies), 1),
+            f"{label}_cpu_share": round(cpu_s / took_s, 2),
         }
-        if label == "spread":
-            cpu_s = gateway.usage().cpu_s
-            beats = [await one.heartbeat() for _ in range(3) for one in members]
-            found["heartbeat_ms_p99"] = round(percentile(beats, 0.99) * 1000, 2)
-            found["heartbeat_cpu_us"] = round((gateway.usage().cpu_s - cpu_s) / len(beats) * 1e6)
-        usage = gateway.usage()
-        found["rss_mb"] = round((usage.anonymous_bytes + usage.file_bytes) / 1e6, 1)
-        for one in members:
-            await one.connection.aclose()
-    members, times = await rounds(gateway, ["large"], options.large, 0.0)
-    found["large_coordinator_ms"] = round(max(times), 1)
-    for one in members:
-        await one.connection.aclose()
-    for label, batch in (("single", 1), ("batched", 1000)):
-        rate, latencies = await commits(gateway, batch, options.seconds)
-        found[f"{label}_commits"] = {
-            "requests_per_s": round(rate),
-            "offsets_per_s": round(rate * batch),
-            "p99_ms": round(percentile(latencies, 0.99) * 1000, 1),
-        }
-    return found
+    return figures | memory(server, "commits")
+
+
+PARTS: dict[str, Callable[[Server, argparse.Namespace], Figures]] = {
+    "members": members,
+    "rebalances": rebalances,
+    "large": large,
+    "commits": commits,
+}
+
+
+def busy_s() -> float:
+    """Processor time that everything on this machine has used so far."""
+    numbers = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waiting, interrupts, softirqs, stolen = map(int, numbers)
+    used = user + nice + system + interrupts + softirqs + stolen
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def beside(server: Server, part: Callable[[], Figures]) -> tuple[Figures, float]:
+    """Run a part; also return how many cores were busy with neither the server nor the load."""
+    before_s, began_s = busy_s() - server.usage().cpu_s - time.process_time(), time.monotonic()
+    figures = part()
+    after_s = busy_s() - server.usage().cpu_s - time.process_time()
+    return figures, round((after_s - before_s) / (time.monotonic() - began_s), 2)
+
+
+def run_once(label: str, parent: Path, options: argparse.Namespace) -> Figures:
+    """Every part, on one new server."""
+    figures: Figures = {}
+    if "commits" in options.parts:
+        figures["disk_syncs_per_s"] = round(disk_syncs_per_s(parent))
+    data_dir = parent / "data"
+    server: Server
+    if label == "kgw":
+        server = GatewayProcess(data_dir)
+    else:
+        # Kafka answers from the page cache; the second kind syncs before, as kgw does.
+        synced = ["log.flush.interval.messages=1"] if label == "kafka_synced" else []
+        server = KafkaBroker(options.kafka, data_dir, *synced)
+    with server:
+        asyncio.run(prepare(server))
+        for part in options.parts:
+            if label == "kafka_synced" and part != "commits":
+                continue
+            found, others = beside(server, partial(PARTS[part], server, options))
+            figures |= found
+            figures[f"{part}_cores_busy_elsewhere"] = others
+    shutil.rmtree(data_dir)
+    return figures
 
 
 def main() -> None:
-    """Print the figures as one line of JSON."""
+    """Print each run's figures as a line of JSON, and the medians of each server."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--groups", type=int, default=100)
-    parser.add_argument("--members", type=int, default=10)
-    parser.add_argument("--large", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--kafka", type=Path, help="Kafka's jars are here, or will be")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=5, help="rebalances of all groups")
+    parser.add_argument("--warm-rounds", type=int, default=5, help="unmeasured ones before")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--warm-seconds", type=float, default=5.0)
     parser.add_argument("--directory", type=Path, help="where to put the data (default: a new one)")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    labels = ["kgw"]
+    if options.kafka is not None:
+        KafkaBroker.fetch(options.kafka)
+        labels += ["kafka"]
+        if "commits" in options.parts:
+            labels += ["kafka_synced"]
     parent = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory))
+    runs: dict[str, list[Figures]] = {label: [] for label in labels}
     try:
-        with GatewayProcess(parent / "data") as gateway:
-            print(json.dumps(asyncio.run(measure(gateway, options))))
+        for _ in range(options.runs):
+            for label in labels:
+                runs[label].append(run_once(label, parent, options))
+                print(json.dumps({"server": label, **runs[label][-1]}), flush=True)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
+    for label, of_server in runs.items():
+        medians = {name: statistics.median(run[name] for run in of_server) for name in of_server[0]}
+        print(json.dumps({"server": label, "median_of": len(of_server), **medians}))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,23 @@ class Usage(NamedTuple):
     peak_bytes: int
 
 
+def process_usage(pid: int) -> Usage:
+    """Processor time and memory of any process (Linux)."""
+    process = Path(f"/proc/{pid}")
+    times = (process / "stat").read_text().rsplit(")", 1)[1].split()
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+
+    def size_bytes(name: str) -> int:
+        return int(status[name].split()[0]) * 1024
+
+    return Usage(
+        cpu_s=(int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"),
+        anonymous_bytes=size_bytes("RssAnon"),
+        file_bytes=size_bytes("RssFile"),
+        peak_bytes=size_bytes("VmHWM"),
+    )
+
+
 class GatewayProcess:
     """`kgw serve` over one data directory; `bootstrap` is where it listens, as host:port.
 
@@ -101,19 +118,7 @@ class GatewayProcess:
 
     def usage(self) -> Usage:
         """Processor time and memory of the running process (Linux)."""
-        process = Path(f"/proc/{self.pid}")
-        times = (process / "stat").read_text().rsplit(")", 1)[1].split()
-        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-
-        def size_bytes(name: str) -> int:
-            return int(status[name].split()[0]) * 1024
-
-        return Usage(
-            cpu_s=(int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"),
-            anonymous_bytes=size_bytes("RssAnon"),
-            file_bytes=size_bytes("RssFile"),
-            peak_bytes=size_bytes("VmHWM"),
-        )
+        return process_usage(self.pid)
 
     def _read_ready_line(self, deadline: float) -> dict[str, str]:
         process = self._running_process()
