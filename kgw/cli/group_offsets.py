@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.client.client import EARLIEST, LATEST
-from kgw.client.groups import GroupClient
+from kgw.client.groups import GroupClient, GroupOffset
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient
 
 Place = tuple[str, int]
+_NOTHING = GroupOffset(NO_OFFSET, -1, "")
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
 )
@@ -25,7 +27,10 @@ _FACTORS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "secon
 
 
 class Standing(NamedTuple):
-    """Where a group stands in a partition. `offset` is None where it has committed nothing."""
+    """Where a group stands in a partition.
+
+    `offset` is None where it has committed nothing, or where what is stored of it is damaged.
+    """
 
     topic: str
     partition: int
@@ -33,6 +38,7 @@ class Standing(NamedTuple):
     log_start_offset: int
     high_watermark: int
     metadata: str = ""
+    is_damaged: bool = False
 
     @property
     def lag(self) -> int | None:
@@ -42,6 +48,8 @@ class Standing(NamedTuple):
     @property
     def anomaly(self) -> str:
         """What cannot be right: said, and never hidden in a number."""
+        if self.is_damaged:
+            return "damaged"
         if self.offset is None:
             return ""
         if self.offset > self.high_watermark:
@@ -71,17 +79,20 @@ async def standings(
     places = sorted({*committed, *more})
     earliest = await bounds(client, places, EARLIEST)
     latest = await bounds(client, places, LATEST)
-    return [
-        Standing(
-            topic,
-            partition,
-            committed[topic, partition].offset if (topic, partition) in committed else None,
-            earliest[topic, partition],
-            latest[topic, partition],
-            committed[topic, partition].metadata if (topic, partition) in committed else "",
+    found = []
+    for place in places:
+        one = committed.get(place, _NOTHING)
+        found.append(
+            Standing(
+                *place,
+                None if one.offset == NO_OFFSET else one.offset,
+                earliest[place],
+                latest[place],
+                one.metadata,
+                one.is_damaged,
+            )
         )
-        for topic, partition in places
-    ]
+    return found
 
 
 async def bounds(

@@ -40,6 +40,7 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,11 +88,12 @@ class GroupDetails(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """A committed offset."""
+    """A committed offset; -1 where there was one, and what is stored of it is damaged."""
 
     offset: int
     leader_epoch: int
     metadata: str
+    is_damaged: bool = False
 
 
 class GroupClient:
@@ -145,7 +147,10 @@ class GroupClient:
         )
 
     async def offsets(self, group_id: str) -> dict[tuple[str, int], GroupOffset]:
-        """Return everything that a group has committed, by topic and partition."""
+        """Return everything that a group has committed, by topic and partition.
+
+        Only the other errors of a partition are raised than that its offset is damaged.
+        """
         connection = await self._coordinator(group_id)
         version = connection.spoken_version(OffsetFetchRequest, 2, _BY_NAME)
         answer = await connection.ask(
@@ -166,9 +171,13 @@ class GroupClient:
         found: dict[tuple[str, int], GroupOffset] = {}
         for topic in topics:
             for one in topic.partitions:
+                place = (topic.name, one.partition_index)
+                if one.error_code == ErrorCode.CORRUPT_MESSAGE:
+                    found[place] = GroupOffset(NO_OFFSET, -1, "", is_damaged=True)
+                    continue
                 refuse(one.error_code, f"{what}, {topic.name} partition {one.partition_index}")
                 if one.committed_offset >= 0:
-                    found[topic.name, one.partition_index] = GroupOffset(
+                    found[place] = GroupOffset(
                         one.committed_offset, one.committed_leader_epoch, one.metadata or ""
                     )
         return dict(sorted(found.items()))

@@ -133,12 +133,16 @@ def _group(wanted: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFe
 def _all_topics(
     table: OffsetTable | None, context: RequestContext
 ) -> list[tuple[str, TopicId, list[int]]]:
-    """Return name, id and partitions of everything committed in topics that exist."""
+    """Return name, id and partitions of everything committed in topics that exist.
+
+    A damaged row may stand for more partitions than its topic has.
+    """
     found: list[tuple[str, TopicId, list[int]]] = []
     for topic_id, partitions in ({} if table is None else table.topics()).items():
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
-            found.append((topic.name, topic_id, sorted(partitions)))
+            known = sorted(one for one in partitions if topic.partition(one) is not None)
+            found.append((topic.name, topic_id, known))
     return found
 
 

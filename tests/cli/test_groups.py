@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kgw.cli.errors import ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
 from kgw.client import AsyncClient
+from kgw.offsets.committed import damaged_row, row_key
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.cli.conftest import Commands
+    from tests.client.serving import ServerThread
 
 
 def produced(kgw: Commands, topic: str, count: int = 10) -> None:
@@ -209,6 +211,31 @@ def test_offsets_are_deleted(kgw: Commands, tmp_path: Path) -> None:
     assert "total lag 0" in kgw.succeed("groups", "lag", "some")
     message = kgw.fail(ExitCode.USAGE, "groups", "delete-offsets", "some", "-t", "partly:9")
     assert "no partition 9" in message
+
+
+def test_damaged_offset_is_shown_and_reset(
+    kgw: Commands, server: ServerThread, tmp_path: Path
+) -> None:
+    """One partition's damage hides nothing of the others, and is no obstacle to mending it."""
+    produced(kgw, "damaged")
+    options = ("--execute", "--undo-file", str(tmp_path / "undo.json"))
+    reset(kgw, "harmed", "--topic", "damaged", "--to-offset", "3", *options)
+    topic = server.gateway.catalog.get("damaged")
+    table = server.gateway.groups.offsets("harmed")
+    assert topic is not None
+    assert table is not None
+    table.apply({**damaged_row(row_key("harmed", topic.topic_id, 0), 0, 0.0)})
+    rows = kgw.json("groups", "offsets", "harmed")
+    assert [(0, None, "damaged"), (1, None, "damaged")] == [
+        (one["partition"], one["offset"], one["anomaly"]) for one in rows
+    ]
+    assert "damaged" in kgw.succeed("groups", "describe", "harmed")
+    assert 2 == kgw.json("groups", "lag", "harmed")["topics"][0]["anomalies"]
+    options = ("--execute", "--undo-file", str(tmp_path / "again.json"))
+    moves = reset(kgw, "harmed", "--topic", "damaged:0", "--to-offset", "4", *options)
+    assert [(0, None, 4)] == moves
+    rows = kgw.json("groups", "offsets", "harmed")
+    assert [(4, None), (None, "damaged")] == [(one["offset"], one["anomaly"]) for one in rows]
 
 
 def test_durations() -> None:

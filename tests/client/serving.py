@@ -129,5 +129,6 @@ class ServerThread:
         self._stop = asyncio.Event()
         async with ServedGateway(**self._settings) as served:
             self.address = served.address
+            self.gateway = served.gateway
             self._started.set()
             await self._stop.wait()
