@@ -57,7 +57,7 @@ class PendingResponse:
         if isinstance(answer, PendingFrame):
             if not answer.done():
                 done: Future[None] = get_running_loop().create_future()
-                answer.add_done_callback(lambda _: done.set_result(None))
+                answer.add_done_callback(lambda _: None if done.done() else done.set_result(None))
                 await done
             buffers = answer.result()
         else:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 HASTE_S = 0.3
 
 
+def plant(owner: object, name: str, bug: Callable[..., Any]) -> None:
+    """Put a bug in place of a method, for as long as the process lives."""
+    setattr(owner, name, bug)
+
+
 def everybody_gets_everything() -> None:
     """Give each member the longest part of the assignment: two owners."""
     assign = ClassicGroup._assign
@@ -29,27 +34,25 @@ def everybody_gets_everything() -> None:
         longest = max(assignments.values(), key=len, default=b"")
         assign(self, effects, dict.fromkeys(assignments, longest), now_s)
 
-    ClassicGroup._assign = broken  # type: ignore[method-assign]
+    plant(ClassicGroup, "_assign", broken)
 
 
 def commits_too_far() -> None:
     """Store offsets that are two too high: records are skipped."""
-    commit = GroupCoordinator.commit
+    commit: Callable[..., Any] = GroupCoordinator.commit
 
     def broken(self: GroupCoordinator, *who: Any) -> Any:
         *before, offsets = who
-        far = {
-            place: one and one._replace(offset=one.offset + 2) for place, one in offsets.items()
-        }
+        far = {place: one and one._replace(offset=one.offset + 2) for place, one in offsets.items()}
         return commit(self, *before, far)
 
-    GroupCoordinator.commit = broken  # type: ignore[method-assign]
+    plant(GroupCoordinator, "commit", broken)
 
 
 def answers_first() -> None:
     """Answer commits before they are stored, and store a little later: a kill loses some."""
     run = GroupWriter._run
-    commit = GroupCoordinator.commit
+    commit: Callable[..., Any] = GroupCoordinator.commit
 
     async def late(self: GroupWriter) -> None:
         await asyncio.sleep(HASTE_S)
@@ -59,19 +62,19 @@ def answers_first() -> None:
         answer = commit(self, *who)
         return ErrorCode.NONE if isinstance(answer, asyncio.Future) else answer
 
-    GroupWriter._run = late  # type: ignore[method-assign]
-    GroupCoordinator.commit = broken  # type: ignore[method-assign]
+    plant(GroupWriter, "_run", late)
+    plant(GroupCoordinator, "commit", broken)
 
 
 def nobody_expires() -> None:
     """Keep dead members: rounds wait for them."""
-    ClassicGroup.expire = lambda self, now_s: []  # type: ignore[method-assign]
+    plant(ClassicGroup, "expire", lambda *_: [])
 
 
 def forgets_members() -> None:
     """Store groups without who is in them: a restart disturbs everybody."""
     row = ClassicGroup.row
-    ClassicGroup.row = lambda self: row(self)._replace(members=())  # type: ignore[method-assign]
+    plant(ClassicGroup, "row", lambda self: row(self)._replace(members=()))
 
 
 BUGS: dict[str, Callable[[], None]] = {

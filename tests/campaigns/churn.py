@@ -66,6 +66,8 @@ KINDS = (
     Kind("kafka-python-cooperative", "cooperative-sticky", ("kafka-python-3",)),
     Kind("confluent-cooperative", "cooperative-sticky", ("confluent-kafka",)),
 )
+FENCING_UNKNOWN = frozenset({"aiokafka"})
+"""aiokafka 0.14 knows no FENCED_INSTANCE_ID: it asks again for ever."""
 SHORT_KINDS = (KINDS[4], Kind("confluent-static", "range", ("confluent-kafka",), is_static=True))
 EVENTS = {
     "join": 28,
@@ -240,9 +242,9 @@ class Churn:
                     break
             self._report.count("events")
             self._wait(self._random.uniform(0.1, 0.7))
-            if number % EVENTS_BETWEEN_SETTLING == 0 or number == count:
-                if not self.settle(f"after event {number}"):
-                    self._revive()
+            is_due = number % EVENTS_BETWEEN_SETTLING == 0 or number == count
+            if is_due and not self.settle(f"after event {number}"):
+                self._revive()
         self._writer.stop()
         self.settle("at the end")
         self._end()
@@ -281,9 +283,7 @@ class Churn:
                 child.pause(time.monotonic() + for_s)
                 self._report.count("pauses_beyond_session", is_long)
             else:
-                child.send(signal.SIGKILL if event == "kill" else signal.SIGTERM)
-                self._children[kind.name].remove(child)
-                self._gone.append(child)
+                self._drop(kind, child, signal.SIGKILL if event == "kill" else signal.SIGTERM)
         self._report.count(f"event_{event}")
         if detail:
             self._report.count(f"event_{event}{detail}")
@@ -292,7 +292,9 @@ class Churn:
     def _open(self, kind: Kind, instance: str | None = None) -> bool:
         if kind.is_static and instance is None:
             taken = {one.instance for one in self._members(kind)}
-            free = [f"instance-{n}" for n in range(kind.members_max) if f"instance-{n}" not in taken]
+            free = [
+                f"instance-{n}" for n in range(kind.members_max) if f"instance-{n}" not in taken
+            ]
             if not free:
                 return False
             instance = self._random.choice(free)
@@ -356,10 +358,7 @@ class Churn:
         """Look at a group, and say what it lacks to be settled; "" when it is."""
         book = self._books[kind.name]
         acknowledged = book.acknowledged()
-        stored = {
-            partition: found.offset
-            for (_, partition), found in (await groups.offsets(kind.name)).items()
-        }
+        stored = await _stored(groups, kind)
         book.see_offsets(acknowledged, stored)
         try:
             generation = int((await groups.explain(kind.name))["generation"])
@@ -375,9 +374,11 @@ class Churn:
         owned = sorted(number for one in details.members for _, number in one.partitions or ())
         if owned != list(range(PARTITIONS)):
             return f"partitions {owned} have owners"
-        expected = sum(one.alive for one in self._children[kind.name])
-        if len(details.members) != expected:
-            return f"{len(details.members)} members, {expected} are alive"
+        alive = [one for one in self._children[kind.name] if one.alive]
+        if kind.is_static and len({one.instance for one in alive}) < len(alive):
+            return "two processes of one instance"
+        if len(details.members) != len(alive):
+            return f"{len(details.members)} members, {len(alive)} are alive"
         behind = {
             number: max(offsets) + 1 - stored.get(number, 0)
             for number, offsets in self._target.items()
@@ -390,6 +391,7 @@ class Churn:
         for kind in self._kinds:
             for child in self._members(kind):
                 child.resume()
+            self._end_replaced(kind)
             if not self._members(kind):
                 self._open(kind)
         self._target = self._writer.written()
@@ -400,8 +402,22 @@ class Churn:
         for name, what in lacking.items():
             who = [f"{one.library}/{one.instance}" for one in self._children[name]]
             self._report.fail(f"{name}: stuck {when}: {what}; members {who}")
+            print(self._report.failures[-1], flush=True)
         self._report.count("settled", len(self._kinds) - len(lacking))
         return not lacking
+
+    def _end_replaced(self, kind: Kind) -> None:
+        """End processes whose instance another one has by now, of libraries that do not notice."""
+        newest = {one.instance: one for one in self._members(kind)}
+        for child in list(self._members(kind)) if kind.is_static else ():
+            if child.library in FENCING_UNKNOWN and newest[child.instance] is not child:
+                self._drop(kind, child, signal.SIGKILL)
+                self._report.count("replaced_without_noticing")
+
+    def _drop(self, kind: Kind, child: Child, number: signal.Signals) -> None:
+        child.send(number)
+        self._children[kind.name].remove(child)
+        self._gone.append(child)
 
     async def _settle(self, deadline_s: float) -> dict[str, str]:
         lacking = dict.fromkeys((kind.name for kind in self._kinds), "not looked at")
@@ -421,9 +437,7 @@ class Churn:
         """Put new members into groups that did not settle, so that the rest tells something."""
         for kind in self._kinds:
             for child in list(self._members(kind)):
-                child.send(signal.SIGKILL)
-                self._children[kind.name].remove(child)
-                self._gone.append(child)
+                self._drop(kind, child, signal.SIGKILL)
             self._open(kind)
 
     def _end(self) -> None:
@@ -445,13 +459,13 @@ class Churn:
     async def _stored(self) -> dict[str, dict[int, int]]:
         async with await AsyncClient.connect(self._gateway.host, self._gateway.port) as client:
             groups = GroupClient(client)
-            return {
-                kind.name: {
-                    partition: found.offset
-                    for (_, partition), found in (await groups.offsets(kind.name)).items()
-                }
-                for kind in self._kinds
-            }
+            return {kind.name: await _stored(groups, kind) for kind in self._kinds}
+
+
+async def _stored(groups: GroupClient, kind: Kind) -> dict[int, int]:
+    """Return what a group has committed, by partition."""
+    offsets = await groups.offsets(kind.name)
+    return {partition: found.offset for (_, partition), found in offsets.items()}
 
 
 def run_churn(

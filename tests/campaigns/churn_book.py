@@ -1,4 +1,4 @@
-"""What the members of one group said, what the gateway told of it, and what must not be among it."""
+"""What the members of one group said and the gateway told of it, and what must not be there."""
 
 from __future__ import annotations
 

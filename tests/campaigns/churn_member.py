@@ -23,7 +23,10 @@ import json
 import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SESSION_MS = 3_000
 HEARTBEAT_MS = 300
@@ -116,7 +119,8 @@ class ConfluentMember:
         """Read what comes; ends early when partitions come or go."""
         from confluent_kafka import KafkaException
 
-        epoch, found, until_s = self.epoch, [], time.monotonic() + POLL_S
+        epoch, until_s = self.epoch, time.monotonic() + POLL_S
+        found: Records = []
         while self.epoch == epoch and len(found) < 500 and time.monotonic() < until_s:
             one = self._consumer.poll(0.05)
             if one is None:
@@ -256,9 +260,7 @@ class AiokafkaMember:
         self.epoch += 1
         place = self._consumer._coordinator
         partitions = sorted(one.partition for one in assigned)
-        say(
-            "assigned", generation=place.generation, member=place.member_id, partitions=partitions
-        )
+        say("assigned", generation=place.generation, member=place.member_id, partitions=partitions)
 
     def poll(self) -> Records:
         """Read what comes."""
@@ -279,16 +281,14 @@ class AiokafkaMember:
         self._loop.run_until_complete(self._consumer.stop())
 
 
-MEMBERS = {
+Member = ConfluentMember | KafkaPythonMember | AiokafkaMember
+
+MEMBERS: dict[str, Callable[[dict[str, Any]], Member]] = {
     "confluent-kafka": ConfluentMember,
     "kafka-python-2": KafkaPythonMember,
     "kafka-python-3": KafkaPythonMember,
     "aiokafka": AiokafkaMember,
 }
-
-Member = ConfluentMember | KafkaPythonMember | AiokafkaMember
-
-
 
 
 def take_turn(member: Member) -> None:
@@ -307,7 +307,7 @@ def take_turn(member: Member) -> None:
     say("committing", offsets=wanted)
     try:
         member.commit(offsets)
-    except Exception as error:  # noqa: BLE001 - whatever the library says: it is not acknowledged
+    except Exception as error:
         say("refused", why=f"{type(error).__name__}: {error}"[:200])
         if is_fenced(error):
             raise FencedError(str(error)) from error
@@ -328,8 +328,7 @@ def main(library: str, options: dict[str, Any]) -> None:
     why = "left"
     while not stopping:
         try:
-            if member is None:
-                member = MEMBERS[library](options)
+            member = MEMBERS[library](options) if member is None else member
             take_turn(member)
         except Exception as error:  # noqa: BLE001 - applications go on as well
             if is_fenced(error):

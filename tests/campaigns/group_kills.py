@@ -35,6 +35,7 @@ DELETING = "Dead, not yet answered"
 RECOVERED_S = 5.0
 """Less than a session: nobody recovers by waiting for others to be given up."""
 LONGEST_WAIT_S = 0.08
+DELETION_S = 0.003
 LATE_SYNCS = 0.3
 """In so many of the kills in CompletingRebalance the leader's assignment is on its way."""
 
@@ -155,7 +156,7 @@ class Target:
     async def _join_all(self, groups: GroupClient) -> None:
         """Bring the group from Stable to CompletingRebalance: its leader joins, then the others."""
         joins = [asyncio.ensure_future(one.join()) for one in self.workers if one.others]
-        while (await groups.describe(self.group_id)).state != "PreparingRebalance":
+        while (await groups.describe(self.group_id)).state != "PreparingRebalance":  # noqa: ASYNC110
             await asyncio.sleep(0.002)
         others = [one for one in self.workers if one.assignment]
         joins += [asyncio.ensure_future(one.join()) for one in others]
@@ -207,13 +208,14 @@ class Killer:
             async with self._client() as client:
                 groups = GroupClient(client)
                 await target.enter(state, groups, self._random)
-                while state != DELETING and await self._state(groups, target) != state:
+                while state != DELETING and await self._state(groups, target) != state:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
                 if state == "CompletingRebalance" and self._random.random() < LATE_SYNCS:
                     # May be stored or not when the kill comes.
                     target.start(target.sync_late(self._random.uniform(0, LONGEST_WAIT_S)))
                     self._report.count("killed while the assignment came")
-                await asyncio.sleep(self._random.uniform(0, LONGEST_WAIT_S))
+                longest_s = DELETION_S if state == DELETING else LONGEST_WAIT_S
+                await asyncio.sleep(self._random.uniform(0, longest_s))
                 await asyncio.to_thread(self._gateway.kill)
                 self._report.count(f"killed in {state}")
             self._report.count("kills")
@@ -253,7 +255,9 @@ class Killer:
         await self._recover(where, target, groups)
 
     async def _check_commits(self, where: str, target: Target, groups: GroupClient) -> None:
-        stored = {place: one.offset for place, one in (await groups.offsets(target.group_id)).items()}
+        stored = {
+            place: one.offset for place, one in (await groups.offsets(target.group_id)).items()
+        }
         if target.is_deleted:
             if stored:
                 self._report.fail(f"{where}: offsets of a deleted group: {stored}")
@@ -291,9 +295,7 @@ class Killer:
                 if (code, had) != (ErrorCode.NONE, worker.assignment):
                     self._report.fail(f"{where}: {worker.member_id} has another part: {code.name}")
 
-    async def _expect_member(
-        self, where: str, worker: Worker, *, may_rejoin: bool = False
-    ) -> None:
+    async def _expect_member(self, where: str, worker: Worker, *, may_rejoin: bool = False) -> None:
         kind = "dynamic" if worker.instance is None else "static"
         code = await worker.heartbeat()
         self._report.count(f"{kind}_members_asked")

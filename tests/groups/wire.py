@@ -205,9 +205,13 @@ class WireMember:
 
 
 def is_settled(members: Sequence[WireMember]) -> bool:
-    """Whether all have a part of one generation."""
-    return len({one.generation for one in members}) == 1 and all(
-        one.assignment == f"{one.generation}/{one.member_id}".encode() for one in members
+    """Whether all have a part of one generation, each another one."""
+    (generation, *others) = {one.generation for one in members}
+    parts = {one.assignment for one in members}
+    return (
+        not others
+        and len(parts) == len(members)
+        and all(part.startswith(f"{generation}/".encode()) for part in parts)
     )
 
 

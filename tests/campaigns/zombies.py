@@ -1,0 +1,425 @@
+"""G4: whoever is no member of a generation any more tries to act as one; nothing comes of it.
+
+Run as `python -m tests.campaigns.zombies --full --seed N`. Most attempts are made in-process, where
+everything that a group is can be compared; some over sockets, against a gateway that is killed in
+between. Every request goes through the codec, in any of its versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kgw.client import AdminClient, AsyncClient
+from kgw.config.load import load_config
+from kgw.errors import ErrorCode
+from kgw.groups.classic import ClassicGroup
+from kgw.groups.members import Member, MemberTable
+from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kgw.protocol.messages.heartbeat import HeartbeatRequest
+from kgw.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kgw.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kgw.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kgw.testing.gateway import InProcessGateway
+from kgw.testing.process import GatewayProcess
+from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.zombie_places import NO_GROUP, InProcess, OverSockets
+from tests.groups.wire import PROTOCOL_TYPE, WireMember, commit_request, errors_of, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.protocol.schema import Request
+    from tests.campaigns.zombie_places import Place
+    from tests.groups.wire import Ask
+
+TOPIC = "orders"
+PARTITIONS = 3
+INSTANCE = "instance"
+SESSION_MS = 1_000
+STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
+REQUESTS = ("heartbeat", "sync", "commit", "leave", "join")
+ATTEMPTS_A_GROUP = 40
+ANSWER_S = 2.0
+BAD_OFFSET = 1_000_000
+
+
+class Zombie(NamedTuple):
+    """Whom a request claims to come from."""
+
+    kind: str
+    member_id: str
+    instance: str | None
+    generation: int
+    ask: Ask | None = None
+    """The connection that the member had; without one it may use another member's."""
+    group_id: str | None = None
+    """Another group than the one that it was in."""
+
+
+class Story:
+    """One group with a past: members that were evicted, have left, were replaced."""
+
+    def __init__(self, report: Report, random: Random, place: Place, number: int) -> None:
+        self._report = report
+        self._random = random
+        self._place = place
+        self._waiting: asyncio.Task[ErrorCode] | None = None
+        self.group_id = f"group-{number}"
+        self.members: list[WireMember] = []
+        self.zombies: list[Zombie] = []
+        self.committed = 0
+
+    async def live(self, state: str) -> None:
+        """Let the past happen, and end it in a state."""
+        for instance in (None, None, INSTANCE):
+            self.members.append(await self._member(instance))
+        await settle(self.members)
+        await self._commit()
+        for member in self.members:
+            self._remember("old generation", member)
+        leaver = await self._guest()
+        self._remember("left", leaver)
+        await leaver.leave()
+        await self._settle()
+        evicted = await self._guest()
+        self._remember("evicted", evicted)
+        await self._evict()
+        await self._settle()
+        await self._replace_static()
+        if await self._place.restart():
+            for member in self.members:
+                self._remember("from before the restart", member)
+                member.ask = await self._place.connect()
+            self._forget_connections()
+            guest = await self._guest()
+            await guest.leave()
+            await self._settle()
+        await self._commit()
+        await self._enter(state)
+        self._invent()
+
+    async def end(self) -> None:
+        """See that the group goes on as if nothing had been tried."""
+        await self._settle()
+        if self._waiting is not None:
+            await self._waiting  # answered when its member joined anew
+        await self._commit()
+        self._report.count("groups_that_go_on")
+
+    async def _member(self, instance: str | None = None) -> WireMember:
+        ask = await self._place.connect()
+        return WireMember(self.group_id, ask, instance=instance, session_ms=SESSION_MS)
+
+    async def _guest(self) -> WireMember:
+        guest = await self._member()
+        await settle([*self.members, guest])
+        return guest
+
+    async def _settle(self) -> None:
+        for member in self.members:
+            if member.member_id:
+                await member.heartbeat()
+        await settle(self.members)
+
+    async def _evict(self) -> None:
+        """Let a session pass in which only those who stay are heard of."""
+        for _ in range(4):
+            await self._place.pass_time(SESSION_MS / 1_000 * 0.3)
+            for member in self.members:
+                await member.heartbeat()
+                if not member.assignment:  # the round waits for everybody
+                    await settle(self.members)
+
+    async def _replace_static(self) -> None:
+        old = self.members[2]
+        self._remember("replaced", old)
+        self.zombies.append(self.zombies[-1]._replace(kind="replaced, no instance", instance=None))
+        self.members[2] = await self._member(INSTANCE)
+        await self._settle()
+
+    async def _commit(self) -> None:
+        self.committed += 1
+        offsets = dict.fromkeys(range(PARTITIONS), self.committed)
+        for member in self.members:
+            code = await member.commit(TOPIC, offsets)
+            if code is not ErrorCode.NONE:
+                self._report.fail(f"{self.group_id}: a member cannot commit: {code.name}")
+
+    async def _enter(self, state: str) -> None:
+        """Bring the group from Stable into a state."""
+        for member in self.members:
+            self._remember("old generation", member)
+        if state == "PreparingRebalance":
+            newcomer = await self._member(f"{INSTANCE}-2")
+            self._waiting = asyncio.create_task(newcomer.join())
+            while (await self.members[0].heartbeat()) is not ErrorCode.REBALANCE_IN_PROGRESS:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            self.members.append(newcomer)
+        elif state == "CompletingRebalance":
+            # A leader that was replaced does not hear that it leads.
+            leader = next((one for one in self.members if one.others), self.members[2])
+            joins = [asyncio.create_task(leader.join())]
+            others = [one for one in self.members if one is not leader]
+            while (await others[0].heartbeat()) is not ErrorCode.REBALANCE_IN_PROGRESS:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            joins += [asyncio.create_task(one.join()) for one in others]
+            assert {ErrorCode.NONE} == set(await asyncio.gather(*joins))
+        elif state == "Empty":
+            for member in self.members:
+                self._remember("left", member)
+                await member.leave()
+
+    def _remember(self, kind: str, member: WireMember) -> None:
+        self.zombies.append(
+            Zombie(kind, member.member_id, member.instance, member.generation, member.ask)
+        )
+
+    def _forget_connections(self) -> None:
+        self.zombies = [one._replace(ask=None) for one in self.zombies]
+
+    def _invent(self) -> None:
+        """Add who never was: strangers, mismatched ids, generations to come."""
+        generation = max(one.generation for one in self.members)
+        live = [one.member_id for one in self.members if one.member_id]
+        self.zombies += [
+            Zombie("unknown member", "nobody-1", None, generation),
+            Zombie("unknown instance", "nobody-2", "nobody", generation),
+            Zombie("instance of another", "nobody-3", INSTANCE, generation),
+            Zombie("no member id", "", None, generation),
+            Zombie("no group", "nobody-4", None, generation, None, NO_GROUP),
+        ]
+        for member_id in live:
+            self.zombies += [
+                Zombie("generation to come", member_id, None, generation + 1),
+                Zombie("generation long ago", member_id, None, max(0, generation - 3)),
+                Zombie("no generation", member_id, None, -1),
+                Zombie("no group", member_id, None, generation, None, NO_GROUP),
+            ]
+            if member_id != self.members[2].member_id:
+                self.zombies.append(Zombie("another's instance", member_id, INSTANCE, generation))
+        if live:
+            self.zombies.append(Zombie("from outside", "", None, -1))
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    async def attempt(self) -> bool:
+        """Let a zombie try something; False when that would be nobody's harm."""
+        who = self._random.choice(sorted({one.kind for one in self.zombies}))
+        zombie = self._random.choice([one for one in self.zombies if one.kind == who])
+        kind = self._random.choice(REQUESTS)
+        request, version, expected = self._request(zombie, kind)
+        if request is None:
+            return False
+        is_old = self._random.random() < 0.5
+        ask = zombie.ask or self.members[0].ask
+        if not is_old:
+            ask = await self._place.connect()
+        group_id = zombie.group_id or self.group_id
+        before = await self._place.picture(group_id)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                codes = errors_of(await ask(request, version))
+        except TimeoutError:
+            codes = []
+        after = await self._place.picture(group_id)
+        what = f"{self._place.name}: {self.group_id}: {kind} v{version} of {zombie}"
+        if not codes:
+            self._report.fail(f"{what}: not answered")
+        if ErrorCode.NONE in codes:
+            self._report.fail(f"{what}: accepted")
+        elif set(codes) - {expected}:
+            self._report.fail(f"{what}: {[code.name for code in codes]}, not {expected.name}")
+        if before != after:
+            self._report.fail(f"{what}: changed the group: {before} became {after}")
+        self._report.count("attempts")
+        self._report.count(f"attempts_{self._place.name}")
+        self._report.count(f"on_{'an old' if is_old else 'a new'}_connection")
+        self._report.count(f"by: {zombie.kind}")
+        self._report.count(f"with: {kind}")
+        self._report.count(f"refused with {expected.name}")
+        return True
+
+    def _request(self, zombie: Zombie, kind: str) -> tuple[Request | None, int, ErrorCode]:
+        """Return what a zombie sends, in a version, and what it must hear; None: it may do that."""
+        first, with_instance, last = {
+            "heartbeat": (0, 3, 4),
+            "sync": (0, 3, 5),
+            "commit": (1, 7, 9),
+            "leave": (0, 3, 5),
+            "join": (0, 5, 9),
+        }[kind]
+        version = self._random.randint(first, last)
+        if version < with_instance:
+            zombie = zombie._replace(instance=None)
+        expected = self._expected(zombie, kind, version)
+        if expected is ErrorCode.NONE:
+            return None, version, expected
+        group_id = zombie.group_id or self.group_id
+        generation, member_id, instance = zombie.generation, zombie.member_id, zombie.instance
+        request: Request
+        if kind == "heartbeat":
+            request = HeartbeatRequest(
+                group_id=group_id,
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=instance,
+            )
+        elif kind == "sync":
+            parts = [
+                SyncGroupRequestAssignment(member_id=one, assignment=b"a zombie's")
+                for one in (member_id, *(each.member_id for each in self.members))
+            ]
+            request = SyncGroupRequest(
+                group_id=group_id,
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=instance,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name="any",
+                assignments=parts,
+            )
+        elif kind == "commit":
+            offset = self._random.choice((0, BAD_OFFSET))
+            places = self._random.sample(range(PARTITIONS), self._random.randint(1, PARTITIONS))
+            request = commit_request(
+                group_id, member_id, instance, generation, TOPIC, dict.fromkeys(places, offset)
+            )
+        elif kind == "leave":
+            identity = MemberIdentity(member_id=member_id, group_instance_id=instance)
+            request = (
+                LeaveGroupRequest(group_id=group_id, member_id=member_id)
+                if version < with_instance
+                else LeaveGroupRequest(
+                    group_id=group_id, members=[identity] * self._random.randint(1, 2)
+                )
+            )
+        else:
+            request = JoinGroupRequest(
+                group_id=group_id,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=SESSION_MS,
+                member_id=member_id,
+                group_instance_id=instance,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
+            )
+        return request, version, expected
+
+    def _expected(self, zombie: Zombie, kind: str, version: int) -> ErrorCode:
+        """Return what Kafka answers; NONE where the request is not a zombie's."""
+        live = {one.member_id: one for one in self.members if one.member_id}
+        if zombie.group_id is not None:
+            if kind == "commit":
+                return ErrorCode.ILLEGAL_GENERATION if version < 9 else ErrorCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if kind == "join" and (not zombie.member_id or zombie.instance not in {None, INSTANCE}):
+            return ErrorCode.NONE if not zombie.member_id else ErrorCode.UNKNOWN_MEMBER_ID
+        if kind == "commit" and zombie.generation < 0 and not live:
+            return ErrorCode.NONE
+        if zombie.instance is not None:
+            static = [one for one in live.values() if one.instance == zombie.instance]
+            if static and kind == "leave" and not zombie.member_id:
+                return ErrorCode.NONE  # an administrator removes it
+            if static and static[0].member_id != zombie.member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if not static:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        if zombie.member_id not in live:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if kind in {"leave", "join"}:
+            return ErrorCode.NONE  # these carry no generation
+        if zombie.generation != live[zombie.member_id].generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE
+
+
+async def haunt(report: Report, random: Random, place: Place, attempts: int) -> None:
+    """Make groups and let zombies at them until there were so many attempts."""
+    number = 0
+    wanted = report.counts["attempts"] + attempts
+    while report.counts["attempts"] < wanted:
+        state = STATES[number % len(STATES)]
+        story = Story(report, random, place, number)
+        number += 1
+        await story.live(state)
+        report.count(f"groups in {state}")
+        tried = 0
+        while tried < ATTEMPTS_A_GROUP:
+            tried += await story.attempt()
+        await story.end()
+
+
+async def in_process(report: Report, random: Random, attempts: int) -> None:
+    """Let zombies at a gateway in this process."""
+    setting = ("group.min.session.timeout.ms", str(SESSION_MS), "the campaign")
+    config = load_config(overrides=[setting])
+    async with InProcessGateway(config) as gateway:
+        topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        await gateway.request(CreateTopicsRequest(topics=[topic]), 5)
+        await haunt(report, random, InProcess(gateway), attempts)
+
+
+async def over_sockets(report: Report, random: Random, attempts: int) -> None:
+    """Let zombies at a gateway process."""
+    with tempfile.TemporaryDirectory() as directory:
+        setting = f"group.min.session.timeout.ms={SESSION_MS}"
+        gateway = GatewayProcess(Path(directory) / "data", setting)
+        await asyncio.to_thread(gateway.start)
+        place = OverSockets(gateway)
+        try:
+            async with await AsyncClient.connect(gateway.host, gateway.port) as client:
+                await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
+            await haunt(report, random, place, attempts)
+        finally:
+            await place.aclose()
+            if gateway.running:
+                await asyncio.to_thread(gateway.stop)
+
+
+def believes_any_generation(
+    self: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int
+) -> Member | ErrorCode:
+    """Stand in for the look-up of members, without a word about generations."""
+    return self.members.find(member_id, group_instance_id)
+
+
+def believes_any_process(
+    self: MemberTable, member_id: str, group_instance_id: str | None
+) -> Member | ErrorCode:
+    """Stand in for the look-up of members: an instance id is enough."""
+    current = self.static_id(group_instance_id) if group_instance_id is not None else None
+    return self.get(current or member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+
+
+CONTROLS: Sequence[tuple[object, str, Callable[..., Any]]] = (
+    (ClassicGroup, "_find_current", believes_any_generation),
+    (MemberTable, "find", believes_any_process),
+)
+
+
+def run(seed: int, full: bool) -> Report:
+    """Run the campaign."""
+    report = Report("zombies", seed)
+    random = Random(seed)
+    bulk, sockets = (1_000, 200) if full else (160, 40)
+    asyncio.run(in_process(report, random, bulk))
+    asyncio.run(over_sockets(report, random, sockets))
+    report.require("attempts_in-process", bulk)
+    report.require("attempts_sockets", sockets)
+    for kind in REQUESTS:
+        report.require(f"with: {kind}", (bulk + sockets) // 20)
+    report.require("on_an old_connection", (bulk + sockets) // 10)
+    for owner, name, unsafe in CONTROLS:
+        control = Report(f"zombies without {name}", seed)
+        with replaced(owner, name, unsafe):
+            asyncio.run(in_process(control, Random(seed), 160 if full else 80))
+        report.expect_alarm(control, "accepted")
+    return report
+
+
+if __name__ == "__main__":
+    main(run)
