@@ -72,7 +72,7 @@ class ConfluentMember:
         from confluent_kafka import Consumer
 
         self.epoch = 0
-        self._owned: set[int] = set()
+        self.owned_since: dict[int, int] = {}
         self._topic = options["topic"]
         settings = {
             "bootstrap.servers": options["bootstrap"],
@@ -96,9 +96,9 @@ class ConfluentMember:
 
     def _assigned(self, _: object, partitions: list[Any]) -> None:
         self.epoch += 1
-        self._owned |= {one.partition for one in partitions}
+        self.owned_since |= {one.partition: self.epoch for one in partitions}
         generation, member = self._place()
-        say("assigned", generation=generation, member=member, partitions=sorted(self._owned))
+        say("assigned", generation=generation, member=member, partitions=sorted(self.owned_since))
 
     def _place(self) -> tuple[int, str]:
         """Return generation and member id, out of what the library keeps for transactions."""
@@ -110,7 +110,8 @@ class ConfluentMember:
 
     def _revoked(self, _: object, partitions: list[Any]) -> None:
         self.epoch += 1
-        self._owned -= {one.partition for one in partitions}
+        for one in partitions:
+            self.owned_since.pop(one.partition, None)
 
     def _lost(self, _: object, partitions: list[Any]) -> None:
         self._revoked(_, partitions)
@@ -127,7 +128,7 @@ class ConfluentMember:
                 continue
             if one.error() is None:
                 found.append((one.partition(), one.offset()))
-            elif one.error().fatal():
+            elif one.error().name() == "_FATAL":  # its fatal() is false, in 2.16
                 raise KafkaException(one.error())
         return found
 
@@ -159,10 +160,12 @@ class KafkaPythonMember:
             def on_partitions_assigned(self, assigned: object) -> None:
                 member._assigned()
 
-            def on_partitions_revoked(self, revoked: object) -> None:
-                member.epoch += 1
+            def on_partitions_revoked(self, revoked: set[Any]) -> None:
+                for one in revoked:
+                    member.owned_since.pop(one.partition, None)
 
         self.epoch = 0
+        self.owned_since: dict[int, int] = {}
         self._topic = options["topic"]
         self._consumer = KafkaConsumer(
             bootstrap_servers=options["bootstrap"],
@@ -183,13 +186,13 @@ class KafkaPythonMember:
         self._consumer.subscribe([self._topic], listener=Listener())
 
     def _assigned(self) -> None:
-        self.epoch += 1
         place = self._consumer._coordinator._generation
+        self.owned_since = dict.fromkeys((one.partition for one in self._consumer.assignment()), 0)
         say(
             "assigned",
             generation=place.generation_id,
             member=place.member_id,
-            partitions=sorted(one.partition for one in self._consumer.assignment()),
+            partitions=sorted(self.owned_since),
         )
 
     def poll(self) -> Records:
@@ -219,6 +222,7 @@ class AiokafkaMember:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.epoch = 0
+        self.owned_since: dict[int, int] = {}
         self._topic = options["topic"]
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._open(options))
@@ -234,8 +238,8 @@ class AiokafkaMember:
             async def on_partitions_assigned(self, assigned: set[Any]) -> None:
                 member._assigned(assigned)
 
-            async def on_partitions_revoked(self, revoked: object) -> None:
-                member.epoch += 1
+            async def on_partitions_revoked(self, revoked: set[Any]) -> None:
+                member.owned_since = {}
 
         strategies = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
         self._consumer = AIOKafkaConsumer(
@@ -260,6 +264,7 @@ class AiokafkaMember:
         self.epoch += 1
         place = self._consumer._coordinator
         partitions = sorted(one.partition for one in assigned)
+        self.owned_since = dict.fromkeys(partitions, self.epoch)
         say("assigned", generation=place.generation, member=place.member_id, partitions=partitions)
 
     def poll(self) -> Records:
@@ -293,16 +298,18 @@ MEMBERS: dict[str, Callable[[dict[str, Any]], Member]] = {
 
 def take_turn(member: Member) -> None:
     """Poll once, and commit what was read if it is still this member's."""
-    epoch = None if isinstance(member, KafkaPythonMember) else member.epoch
+    epoch = member.epoch
     records = member.poll()
     if not records:
         return
     say("read", runs=runs_of(records))
-    if epoch is not None and epoch != member.epoch:
-        return  # some of it may be another member's by now
     offsets: Offsets = {}
     for partition, offset in records:
-        offsets[partition] = max(offset + 1, offsets.get(partition, 0))
+        # What was given away meanwhile is another member's to commit, even if it has come back.
+        if member.owned_since.get(partition, epoch + 1) <= epoch:
+            offsets[partition] = max(offset + 1, offsets.get(partition, 0))
+    if not offsets:
+        return
     wanted = sorted(offsets.items())
     say("committing", offsets=wanted)
     try:
