@@ -37,6 +37,9 @@ COMMANDS = {
     "java-4": java("kafka-4"),
 }
 
+# sarama takes the versions of all APIs from the server version that it is told: these are of 2017.
+OLD_COMMANDS = {"sarama-0.11": [*COMMANDS["sarama"], "0.11.0.0"]}
+
 
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Client]]:
@@ -48,7 +51,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         def client(name: str) -> Client:
             if name not in started:
                 log_path = logs / f"{name}.log"
-                started[name] = Client(name, COMMANDS[name], cwd=HERE, log_path=log_path)
+                command = {**COMMANDS, **OLD_COMMANDS}[name]
+                started[name] = Client(name, command, cwd=HERE, log_path=log_path)
                 stack.callback(started[name].close)
             return started[name]
 

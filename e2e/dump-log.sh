@@ -7,13 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 data_dir=${1:?which data directory?}
 version=${2:-3.9.1}
 
-classpath_file=$here/.build/dump-log-$version.classpath
-if [[ ! -s $classpath_file ]]; then
-    mkdir -p "$here/.build"
-    mvn --batch-mode --quiet --file "$here/dump-log/pom.xml" "-Dkafka.version=$version" \
-        dependency:build-classpath "-Dmdep.outputFile=$classpath_file"
-fi
-classpath=$(<"$classpath_file")
+classpath=$("$here/kafka-tool.sh" "$version")
 tool=org.apache.kafka.tools.DumpLogSegments
 if ! javap -cp "$classpath" "$tool" >/dev/null 2>&1; then
     tool=kafka.tools.DumpLogSegments

@@ -182,9 +182,13 @@ class Client:
             for member, found in answer["members"].items()
         }
 
-    def commit_member(self, member: str) -> None:
-        """Commits what a member has read, durably."""
-        self._ask("commit_member", member=member)
+    def commit_member(self, member: str) -> list[tuple[int, int]]:
+        """Commits what a member has read; partition and next offset of what was acknowledged.
+
+        The list is empty also where the driver does not tell.
+        """
+        answer = self._ask("commit_member", member=member)
+        return [(one[0], one[1]) for one in answer.get("committed", [])]
 
     def close_member(self, member: str) -> None:
         """Closes a member; unless it is static, it leaves its group."""

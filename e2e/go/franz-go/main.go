@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"kgw/e2e/internal/loop"
+	"kgw/e2e/internal/members"
 )
 
 const limit = 30 * time.Second
@@ -238,7 +239,7 @@ func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 }
 
 func main() {
-	loop.Serve(loop.Operations{
+	loop.Serve(members.Add(loop.Operations{
 		"create_topic":      createTopic,
 		"produce":           produce,
 		"consume":           consume,
@@ -248,5 +249,5 @@ func main() {
 		"delete_topic":      deleteTopic,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	})
+	}, openMember))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"kgw/e2e/internal/loop"
+	"kgw/e2e/internal/members"
 )
 
 const limit = 30 * time.Second
@@ -289,7 +290,7 @@ func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 }
 
 func main() {
-	loop.Serve(loop.Operations{
+	loop.Serve(members.Add(loop.Operations{
 		"create_topic":      createTopic,
 		"produce":           produce,
 		"consume":           consume,
@@ -299,5 +300,5 @@ func main() {
 		"delete_topic":      deleteTopic,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	})
+	}, openMember))
 }

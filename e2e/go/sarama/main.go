@@ -3,12 +3,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"kgw/e2e/internal/loop"
+	"kgw/e2e/internal/members"
 )
 
 const limit = 30 * time.Second
@@ -21,10 +23,17 @@ var codecs = map[string]sarama.CompressionCodec{
 	"zstd":   sarama.CompressionZSTD,
 }
 
-// settings leaves sarama's idea of the server's version alone: 2.1 at the time of writing, with which
-// all but a few users run it.
+// settings leaves sarama's idea of the server's version alone, 2.8 at the time of writing, with which
+// all but a few users run it, unless the driver is started with another one.
 func settings() *sarama.Config {
 	config := sarama.NewConfig()
+	if len(os.Args) > 1 {
+		version, err := sarama.ParseKafkaVersion(os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		config.Version = version
+	}
 	config.Producer.Return.Successes = true
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Partitioner = sarama.NewManualPartitioner
@@ -226,7 +235,7 @@ func setTopicConfig(operation loop.Operation) (loop.Answer, error) {
 }
 
 func main() {
-	loop.Serve(loop.Operations{
+	loop.Serve(members.Add(loop.Operations{
 		"create_topic":      createTopic,
 		"produce":           produce,
 		"consume":           consume,
@@ -236,5 +245,5 @@ func main() {
 		"delete_topic":      deleteTopic,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
-	})
+	}, openMember))
 }

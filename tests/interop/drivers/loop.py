@@ -10,7 +10,7 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
     offset_for_time    topic, partition, timestamp_ms                       -> {offset or null}
     open_member        member, group, topic, strategy, instance or null     -> {}
     poll_members       members, timeout_s                                   -> {members}
-    commit_member      member                                               -> {}
+    commit_member      member                                               -> {committed}
     close_member       member                                               -> {}
     create_partitions  topic, partitions (in all)                           -> {}
     delete_topic       topic                                                -> {}
@@ -21,7 +21,8 @@ output. `do` names the operation, `bootstrap` is the server as `host:port`; byte
 setting.
 
 A member is a consumer in a group that lives until it is closed. Polling gives {records, assigned}
-of each: pairs of partition and offset, and the partitions that it has now.
+of each: pairs of partition and offset, and the partitions that it has now. Committing gives pairs
+of partition and next offset, as the server has acknowledged them; drivers may leave them out.
 
 A record is {key, value, headers: [[name, value]], timestamp_ms}, with an `offset` if it was read.
 A failed operation is answered with {error}. Drivers in other languages (e2e/) speak the same lines.

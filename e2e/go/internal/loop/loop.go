@@ -51,6 +51,12 @@ type Operation struct {
 	Name        string   `json:"name"`
 	Value       string   `json:"value"`
 	Incremental bool     `json:"incremental"`
+	Member      string   `json:"member"`
+	Members     []string `json:"members"`
+	Group       string   `json:"group"`
+	Strategy    string   `json:"strategy"`
+	Instance    string   `json:"instance"`
+	TimeoutS    float64  `json:"timeout_s"`
 }
 
 // Answer is what a driver says to it.

@@ -17,6 +17,8 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
@@ -50,6 +52,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Driver {
     private static final long LIMIT_S = 30;
     private static final Gson GSON = new GsonBuilder().serializeNulls().create();
+
+    private static final Map<String, Member> MEMBERS = new HashMap<>();
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(Driver::daemon);
 
     private final JsonObject operation;
     private final TopicPartition partition;
@@ -100,9 +105,41 @@ public final class Driver {
                 return topicConfig();
             case "set_topic_config":
                 return setTopicConfig();
+            case "open_member":
+                MEMBERS.put(text("member"), new Member(settings(), operation));
+                return new JsonObject();
+            case "poll_members":
+                return pollMembers();
+            case "commit_member":
+                return MEMBERS.get(text("member")).commit();
+            case "close_member":
+                MEMBERS.remove(text("member")).close();
+                return new JsonObject();
             default:
                 throw new IllegalArgumentException("unknown operation " + text("do"));
         }
+    }
+
+    private static Thread daemon(Runnable task) {
+        Thread thread = new Thread(task);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /** All at the same time: a round of one waits for the others to poll. */
+    private JsonObject pollMembers() throws Exception {
+        Duration timeout =
+            Duration.ofMillis((long) (operation.get("timeout_s").getAsDouble() * 1000));
+        Map<String, Future<JsonObject>> polls = new HashMap<>();
+        for (JsonElement name : operation.getAsJsonArray("members")) {
+            Member member = MEMBERS.get(name.getAsString());
+            polls.put(name.getAsString(), THREADS.submit(() -> member.poll(timeout)));
+        }
+        JsonObject members = new JsonObject();
+        for (Map.Entry<String, Future<JsonObject>> poll : polls.entrySet()) {
+            members.add(poll.getKey(), poll.getValue().get(LIMIT_S, TimeUnit.SECONDS));
+        }
+        return answer("members", members);
     }
 
     private JsonObject createTopic() throws Exception {
