@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.effects import Answer, Effect, Persist
-from kgw.groups.members import Member, PendingMember
+from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, PendingMember
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     GroupDescription,
@@ -159,7 +159,7 @@ class ClassicGroup(GroupRounds):
         for member_id in [key for key, one in pending.items() if one.expires_s <= now_s]:
             del pending[member_id]
             self.trace.note(now_s, "id never used", self.generation, member_id=member_id)
-        dead = [one for one in self.members if one.deadline_s <= now_s and not one.is_parked]
+        dead = [one for one in self.members if one.deadline_s <= now_s and one.can_expire]
         for member in dead:
             self._remove(effects, member, "session expired", None, now_s)
         self._go_on_without(effects, dead, Cause.SESSION_EXPIRED, None, now_s)
@@ -262,6 +262,8 @@ class ClassicGroup(GroupRounds):
         self.members.add(member)
         self._note(now_s, "joined", member, request.reason)
         self._joined_in_window = True
+        member.deadline_s = now_s + NEW_MEMBER_JOIN_S
+        self._wake(member.deadline_s)
         self._take_part(effects, member, request, waiter, Cause.MEMBER_JOINED, now_s)
 
     def _rejoin(
@@ -272,6 +274,7 @@ class ClassicGroup(GroupRounds):
         waiter: object,
         now_s: float,
     ) -> None:
+        member.is_new = False
         is_same = member.protocols == request.protocols
         is_leader = member.member_id == self.members.leader_id
         if self.state is PREPARING:
@@ -304,6 +307,7 @@ class ClassicGroup(GroupRounds):
     ) -> None:
         """Give a static member's place to its new process, and fence the old one (KIP-345)."""
         self._release(effects, member, ErrorCode.FENCED_INSTANCE_ID)
+        member.is_new = False
         old_id = member.member_id
         is_same = is_same_interest(self.protocol_type, member.protocols, request.protocols)
         self.members.rename(member, request.new_member_id)

@@ -20,6 +20,14 @@ client that died in between must not hold up the others for 45 seconds.
 """
 
 
+NEW_MEMBER_JOIN_S = 300.0
+"""How long someone new may wait for its first generation, as in Kafka.
+
+Who joins without an id (before v4) and gives up in a long round joins as another one; the ones
+before would otherwise pile up for as long as the round lasts.
+"""
+
+
 class Member:
     """One member. Times are monotonic seconds."""
 
@@ -31,6 +39,7 @@ class Member:
         "group_instance_id",
         "has_joined",
         "has_synced",
+        "is_new",
         "join_waiter",
         "member_id",
         "protocols",
@@ -52,7 +61,9 @@ class Member:
         self.has_synced = False
         """Whether it has asked for its assignment in the current generation."""
         self.deadline_s = 0.0
-        """Dead when nothing was heard until then. Does not count while a request of its waits."""
+        """Dead when nothing was heard until then; see `can_expire`."""
+        self.is_new = True
+        """Whether it has been heard of once only, and waits for its first generation."""
         self.take(request)
 
     def __repr__(self) -> str:
@@ -70,6 +81,11 @@ class Member:
     def is_parked(self) -> bool:
         """Whether a request of its waits here: it cannot send heartbeats meanwhile."""
         return self.join_waiter is not None or self.sync_waiter is not None
+
+    @property
+    def can_expire(self) -> bool:
+        """Whether its deadline counts: not while a request of its waits, unless it is new."""
+        return self.is_new or not self.is_parked
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what the member says of itself under a protocol; b"" if it does not know it."""

@@ -228,6 +228,7 @@ class GroupRounds:
             waiter = member.join_waiter
             if waiter is not None:
                 self._unpark_join(member)
+                member.is_new = False
                 self._touch(member, now_s)
                 effects.append(Answer(waiter, self._formed(member)))
 
@@ -342,7 +343,7 @@ class GroupRounds:
 
     def _earliest_deadline_s(self, now_s: float) -> float:
         earliest_s = min(
-            (one.deadline_s for one in self.members if not one.is_parked), default=NEVER_S
+            (one.deadline_s for one in self.members if one.can_expire), default=NEVER_S
         )
         expiries_s = (one.expires_s for one in self.members.pending.values())
         earliest_s = min(earliest_s, min(expiries_s, default=NEVER_S))
@@ -372,6 +373,7 @@ class GroupRounds:
         for stored in row.members:
             member = Member(stored.member_id, _join_request(stored, row.protocol_type))
             member.assignment = stored.assignment
+            member.is_new = False
             member.has_joined = stored.has_joined
             member.has_synced = row.state is STABLE
             self.members.add(member)

@@ -373,3 +373,20 @@ async def test_group_is_no_larger_than_can_be_written(driver: GroupDriver) -> No
     await driver.leave(LeavingMember(leader.member_id))
     assert 0 == driver.machine.members.size_bytes
     assert NONE is (await driver.join(protocols={"v": b"x" * 500})).error
+
+
+async def test_those_who_join_without_id_do_not_pile_up(driver: GroupDriver) -> None:
+    """Kafka's testNewMemberJoinExpiration: in a long round who is new and silent goes in time."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 3600.0}
+    (member,) = await driver.stable(1, **options)
+    given_up, again = driver.ask_to_join(**options), driver.ask_to_join(**options)
+    for _ in range(10):
+        driver.advance(30.0)
+        driver.heartbeat(member)
+    codes = [(await answer(one)).error for one in (given_up, again)]
+    assert [ErrorCode.UNKNOWN_MEMBER_ID] * 2 == codes
+    assert "PreparingRebalance" == driver.state
+    last = driver.ask_to_join(**options)
+    assert NONE is (await driver.join(member.member_id, **options)).error
+    assert NONE is (await answer(last)).error
+    assert 2 == len(driver.machine.members)
