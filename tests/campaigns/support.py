@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -27,7 +28,10 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 class Report:
-    """What one run of a campaign did and found. A run that injected too little has failed."""
+    """What one run of a campaign did and found. A run that injected too little has failed.
+
+    Several threads may count and fail.
+    """
 
     def __init__(self, name: str, seed: int) -> None:
         self.name = name
@@ -35,17 +39,20 @@ class Report:
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
         self._failed = 0
+        self._lock = threading.Lock()
         self._started_s = time.monotonic()
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that was injected or checked."""
-        self.counts[what] += number
+        with self._lock:
+            self.counts[what] += number
 
     def fail(self, what: str) -> None:
         """Note something that must not be."""
-        self._failed += 1
-        if self._failed <= _FAILURES_SHOWN:
-            self.failures.append(what)
+        with self._lock:
+            self._failed += 1
+            if self._failed <= _FAILURES_SHOWN:
+                self.failures.append(what)
 
     @property
     def failure_count(self) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.campaigns import (
     bit_rot,
+    churn,
     crash_states,
     derived_files,
     disk_full,
     failing_calls,
+    group_kills,
     kill_loop,
     nth_call,
     torn_tail,
+    zombies,
 )
 
 SEED = 20_261
@@ -22,7 +27,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign, all of them within a minute."""
+    """Every campaign, all of them within a minute and a half."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
@@ -52,6 +57,23 @@ class TestShort:
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
+
+    def test_zombies(self) -> None:
+        """Whoever is no member of a generation any more is refused and changes nothing."""
+        zombies.run(SEED, full=False).conclude()
+
+    def test_group_kills(self) -> None:
+        """A kill in any state of a group loses no commit and disturbs no member."""
+        group_kills.run(SEED, full=False).conclude()
+
+    @pytest.mark.interop
+    @pytest.mark.skipif(
+        os.environ.get("INTEROP_CLIENTS") != "required" and not churn.have_clients(),
+        reason="no environments for the client libraries; scripts/test makes them",
+    )
+    def test_churn(self) -> None:
+        """Members come, go, are killed and paused: no group is stuck, no record is skipped."""
+        churn.run(SEED, full=False).conclude()
 
 
 @pytest.mark.campaign
@@ -91,3 +113,15 @@ class TestFull:
     def test_derived_files(self) -> None:
         """64 subsets, ten times each."""
         derived_files.run(SEED, full=True).conclude()
+
+    def test_zombies(self) -> None:
+        """1,000 attempts in-process and 200 over sockets."""
+        zombies.run(SEED, full=True).conclude()
+
+    def test_churn(self) -> None:
+        """500 events among five groups of four client libraries."""
+        churn.run(SEED, full=True).conclude()
+
+    def test_group_kills(self) -> None:
+        """20 kills in each of the five states of a group."""
+        group_kills.run(SEED, full=True).conclude()
