@@ -13,7 +13,9 @@ import json
 import os
 import resource
 import shutil
+import signal
 import statistics
+import sys
 import tempfile
 import time
 from functools import partial
@@ -241,6 +243,8 @@ def main() -> None:
     parser.add_argument("--warm-seconds", type=float, default=5.0)
     parser.add_argument("--directory", type=Path, help="where to put the data (default: a new one)")
     options = parser.parse_args()
+    # The servers are stopped also when the benchmark is.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     labels = ["kgw"]
