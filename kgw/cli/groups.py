@@ -11,12 +11,14 @@ from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, standings
 from kgw.cli.group_reset import reset_offsets
+from kgw.cli.group_what_if import what_if
 from kgw.cli.output import note, print_json, print_table, printable
 from kgw.cli.settings import json_option
 from kgw.client.groups import GroupClient
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Standing
+    from kgw.cli.group_what_if import Share
     from kgw.client import AsyncClient, GroupDetails, GroupMember, GroupSummary
 
 Bootstrap = list[tuple[str, int]]
@@ -201,12 +203,24 @@ def delete_offsets(
 
 @groups.command()
 @click.argument("group")
+@click.option(
+    "--assignor",
+    type=click.Choice(["range", "roundrobin", "sticky", "cooperative-sticky"]),
+    help="Say, too, who would have what if this one assigned the partitions now.",
+)
 @bootstrap_option
 @json_option()
-def explain(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
+def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: bool) -> None:
     """Say why a group rebalanced, who caused it, and how long it took."""
-    explained = with_client(bootstrap, lambda client: GroupClient(client).explain(group))
+
+    async def action(client: AsyncClient) -> tuple[dict[str, Any], list[Share]]:
+        explained = await GroupClient(client).explain(group)
+        return explained, [] if assignor is None else await what_if(client, group, assignor)
+
+    explained, shares = with_client(bootstrap, action)
     if is_json:
+        if assignor is not None:
+            explained["what_if"] = [one.as_json() for one in shares]
         print_json(explained)
         return
     click.echo(
@@ -243,6 +257,16 @@ def explain(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
             for one in explained["decisions"]
         ],
     )
+
+    if assignor is not None:
+        click.echo()
+        print_table(
+            ("member", "has", f"with {assignor}", "gains", "loses"),
+            [
+                (one.member_id, len(one.has), len(one.would_have), one.gains, one.loses)
+                for one in shares
+            ],
+        )
 
 
 def _duration(milliseconds: float | None) -> str:

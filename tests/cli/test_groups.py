@@ -4,9 +4,13 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from kgw.cli.errors import ExitCode
+import pytest
+
+from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
+from kgw.cli.group_what_if import what_if
 from kgw.client import AsyncClient
+from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.offsets.committed import damaged_row, row_key
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
@@ -29,11 +33,10 @@ from kgw.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tests.client.serving import ServedGateway
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.cli.conftest import Commands
     from tests.client.serving import ServerThread
@@ -187,6 +190,9 @@ def test_members_are_described_and_explained(kgw: Commands) -> None:
     )
     assert round_["coordinator_ms"] >= 0
     assert "member_joined" in kgw.succeed("groups", "explain", "readers")
+    (share,) = kgw.json("groups", "explain", "readers", "--assignor", "sticky")["what_if"]
+    assert (member_id, 2, 2, 0, 0) == tuple(share[key] for key in list(share)[:5])
+    assert "WITH RANGE" in kgw.succeed("groups", "explain", "readers", "--assignor", "range")
     refused = ("reset-offsets", "readers", "--topic", "read", "--to-latest", "--execute")
     assert "has members" in kgw.fail(ExitCode.FAILED, "groups", *refused)
     assert "NON_EMPTY_GROUP" in kgw.fail(ExitCode.FAILED, "groups", "delete", "readers")
@@ -197,6 +203,24 @@ def test_members_are_described_and_explained(kgw: Commands) -> None:
     assert "Deleted readers." in kgw.succeed("groups", "delete", "readers")
     assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "describe", "readers")
     assert "GROUP_ID_NOT_FOUND" in kgw.fail(ExitCode.FAILED, "groups", "explain", "readers")
+
+
+def test_shares_of_workers_are_not_made_up() -> None:
+    """What members read that are no consumers is their own affair."""
+
+    async def story() -> None:
+        async with ServedGateway() as served:
+            joining = served.gateway.groups.join("workers", worker)
+            await joining
+            host, _, port = served.address.rpartition(":")
+            async with await AsyncClient.connect(host, int(port)) as client:
+                with pytest.raises(CommandError, match="type connect"):
+                    await what_if(client, "workers", "range")
+
+    worker = JoinRequest(
+        "", None, "", "", 10_000, 10_000, "connect", (MemberProtocol("v0", b""),), "worker-1"
+    )
+    asyncio.run(story())
 
 
 def test_offsets_are_deleted(kgw: Commands, tmp_path: Path) -> None:
