@@ -179,6 +179,16 @@ class ClassicGroup(GroupRounds):
         self._wake_s = self._earliest_deadline_s(now_s)
         return effects
 
+    def stored(self, now_s: float) -> None:
+        """Everything that was to be persisted is: sessions begin for those who are answered now.
+
+        However long it took, nobody could send heartbeats while it waited.
+        """
+        for member in self.members:
+            if member.is_untold:
+                member.is_untold = False
+                self._touch(member, now_s)
+
     def abandon(self, code: ErrorCode) -> list[Effect]:
         """Answer everybody who waits, with an error: this machine will not be used again."""
         effects: list[Effect] = []
@@ -319,7 +329,7 @@ class ClassicGroup(GroupRounds):
             self._take_part(effects, member, request, waiter, Cause.MEMBER_REPLACED, now_s)
             return
         member.has_joined = True
-        self._touch(member, now_s)
+        member.is_untold = True
         effects.append(Persist(self.row()))
         result = self._formed(member)
         if member.member_id == self.members.leader_id:

@@ -368,8 +368,11 @@ class GroupCoordinator:
         group.last_write = write
 
         def done(_: Exception | None) -> None:
+            # Not after a failure: then the group has been loaded again, and has no last write.
             if group.last_write is write:
                 group.last_write = None
+                group.machine.stored(self._clock.monotonic_s())
+                self._arm(group)
             self._drop_if_nothing(group)
 
         write.then.append(done)

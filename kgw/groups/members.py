@@ -40,6 +40,7 @@ class Member:
         "has_joined",
         "has_synced",
         "is_new",
+        "is_untold",
         "join_waiter",
         "member_id",
         "protocols",
@@ -64,6 +65,8 @@ class Member:
         """Dead when nothing was heard until then; see `can_expire`."""
         self.is_new = True
         """Whether it has been heard of once only, and waits for its first generation."""
+        self.is_untold = False
+        """Whether its answer waits for the group to be stored."""
         self.take(request)
 
     def __repr__(self) -> str:
@@ -85,7 +88,7 @@ class Member:
     @property
     def can_expire(self) -> bool:
         """Whether its deadline counts: not while a request of its waits, unless it is new."""
-        return self.is_new or not self.is_parked
+        return self.is_new or not (self.is_parked or self.is_untold)
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what the member says of itself under a protocol; b"" if it does not know it."""

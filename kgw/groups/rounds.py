@@ -229,7 +229,7 @@ class GroupRounds:
             if waiter is not None:
                 self._unpark_join(member)
                 member.is_new = False
-                self._touch(member, now_s)
+                member.is_untold = True
                 effects.append(Answer(waiter, self._formed(member)))
 
     def _become_empty(self, effects: list[Effect], now_s: float) -> None:
@@ -260,7 +260,7 @@ class GroupRounds:
             waiter = member.sync_waiter
             if waiter is not None:
                 member.sync_waiter = None
-                self._touch(member, now_s)
+                member.is_untold = True
                 effects.append(Answer(waiter, self._assignment(member)))
 
     # --- members come and go ---------------------------------------------------------------------

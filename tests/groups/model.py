@@ -609,7 +609,10 @@ class GroupModel:
         assert all(one.expires_s > now_s for one in machine.members.pending.values())
         # Nobody lives longer than heard of, and there is a timer for whatever comes next.
         for one in members:
-            assert one.is_parked or one.deadline_s > now_s
+            assert not one.can_expire or one.deadline_s > now_s
+        # Whoever is not told yet will be: there is a row on its way.
+        group = self.group
+        assert group is None or group.last_write or not any(one.is_untold for one in members)
         self.check_states(machine, now_s)
         assert (0 == len(members)) == (machine.state is GroupState.EMPTY)
         if members:

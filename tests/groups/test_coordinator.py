@@ -390,3 +390,35 @@ async def test_those_who_join_without_id_do_not_pile_up(driver: GroupDriver) -> 
     assert NONE is (await driver.join(member.member_id, **options)).error
     assert NONE is (await answer(last)).error
     assert 2 == len(driver.machine.members)
+
+
+async def test_slow_disk_ends_no_session(driver: GroupDriver) -> None:
+    """Whoever waits for the disk cannot send heartbeats; its session begins with the answer."""
+
+    async def stored_in_12_s(*asked: asyncio.Future[Any]) -> list[Any]:
+        driver.advance(12.0)
+        await turn()
+        assert {False} == {one.done() for one in asked}
+        gate, driver.store.gate = driver.store.gate, None
+        assert gate is not None
+        gate.set_result(None)
+        results = [await answer(one) for one in asked]
+        driver.advance(9.9)
+        return results
+
+    def hold() -> None:
+        driver.store.gate = asyncio.get_running_loop().create_future()
+
+    leader, follower = await driver.stable(2)
+    hold()
+    asked = [driver.ask_to_join(one.member_id) for one in (leader, follower)]
+    leader, follower = await stored_in_12_s(*asked)
+    assert [NONE] * 2 == [driver.heartbeat(one) for one in (leader, follower)]
+    waiting = driver.ask_to_sync(follower)
+    hold()
+    synced = await stored_in_12_s(driver.ask_to_sync(leader, {}), waiting)
+    assert [NONE] * 2 == [one.error for one in synced]
+    assert [NONE] * 2 == [driver.heartbeat(one) for one in (leader, follower)]
+    driver.advance(10.0)
+    unknown = [driver.heartbeat(one) for one in (leader, follower)]
+    assert [ErrorCode.UNKNOWN_MEMBER_ID] * 2 == unknown
