@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.testing.process import GatewayProcess
+from tests.campaigns import broken_groups_serve
 from tests.interop import groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from kgw.testing.process import GatewayProcess
     from tests.interop.client import Client
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -59,3 +61,30 @@ def test_static_members_return_without_a_rebalance(
 ) -> None:
     """KIP-345: a member that is back within its session has its partitions, in the same round."""
     groups.check_static_members(clients(name), own_gateway, "default")
+
+
+@pytest.mark.parametrize(
+    ("bug", "name", "check", "found"),
+    [
+        ("answers-first", "franz-go", groups.check_commits_under_kills, "commit is lost"),
+        ("answers-first", "java-4", groups.check_commits_under_kills, "commit is lost"),
+        ("commits-too-far", "kafka-go", groups.check_commits_under_kills, "nobody has read"),
+        ("forgets-members", "java-3.9", groups.check_life, "rebalanced"),
+    ],
+)
+def test_the_checks_find_bugs(
+    *,
+    clients: Callable[[str], Client],
+    tmp_path: Path,
+    bug: str,
+    name: str,
+    check: Callable[[Client, GatewayProcess, str], None],
+    found: str,
+) -> None:
+    """The controls: a gateway with a bug planted does not pass."""
+    command = broken_groups_serve.command(bug)
+    with (
+        GatewayProcess(tmp_path / "data", command=command) as broken,
+        pytest.raises(AssertionError, match=found),
+    ):
+        check(clients(name), broken, "default")
