@@ -402,7 +402,6 @@ class Churn:
         for name, what in lacking.items():
             who = [f"{one.library}/{one.instance}" for one in self._children[name]]
             self._report.fail(f"{name}: stuck {when}: {what}; members {who}")
-            print(self._report.failures[-1], flush=True)
         self._report.count("settled", len(self._kinds) - len(lacking))
         return not lacking
 
