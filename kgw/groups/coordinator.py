@@ -180,7 +180,11 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> Future[list[ErrorCode]] | list[ErrorCode]:
-        """Let members go; return what became of each, once it is durable."""
+        """Let members go; return what became of each, once what follows at once is durable.
+
+        While others have yet to join that is nothing: after a crash, whoever left is a member again
+        until its session ends, as in Kafka.
+        """
         group = self._groups.get(group_id)
         if group is None:
             return [_unknown(group_id)] * len(leaving)
