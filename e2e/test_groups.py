@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.campaigns import broken_groups_serve
 from tests.interop import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.interop.client import Client
@@ -34,6 +35,8 @@ MEMBERS = [
     ("java-4", "default"),
     ("java-4", "cooperative-sticky"),
 ]
+# kafka-go shares with nobody but itself: docs/clients/kafka-go.md.
+MIXED = ["franz-go", "sarama", "java-3.9", "java-4"]
 DEFAULTS = [name for name, strategy in MEMBERS if strategy == "default"]
 # kafka-go has no static members, and before 2.3 nobody had.
 STATIC = [name for name in DEFAULTS if name not in {"kafka-go", "sarama-0.11"}]
@@ -61,6 +64,65 @@ def test_static_members_return_without_a_rebalance(
 ) -> None:
     """KIP-345: a member that is back within its session has its partitions, in the same round."""
     groups.check_static_members(clients(name), own_gateway, "default")
+
+
+class Mixed:
+    """Members of several libraries as if they were of one: each is named after its library."""
+
+    name = "mixed"
+
+    def __init__(self, clients: Callable[[str], Client], names: Sequence[str]) -> None:
+        self._clients = {name: clients(name) for name in names}
+        self._any = self._clients[names[0]]
+        self.create_topic = self._any.create_topic
+        self.produce = self._any.produce
+
+    def open_member(self, bootstrap: str, member: str, **fields: Any) -> None:
+        """Starts the library's consumer."""
+        self._clients[member].open_member(bootstrap, member, **fields)
+
+    def poll_members(
+        self, members: Sequence[str]
+    ) -> dict[str, tuple[list[tuple[int, int]], set[int]]]:
+        """Polls all at the same time: a round of one waits for the others."""
+        with ThreadPoolExecutor(len(members)) as threads:
+            polled = threads.map(lambda name: self._clients[name].poll_members([name]), members)
+            return {name: found for answers in polled for name, found in answers.items()}
+
+    def commit_member(self, member: str) -> list[tuple[int, int]]:
+        """Commits through the library."""
+        return self._clients[member].commit_member(member)
+
+    def close_member(self, member: str) -> None:
+        """Closes the library's consumer."""
+        self._clients[member].close_member(member)
+
+
+@pytest.mark.parametrize("leader", MIXED)
+def test_members_of_different_libraries_share(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, leader: str
+) -> None:
+    """Whoever leads, all understand its assignment, come and go, and live through a kill -9."""
+    names = sorted(MIXED, key=lambda name: name != leader)
+    story = groups.Story(cast("Client", Mixed(clients, names)), own_gateway, "range")
+    story.write(10)
+    for name in names:
+        story.open(name)
+        story.share()
+    story.read_everything()
+    own_gateway.kill()
+    own_gateway.start()
+    assert story.ends() == story.committed()
+    story.write(10)
+    story.read_everything()
+    story.share()
+    for name in names[:-1]:
+        story.close(name)
+        story.write(2)
+        story.share()
+        story.read_everything()
+    assert sorted(story.written) == sorted(set(story.read))
+    story.close(names[-1])
 
 
 @pytest.mark.parametrize(

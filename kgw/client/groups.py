@@ -9,8 +9,8 @@ from kgw.client.errors import ServerRefusedError, refuse
 from kgw.errors import DecodeError, ErrorCode
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
     decode_blob,
+    decode_subscribed_topics,
 )
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kgw.protocol.messages.describe_configs import (
@@ -309,10 +309,9 @@ class GroupClient:
 
 def _topics(metadata: bytes) -> tuple[str, ...] | None:
     try:
-        subscription, _ = decode_blob(ConsumerProtocolSubscription, metadata)
+        return tuple(sorted(decode_subscribed_topics(metadata)))
     except DecodeError:
         return None
-    return tuple(sorted(subscription.topics))
 
 
 def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...] | None:

@@ -18,13 +18,12 @@ CONSUMER = "consumer"
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """Return the topics of a consumer's subscription; None when the bytes are no subscription."""
-    from kgw.protocol.blobs import ConsumerProtocolSubscription, decode_blob
+    from kgw.protocol.blobs import decode_subscribed_topics
 
     try:
-        subscription, _ = decode_blob(ConsumerProtocolSubscription, metadata)
+        return frozenset(decode_subscribed_topics(metadata))
     except DecodeError:
         return None
-    return frozenset(subscription.topics)
 
 
 def is_same_interest(

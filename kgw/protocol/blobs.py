@@ -108,6 +108,19 @@ class ConsumerProtocolAssignment(Message):
     """The assignor's own."""
 
 
+def decode_subscribed_topics(metadata: Buffer) -> list[str]:
+    """Return the topics of a consumer's subscription. Raises DecodeError.
+
+    What follows the user data is not looked at, as in Kafka: kafka-go says version 1 and leaves out
+    the owned partitions that belong to it.
+    """
+    version, position = read_int16(metadata, 0)
+    if version < 0:
+        raise DecodeError(f"a subscription has no version {version}")
+    subscription, _ = codec(ConsumerProtocolSubscription, 0).decode_prefix(metadata, position)
+    return subscription.topics
+
+
 class ControlRecordTypeSchema(Message):
     """Key of a control record, after its version: what the value is."""
 

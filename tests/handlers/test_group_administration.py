@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -129,3 +130,26 @@ async def test_offsets_of_what_is_read_are_not_deleted(
     response = await gateway.ask(request, 0, OffsetDeleteResponse)
     assert (ErrorCode.NON_EMPTY_GROUP, []) == (response.error_code, response.topics)
     assert member.generation == 1
+
+
+async def test_offsets_beside_a_subscription_that_is_cut_off(
+    gateway: InProcessGateway, driver: GroupDriver
+) -> None:
+    """kafka-go says version 1 and leaves out owned partitions: its topics are known."""
+    await create_topic(gateway, "orders")
+    await create_topic(gateway, "payments")
+    subscription = ConsumerProtocolSubscription(topics=["orders"])
+    await driver.stable(1, protocols={"range": b"\0\1" + encode_blob(subscription, 0)[2:]})
+    request = OffsetDeleteRequest(
+        group_id="group",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+            )
+            for name in ("orders", "payments")
+        ],
+    )
+    response = await gateway.ask(request, 0, OffsetDeleteResponse)
+    assert [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE] == [
+        one.partitions[0].error_code for one in response.topics
+    ]

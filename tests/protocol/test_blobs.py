@@ -13,6 +13,7 @@ from kgw.protocol.blobs import (
     ControlRecordTypeSchema,
     EndTxnMarker,
     decode_blob,
+    decode_subscribed_topics,
     encode_blob,
 )
 
@@ -50,6 +51,22 @@ def test_malformed_blobs(data: bytes) -> None:
     """No version, a negative one, or a body cut off."""
     with pytest.raises(DecodeError):
         decode_blob(ConsumerProtocolSubscription, data)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_topics_of_a_subscription(version: int) -> None:
+    """Topics are told by any version, also where what the version adds was left out (kafka-go)."""
+    blob = ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"u")
+    assert ["a", "b"] == decode_subscribed_topics(encode_blob(blob, version))
+    cut = version.to_bytes(2, "big") + encode_blob(blob, 0)[2:]
+    assert ["a", "b"] == decode_subscribed_topics(cut)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff\0\0\0\0\0\0\0\0", b"\0\0\0\0\0\1"])
+def test_no_topics_of_a_malformed_subscription(data: bytes) -> None:
+    """No version, a negative one, or topics cut off."""
+    with pytest.raises(DecodeError):
+        decode_subscribed_topics(data)
 
 
 def test_control_records() -> None:
