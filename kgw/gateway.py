@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
+    from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +170,15 @@ class Gateway:
         )
         await self.groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
         self.catalog.when_deleted.append(self.groups.forget_topic)
+        self.metrics.when_read.append(self._count_lag)
+
+    def _count_lag(self) -> None:
+        def high_watermark(topic_id: TopicId, index: int) -> int | None:
+            topic = self.catalog.by_id(topic_id)
+            partition = None if topic is None else topic.partition(index)
+            return None if partition is None else partition.log.high_watermark
+
+        self.metrics.group_lag = self.groups.total_lag(high_watermark)
 
     async def _load_identity(self) -> None:
         """Take the cluster's id, made at the first start and kept for ever, and this node's.

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Number: TypeAlias = int | float
@@ -114,6 +114,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups", "kgw_groups", "gauge", "Groups, by state.", ("state",)),
     Metric("group_members", "kgw_group_members", "gauge", "Members of all groups together."),
     Metric(
+        "group_lag",
+        "kgw_group_lag_records",
+        "gauge",
+        "Records between what groups have committed and the high watermarks, over all groups and "
+        "partitions; counted when it is read. `kgw groups lag` has it for each.",
+    ),
+    Metric(
         "group_rebalances",
         "kgw_group_rebalances_total",
         "counter",
@@ -161,7 +168,7 @@ class Metrics:
     A metric with one label is a dictionary by the label's value, one with several by a tuple.
     """
 
-    __slots__ = tuple(metric.attribute for metric in METRICS)
+    __slots__ = (*(metric.attribute for metric in METRICS), "when_read")
 
     connections_open: int
     connections_accepted: int
@@ -176,6 +183,7 @@ class Metrics:
     internal_errors: int
     groups: dict[str, int]
     group_members: int
+    group_lag: int
     group_rebalances: dict[str, int]
     group_coordinator_time: Histogram
     offset_commits: int
@@ -187,12 +195,16 @@ class Metrics:
         for metric in METRICS:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
+        # Called before the numbers are read: for those that are not counted as it goes.
+        self.when_read: list[Callable[[], None]] = []
 
     def samples(self) -> Iterator[Sample]:
         """Yield every number, in the table's order; labelled ones sorted by their values.
 
         Histograms have more than one number and are left out.
         """
+        for refresh in self.when_read:
+            refresh()
         for metric in METRICS:
             held = getattr(self, metric.attribute)
             if metric.kind == "histogram":

@@ -121,6 +121,20 @@ class GroupCoordinator:
             self.forget_topic(topic_id)
         self._arm_sweep()
 
+    def total_lag(self, high_watermark: Callable[[TopicId, int], int | None]) -> int:
+        """Return how many records all groups together have left to read behind their offsets.
+
+        Partitions without a high watermark, and offsets that are damaged, have no lag.
+        """
+        lag = 0
+        for group in self._groups.values():
+            for topic_id, partitions in group.offsets.topics().items():
+                for partition, committed in partitions.items():
+                    end = high_watermark(topic_id, partition)
+                    if end is not None and committed.offset >= 0:
+                        lag += max(0, end - committed.offset)
+        return lag
+
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
         self._is_closing = True

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 PARTITIONS = 3
 INSTANCE = "instance"
-SESSION_MS = 1_000
+SESSION_MS = 3_000
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
 REQUESTS = ("heartbeat", "sync", "commit", "leave", "join")
 ATTEMPTS_A_GROUP = 40
