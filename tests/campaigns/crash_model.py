@@ -11,6 +11,7 @@ from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.store import Store
+from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
 
@@ -211,7 +212,14 @@ class Machine:
     def _create(self) -> None:
         free = [n for n in range(6) if partition_key(n) not in self.partitions]
         key = partition_key(self.random.choice(free))
-        log = self._started().create_log(key, TOPIC, self.settings)
+        store = self._started()
+        try:
+            log = store.create_log(key, TOPIC, self.settings)
+        except StorageError:
+            # Refused while the journal has no room to note that an older log of this key is gone.
+            # Only here are keys used again, to find out what such a log would be mistaken for.
+            self._retire_waiting()
+            log = store.create_log(key, TOPIC, self.settings)
         self._remember(key, log.leader_epoch)
 
     def _remember(self, key: PartitionKey, leader_epoch: int) -> None:
