@@ -14,6 +14,7 @@ size u64 (kind 0: bytes to write; kind 1: the partition was deleted, forget what
 
 from __future__ import annotations
 
+from operator import itemgetter
 from os import urandom
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -119,16 +120,25 @@ class Journal:
         return JournalFindings(redos, problems)
 
     def void(self) -> None:
-        """Make every frame void, durably; all segments must be durable. Raises OSError."""
-        generation = _new_generation()
-        for number, name in enumerate(FILE_NAMES):
-            path = f"{self._directory}/{name}"
-            if self._fs.exists(path):
-                file = self._fs.open(path)
-                try:
-                    self._write_file_header(file, generation + number)
-                finally:
-                    file.close()
+        """Make every frame void, durably; all segments must be durable. Raises OSError.
+
+        The older file goes first. A deletion that the newer one notes must be read for as long as
+        there are frames that it takes back.
+        """
+        opened: list[tuple[int, File]] = []
+        try:
+            for name in FILE_NAMES:
+                path = f"{self._directory}/{name}"
+                if self._fs.exists(path):
+                    file = self._fs.open(path)
+                    opened.append((_read_generation(file), file))
+            generation = _new_generation()
+            for _, file in sorted(opened, key=itemgetter(0)):
+                self._write_file_header(file, generation)
+                generation += 1
+        finally:
+            for _, file in opened:
+                file.close()
 
     def prepare(self) -> None:
         """Create the files where they are missing and take them into use. Raises OSError."""
@@ -250,6 +260,12 @@ def _write_page(file: File, generation: int) -> None:
     """Write the first page of a file, without a sync."""
     page = _encode_header(_FILE_MAGIC, 0, generation, 0, 0, 0).ljust(PAGE_BYTES, b"\0")
     file.pwrite((page,), 0)
+
+
+def _read_generation(file: File) -> int:
+    """Return the generation in a file's first page, -1 when that cannot be read."""
+    header = _decode_header(memoryview(file.pread(PAGE_BYTES, 0)), 0)
+    return -1 if header is None else header.generation
 
 
 def _new_generation() -> int:

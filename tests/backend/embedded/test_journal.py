@@ -9,7 +9,7 @@ from kgw.testing.faults import SimulatedFs
 from tests.backend.embedded.driver import KEY, OTHER_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DIRECTORY = "/journal"
 
@@ -80,6 +80,38 @@ def test_voiding_empties_the_journal(fs: SimulatedFs, journal: Journal) -> None:
     journal.append([_redo(b"data")])
     Journal(fs, DIRECTORY, 0).void()
     assert [] == _found(fs)
+
+
+def test_half_voided_journal_keeps_its_deletions(fs: SimulatedFs, journal: Journal) -> None:
+    """Frames of a deleted log never outlast the note that takes them back, wherever a crash cuts.
+
+    Crash states, seed 77028: a log that was created anew got the bytes of the one before it.
+    """
+    full = journal.switch()
+    journal.append([_redo(b"old")])
+    journal.retire(full)
+    journal.switch()
+    journal.append_deletion(KEY)
+    journal.append([_redo(b"new")])
+    for place in range(4):
+        state = fs.clone()
+        state.on_operation = _failing_at(place)
+        with pytest.raises(OSError, match="cut"):
+            Journal(state, DIRECTORY, 0).void()
+        state.on_operation = None
+        assert b"old" not in _found(state)
+
+
+def _failing_at(place: int) -> Callable[[str, str], None]:
+    calls = 0
+
+    def fail(_call: str, _path: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > place:
+            raise OSError("cut")
+
+    return fail
 
 
 def test_a_torn_last_frame_is_no_problem(fs: SimulatedFs, journal: Journal) -> None:
