@@ -112,11 +112,6 @@ class Setting:
     def __repr__(self) -> str:
         return f"Setting({self.name})"
 
-    @property
-    def is_kafka(self) -> bool:
-        """Whether Kafka has a setting of this name."""
-        return not self.name.startswith("kgw.")
-
     def parse(self, text: str, *, suffixes: bool = False) -> Value:
         """Return the value that a text means.
 

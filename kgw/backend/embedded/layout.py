@@ -176,18 +176,6 @@ def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
     return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
 
 
-def decode_epochs(data: bytes) -> tuple[EpochStart, ...]:
-    """Return what Kafka's text form says. Raises SmallFileError."""
-    try:
-        version, count, *lines = data.decode("ascii").splitlines()
-        epochs = tuple(EpochStart(*map(int, line.split())) for line in lines)
-    except (ValueError, TypeError) as error:
-        raise SmallFileError(str(error)) from error
-    if version != "0" or count != str(len(epochs)) or list(epochs) != sorted(epochs):
-        raise SmallFileError("not a version 0 history of epochs in order")
-    return epochs
-
-
 def check_format(data: bytes) -> None:
     """Raise DataDirectoryError when a directory's format file is of a newer version or broken."""
     try:

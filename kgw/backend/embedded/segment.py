@@ -179,17 +179,6 @@ class Segment:
                 high = middle
         return low
 
-    def find_position(self, position: int) -> int:
-        """Return the number of the first entry at or above `position`, the count when none is."""
-        low, high = 0, self.entry_count
-        while low < high:
-            middle = (low + high) // 2
-            if self.read_entry(middle).position < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def find_timestamp(self, timestamp_ms: int, count: int) -> int:
         """Return the first of `count` batches with a timestamp at or past the one given.
 

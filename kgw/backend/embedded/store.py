@@ -7,7 +7,7 @@ checkpoint's syncs in another; opening and reading anywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.segment import Segment
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey, TopicName
-
-_MAX_PROBLEMS: Final = 100
 
 
 class CheckpointPlan:
