@@ -55,6 +55,86 @@ class LogSettings(NamedTuple):
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
+    is_relaxed: bool = False
+    """Whether an append counts once the system has it, and is synced by `flush_interval_ms`
+   . Otherwise it counts once it is durable."""
+    flush_interval_ms: int = 100
+    delete_delay_ms: int = 60_000
+    """How long the files of a dropped segment stay."""
+
+
+class SegmentInfo(NamedTuple):
+    """One piece of a log that is removed or compacted as a whole."""
+
+    base_offset: int
+    end_offset: int
+    """The offset after the last one that it holds, or held before compaction."""
+    size_bytes: int
+    largest_timestamp_ms: int
+    """Of its records; NO_TIMESTAMP_MS when none has a time."""
+    begun_ms: int
+    """Wall time of its first append, a guess after a restart; NO_TIMESTAMP_MS when empty."""
+
+
+class CompactionJob(NamedTuple):
+    """What one run of compaction may do to a log."""
+
+    upper_bound: int
+    """Records at or above it stay as they are. The active segment does in any case."""
+    now_ms: int
+    delete_retention_ms: int
+    """How long a tombstone, once compacted, stays for consumers to see (KIP-534)."""
+    kept_batches: frozenset[int] = frozenset()
+    """Base offsets of batches whose headers must survive, empty if need be: the producers' state
+    is read from them."""
+    key_memory_bytes: int = 128 << 20
+    """What the map of keys may take; a run that fills it ends early and says so."""
+    bytes_per_s: int | None = None
+    """The most that is read and written together in a second."""
+    is_dry_run: bool = False
+
+
+class CompactionReport(NamedTuple):
+    """What a run of compaction did or, dry, would do."""
+
+    compacted_end: int
+    """Everything below it has been compacted; at the job's bound unless keys did not fit."""
+    is_complete: bool
+    """False when the map of keys was full: another run goes on from there."""
+    bytes_read: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+    tombstones_removed: int
+    segments_before: int
+    segments_after: int
+
+
+class Segmented(ABC):
+    """What a log can do whose records lie in segments: asked for by `isinstance`, never assumed."""
+
+    @property
+    @abstractmethod
+    def compacted_end(self) -> int:
+        """The offset below which everything has been compacted once; the log start at least."""
+
+    @abstractmethod
+    async def segments(self) -> list[SegmentInfo]:
+        """Return all segments in offset order; the last one is active. Raises StorageError."""
+
+    @abstractmethod
+    async def roll(self) -> None:
+        """Close the active segment, unless it holds nothing. Raises StorageError."""
+
+    @abstractmethod
+    async def compact(self, job: CompactionJob) -> CompactionReport:
+        """Keep the newest record of each key below the job's bound. Offsets and order stay.
+
+        Runs beside the event loop. A run that is cancelled, killed or fails leaves the log as it
+        was, or with whole segments compacted. Raises StorageError, CorruptionError when a batch
+        that it needs is damaged.
+        """
 
 
 class PartitionLog(ABC):
