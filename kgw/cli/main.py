@@ -24,6 +24,7 @@ COMMANDS = {
     "produce": "kgw.cli.produce:produce",
     "consume": "kgw.cli.consume:consume",
     "groups": "kgw.cli.groups:groups",
+    "offsets": "kgw.cli.offsets:offsets",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
     "doctor": "kgw.cli.doctor:doctor",

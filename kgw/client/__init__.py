@@ -20,14 +20,17 @@ from kgw.client.groups import (
     GroupSummary,
 )
 from kgw.client.producer import NewRecord, Producer
+from kgw.client.ranges import describe_ranges
 from kgw.client.reader import DamagedRecordsError, ReadRecord, TopicReader
 from kgw.client.values import (
     ApiSupport,
     Broker,
     ClusterDescription,
+    EpochRange,
     FetchedPartition,
     FoundOffset,
     PartitionDescription,
+    PartitionRange,
     Produced,
     TopicDescription,
     TopicSettingValue,
@@ -44,6 +47,7 @@ __all__ = [
     "Connection",
     "ConnectionLostError",
     "DamagedRecordsError",
+    "EpochRange",
     "FetchedPartition",
     "FoundOffset",
     "GroupClient",
@@ -54,6 +58,7 @@ __all__ = [
     "NewRecord",
     "NotKafkaError",
     "PartitionDescription",
+    "PartitionRange",
     "Produced",
     "Producer",
     "ReadRecord",
@@ -63,4 +68,5 @@ __all__ = [
     "TopicReader",
     "TopicSettingValue",
     "UnsupportedApiError",
+    "describe_ranges",
 ]

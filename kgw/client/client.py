@@ -15,6 +15,7 @@ from kgw.client.errors import (
 from kgw.client.values import (
     Broker,
     ClusterDescription,
+    EpochRange,
     FetchedPartition,
     FoundOffset,
     PartitionDescription,
@@ -35,6 +36,12 @@ from kgw.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+)
+from kgw.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -234,13 +241,10 @@ class AsyncClient:
         """
 
         async def ask() -> list[FetchedPartition]:
-            by_leader: dict[Connection, dict[int, int]] = {}
-            description: TopicDescription | None = None
-            for partition, offset in offsets.items():
-                description, connection = await self._leader(topic, partition)
-                by_leader.setdefault(connection, {})[partition] = offset
-            if description is None:
+            by_leader = await self._by_leader(topic, offsets)
+            if not by_leader:
                 return []
+            description = self._topics[TopicName(topic)]
             requests = [
                 self._fetch_from(
                     connection,
@@ -258,18 +262,44 @@ class AsyncClient:
         return await self.retrying(ask)
 
     async def list_offsets(
-        self, topic: str, timestamps: Mapping[int, int]
+        self, topic: str, timestamps: Mapping[int, int], *, read_committed: bool = False
     ) -> dict[int, FoundOffset]:
-        """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+        """Return the offset at each partition's timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP.
+
+        With `read_committed` nothing past the last stable offset is found.
+        """
 
         async def ask() -> dict[int, FoundOffset]:
-            found = {}
-            for partition, timestamp_ms in timestamps.items():
-                _, connection = await self._leader(topic, partition)
-                found[partition] = await self._find_offset(
-                    connection, topic, partition, timestamp_ms
+            by_leader = await self._by_leader(topic, timestamps)
+            answers = await asyncio.gather(
+                *(
+                    self._find_offsets(connection, topic, part, read_committed=read_committed)
+                    for connection, part in by_leader.items()
                 )
-            return found
+            )
+            found = {partition: one for answer in answers for partition, one in answer.items()}
+            return {partition: found[partition] for partition in timestamps}
+
+        return await self.retrying(ask)
+
+    async def epoch_ends(
+        self, topic: str, leader_epochs: Mapping[int, int]
+    ) -> dict[int, EpochRange | None]:
+        """Return, by partition, the newest leader epoch not above the one given, and its end.
+
+        The current epoch ends where the log does. None where there is no such epoch.
+        """
+
+        async def ask() -> dict[int, EpochRange | None]:
+            by_leader = await self._by_leader(topic, leader_epochs)
+            answers = await asyncio.gather(
+                *(
+                    self._find_epochs(connection, topic, part)
+                    for connection, part in by_leader.items()
+                )
+            )
+            found = {partition: one for answer in answers for partition, one in answer.items()}
+            return {partition: found[partition] for partition in leader_epochs}
 
         return await self.retrying(ask)
 
@@ -357,6 +387,16 @@ class AsyncClient:
                 ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} partition {partition}"
             )
         return description, await self._broker_connection(broker)
+
+    async def _by_leader(
+        self, topic: str, asked: Mapping[int, int]
+    ) -> dict[Connection, dict[int, int]]:
+        """Return what is asked of partitions, by the connection that it goes over."""
+        by_leader: dict[Connection, dict[int, int]] = {}
+        for partition, number in asked.items():
+            _, connection = await self._leader(topic, partition)
+            by_leader.setdefault(connection, {})[partition] = number
+        return by_leader
 
     async def _broker_connection(self, broker: Broker) -> Connection:
         try:
@@ -479,18 +519,27 @@ class AsyncClient:
             )
         return fetched
 
-    async def _find_offset(
-        self, connection: Connection, topic: str, partition: int, timestamp_ms: int
-    ) -> FoundOffset:
-        minimum = 7 if timestamp_ms == MAX_TIMESTAMP else 1
+    async def _find_offsets(
+        self,
+        connection: Connection,
+        topic: str,
+        timestamps: Mapping[int, int],
+        *,
+        read_committed: bool,
+    ) -> dict[int, FoundOffset]:
+        minimum = 2 if read_committed else 1
+        if MAX_TIMESTAMP in timestamps.values():
+            minimum = 7
         version = connection.spoken_version(ListOffsetsRequest, minimum)
         message = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=1 if read_committed else 0,
             topics=[
                 ListOffsetsTopic(
                     name=topic,
                     partitions=[
                         ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
+                        for partition, timestamp_ms in timestamps.items()
                     ],
                 )
             ],
@@ -498,9 +547,43 @@ class AsyncClient:
         answer = await connection.ask(
             message, ListOffsetsResponse, version=version, timeout_s=self.request_timeout_s
         )
-        result = answer.topics[0].partitions[0]
-        refuse(result.error_code, f"cannot look up an offset of {topic} partition {partition}")
-        return FoundOffset(result.offset, result.timestamp, result.leader_epoch)
+        found = {}
+        for one in (one for answered in answer.topics for one in answered.partitions):
+            refuse(
+                one.error_code,
+                f"cannot look up an offset of {topic} partition {one.partition_index}",
+            )
+            found[one.partition_index] = FoundOffset(one.offset, one.timestamp, one.leader_epoch)
+        return found
+
+    async def _find_epochs(
+        self, connection: Connection, topic: str, leader_epochs: Mapping[int, int]
+    ) -> dict[int, EpochRange | None]:
+        message = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=[
+                        OffsetForLeaderPartition(partition=partition, leader_epoch=leader_epoch)
+                        for partition, leader_epoch in leader_epochs.items()
+                    ],
+                )
+            ]
+        )
+        answer = await connection.ask(
+            message,
+            OffsetForLeaderEpochResponse,
+            # Version 0 does not say which epoch it has found.
+            version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
+            timeout_s=self.request_timeout_s,
+        )
+        found = {}
+        for one in (one for answered in answer.topics for one in answered.partitions):
+            refuse(one.error_code, f"cannot look up an epoch of {topic} partition {one.partition}")
+            found[one.partition] = (
+                EpochRange(one.leader_epoch, one.end_offset) if one.leader_epoch >= 0 else None
+            )
+        return found
 
 
 def _describe_topic(topic: MetadataResponseTopic) -> TopicDescription:

@@ -81,6 +81,35 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
+class EpochRange(NamedTuple):
+    """A leader epoch, and the offset at which it ended: where the log ends for the current one."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class PartitionRange(NamedTuple):
+    """What a partition holds, from its first offset to its end.
+
+    `epochs` are the newest leader epochs, the current one first. Offsets that compaction or an
+    unclean stop left empty count as well: `offset_count` is the most records there can be. Both
+    times are NO_TIMESTAMP_MS where no record has one.
+    """
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    end_offset: int
+    first_timestamp_ms: int
+    greatest_timestamp_ms: int
+    epochs: tuple[EpochRange, ...]
+
+    @property
+    def offset_count(self) -> int:
+        return self.high_watermark - self.log_start_offset
+
+
 class TopicSettingValue(NamedTuple):
     """One row of DescribeConfigs."""
 
