@@ -10,6 +10,8 @@ from kgw.errors import CorruptionError, KgwError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.state.history import LagHistory
+
 
 class Row(NamedTuple):
     """A stored value. `version` starts at 1 and rises by one with every write of its key."""
@@ -54,7 +56,10 @@ class DamagedRowsError(CorruptionError):
 
 
 class StateStore(ABC):
-    """Rows by (kind, key). Values are opaque bytes, JSON by custom."""
+    """Rows by (kind, key). Values are opaque bytes, JSON by custom.
+
+    A key is any text that UTF-8 can express, however long; a kind is a short ASCII word of ours.
+    """
 
     @property
     def failure(self) -> str | None:
@@ -71,6 +76,15 @@ class StateStore(ABC):
     @abstractmethod
     async def aclose(self) -> None:
         """Finish what was submitted and let go. Closing twice is harmless."""
+
+    @property
+    @abstractmethod
+    def lag_history(self) -> LagHistory:
+        """Samples of groups' positions, kept beside the rows."""
+
+    @abstractmethod
+    async def kinds(self) -> list[str]:
+        """Return the kinds that have rows, in order. Raises StorageError."""
 
     @abstractmethod
     async def load(self, kind: str) -> dict[str, Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, ConflictError, Row, StateStore
+from kgw.state.history import LagHistory, MemoryLagHistory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,14 @@ class MemoryStateStore(StateStore):
     def __init__(self) -> None:
         """Begin empty."""
         self._rows: dict[str, dict[str, Row]] = {}
+        self._lag_history = MemoryLagHistory()
+
+    @property
+    def lag_history(self) -> LagHistory:
+        return self._lag_history
+
+    async def kinds(self) -> list[str]:
+        return sorted(kind for kind, rows in self._rows.items() if rows)
 
     async def open(self) -> None:
         """Do nothing: there is nothing to open."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from kgw.partitions.topic import Topic
+    from kgw.state.history import LagHistory
     from kgw.types import PartitionKey, TopicName
 
 
@@ -54,6 +55,13 @@ class MortalState(StateStore):
 
     async def aclose(self) -> None:
         await self._real.aclose()
+
+    @property
+    def lag_history(self) -> LagHistory:
+        return self._real.lag_history
+
+    async def kinds(self) -> list[str]:
+        return await self._real.kinds()
 
     async def load(self, kind: str) -> dict[str, Row]:
         return await self._real.load(kind)

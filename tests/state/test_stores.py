@@ -9,24 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgw.state.base import Change, ConflictError, Row, StateStore
+from kgw.state.base import Change, ConflictError, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore]:
-    """Return each kind of store, open and empty."""
-    opened: StateStore = MemoryStateStore()
-    if request.param == "sqlite":
-        opened = SqliteStateStore(tmp_path / "meta.sqlite", quick_check=True)
-    await opened.open()
-    yield opened
-    await opened.aclose()
+    from kgw.state.base import StateStore
 
 
 async def test_nothing_is_loaded_from_an_empty_store(store: StateStore) -> None:
@@ -42,6 +30,15 @@ async def test_what_was_applied_is_loaded_by_kind(store: StateStore) -> None:
 
     assert {"a": Row(b"1", 1), "b": Row(b"", 1)} == await store.load("topic")
     assert {"a": Row(b"\0", 1)} == await store.load("id")
+
+
+async def test_kinds_are_those_that_have_rows(store: StateStore) -> None:
+    """In order, and without one whose last row was deleted."""
+    assert await store.kinds() == []
+    await store.apply([Change("topic", "a", b"1"), Change("group", "a", b"1")])
+    assert ["group", "topic"] == await store.kinds()
+    await store.apply([Change("group", "a", None)])
+    assert ["topic"] == await store.kinds()
 
 
 async def test_each_write_raises_the_version(store: StateStore) -> None:

@@ -1,11 +1,18 @@
-"""The schema's history: numbered steps, each applied once, in a transaction of its own.
+"""The schema's history: numbered steps, each applied once and noted.
+
+Where the database can, a step and its note are one transaction. MySQL commits each statement that
+changes the schema by itself: there a step's statements must do no harm when they are run again,
+because a crash leaves a step half done and without its note.
 
 A step that was released is never edited; what is wrong with it becomes the next one.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 class Migration(NamedTuple):
@@ -13,7 +20,9 @@ class Migration(NamedTuple):
 
     number: int
     name: str
-    statements: tuple[str, ...]
+    sqlite: tuple[str, ...]
+    postgresql: tuple[str, ...] = ()
+    mysql: tuple[str, ...] = ()
 
 
 CREATE_MIGRATIONS_TABLE: Final = (
@@ -26,7 +35,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     Migration(
         1,
         "state-entries",
-        (
+        sqlite=(
             # Rows are looked up by kind, or by kind and key, and never by anything else: the
             # primary key is the table.
             """
@@ -38,6 +47,108 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
                 checksum INTEGER NOT NULL,
                 PRIMARY KEY (kind, entry_key)
             ) WITHOUT ROWID
+            """,
+        ),
+        postgresql=(
+            # A text of PostgreSQL's cannot hold a zero byte, a key of ours can.
+            """
+            CREATE TABLE state_entry (
+                kind TEXT COLLATE "C" NOT NULL,
+                key_hash BYTEA NOT NULL,
+                entry_key BYTEA NOT NULL,
+                entry_value BYTEA NOT NULL,
+                version BIGINT NOT NULL,
+                checksum BIGINT NOT NULL,
+                PRIMARY KEY (kind, key_hash)
+            )
+            """,
+            """
+            CREATE TABLE state_owner (
+                id INTEGER PRIMARY KEY,
+                generation BIGINT NOT NULL,
+                commits BIGINT NOT NULL
+            )
+            """,
+            "INSERT INTO state_owner (id, generation, commits) VALUES (1, 0, 0)",
+        ),
+        mysql=(
+            """
+            CREATE TABLE IF NOT EXISTS state_entry (
+                kind VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+                key_hash BINARY(32) NOT NULL,
+                entry_key LONGBLOB NOT NULL,
+                entry_value LONGBLOB NOT NULL,
+                version BIGINT NOT NULL,
+                checksum BIGINT NOT NULL,
+                PRIMARY KEY (kind, key_hash)
+            ) ENGINE = InnoDB
+            """,
+            """
+            CREATE TABLE IF NOT EXISTS state_owner (
+                id INTEGER PRIMARY KEY,
+                generation BIGINT NOT NULL,
+                commits BIGINT NOT NULL
+            ) ENGINE = InnoDB
+            """,
+            "INSERT IGNORE INTO state_owner (id, generation, commits) VALUES (1, 0, 0)",
+        ),
+    ),
+    Migration(
+        2,
+        "lag-samples",
+        # By group and time for a group's curve, by time for throwing the oldest away.
+        sqlite=(
+            """
+            CREATE TABLE lag_sample (
+                group_hash INTEGER NOT NULL,
+                sampled_at_ms INTEGER NOT NULL,
+                series_hash INTEGER NOT NULL,
+                group_id TEXT NOT NULL,
+                topic TEXT NOT NULL,
+                topic_partition INTEGER NOT NULL,
+                committed_offset INTEGER NOT NULL,
+                high_watermark INTEGER NOT NULL,
+                time_lag_ms INTEGER,
+                checksum INTEGER NOT NULL,
+                PRIMARY KEY (group_hash, sampled_at_ms, series_hash)
+            ) WITHOUT ROWID
+            """,
+            "CREATE INDEX lag_sample_time ON lag_sample (sampled_at_ms)",
+        ),
+        postgresql=(
+            """
+            CREATE TABLE lag_sample (
+                group_hash BIGINT NOT NULL,
+                sampled_at_ms BIGINT NOT NULL,
+                series_hash BIGINT NOT NULL,
+                group_id BYTEA NOT NULL,
+                topic BYTEA NOT NULL,
+                topic_partition INTEGER NOT NULL,
+                committed_offset BIGINT NOT NULL,
+                high_watermark BIGINT NOT NULL,
+                time_lag_ms BIGINT,
+                checksum BIGINT NOT NULL,
+                PRIMARY KEY (group_hash, sampled_at_ms, series_hash)
+            )
+            """,
+            "CREATE INDEX lag_sample_time ON lag_sample (sampled_at_ms)",
+        ),
+        mysql=(
+            """
+            CREATE TABLE IF NOT EXISTS lag_sample (
+                group_hash BIGINT NOT NULL,
+                sampled_at_ms BIGINT NOT NULL,
+                series_hash BIGINT NOT NULL,
+                group_id MEDIUMBLOB NOT NULL,
+                topic MEDIUMBLOB NOT NULL,
+                topic_partition INTEGER NOT NULL,
+                committed_offset BIGINT NOT NULL,
+                high_watermark BIGINT NOT NULL,
+                time_lag_ms BIGINT,
+                checksum BIGINT NOT NULL,
+                PRIMARY KEY (group_hash, sampled_at_ms, series_hash),
+                KEY lag_sample_time (sampled_at_ms)
+            ) ENGINE = InnoDB
             """,
         ),
     ),
@@ -53,22 +164,23 @@ class UnknownSchemaError(Exception):
 
 
 def pending_migrations(
-    applied: list[tuple[int, str]], known: tuple[Migration, ...] = MIGRATIONS
+    applied: Iterable[Sequence[Any]], known: tuple[Migration, ...] = MIGRATIONS
 ) -> tuple[Migration, ...]:
-    """Return the steps that are still to be taken.
+    """Return the steps that are still to be taken after the (number, name) that were.
 
     Raises NewerSchemaError, UnknownSchemaError.
     """
+    taken = [(number, name) for number, name in applied]
     newest = known[-1].number if known else 0
-    if applied and applied[-1][0] > newest:
+    if taken and taken[-1][0] > newest:
         raise NewerSchemaError(
-            f"its schema is number {applied[-1][0]} ({applied[-1][1]!r}), "
+            f"its schema is number {taken[-1][0]} ({taken[-1][1]!r}), "
             f"this program knows up to {newest}"
         )
-    for (number, name), migration in zip(applied, known, strict=False):
+    for (number, name), migration in zip(taken, known, strict=False):
         if (number, name) != (migration.number, migration.name):
             raise UnknownSchemaError(
                 f"it went through step {number} {name!r} where this program has "
                 f"{migration.number} {migration.name!r}"
             )
-    return known[len(applied) :]
+    return known[len(taken) :]

@@ -1,45 +1,167 @@
-"""The statements on the one table of state rows, and the checksum that each row carries.
+"""What the stores say to each database, and the checksum that each of their rows carries.
 
 A database page has no checksum of its own, so that a flipped bit in a stored value would be read
 back as if it had been written.
+
+Statements are written with `?` and changed into the placeholders of a database once.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kgw.records.crc import crc32c
+from kgw.state.history import LagSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SELECT_KIND: Final = (
-    "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
-)
-UPSERT: Final = (
-    "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) "
-    "VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, entry_key) DO UPDATE SET "
-    "entry_value = excluded.entry_value, version = excluded.version, checksum = excluded.checksum"
-)
-DELETE: Final = "DELETE FROM state_entry WHERE kind = ? AND entry_key = ?"
+    from kgw.state.history import SampleFilter
+
+Place = tuple[str, str]
+"""Kind and key."""
 
 VERSIONS_PER_SELECT: Final = 400
 """Two parameters each; SQLite before 3.32 took 999 in all."""
 
 _LENGTHS: Final = Struct(">IIq")
+_SAMPLE: Final = Struct(">iqqq?")
+_SIGNED: Final = Struct(">q")
+
+_SAMPLE_COLUMNS: Final = (
+    "group_hash, sampled_at_ms, series_hash, group_id, topic, topic_partition, "
+    "committed_offset, high_watermark, time_lag_ms, checksum"
+)
+_SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def select_versions(places: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
-    """Return a query for the versions of these (kind, key), and its parameters."""
-    wanted = ",".join(["(?,?)"] * len(places))
-    statement = (
-        f"WITH wanted (kind, entry_key) AS (VALUES {wanted}) "  # noqa: S608 - placeholders alone
-        "SELECT state_entry.kind, state_entry.entry_key, state_entry.version "
-        "FROM wanted CROSS JOIN state_entry "
-        "ON state_entry.kind = wanted.kind AND state_entry.entry_key = wanted.entry_key"
+class Dialect(ABC):
+    """The statements that databases want differently, and how text goes into their columns."""
+
+    select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
+    select_kind = "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
+    upsert_entry: str
+    delete_entry: str
+    upsert_sample: str
+    select_sample_time = (
+        "SELECT sampled_at_ms FROM lag_sample ORDER BY sampled_at_ms DESC LIMIT 1 OFFSET ?"
     )
-    return statement, [part for place in places for part in place]
+    delete_samples = "DELETE FROM lag_sample WHERE sampled_at_ms < ?"
+
+    @abstractmethod
+    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
+        """Return the columns that name a row."""
+
+    def text(self, text: str) -> str | bytes:
+        """Return what stands for a text of any length and any characters."""
+        return text.encode()
+
+    def read_text(self, stored: object) -> str | None:
+        """Return the text again; None when it is none, which only damage explains."""
+        try:
+            return bytes(stored).decode() if isinstance(stored, (bytes, memoryview)) else None
+        except UnicodeDecodeError:
+            return None
+
+    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
+        """Return a query for kind, key and version of these, and its parameters."""
+        wanted = ",".join(["(?,?)"] * len(places))
+        statement = (
+            "SELECT kind, entry_key, version FROM state_entry "  # noqa: S608 - placeholders alone
+            f"WHERE (kind, key_hash) IN ({wanted})"
+        )
+        return statement, [part for kind, key in places for part in (kind, key_hash(key))]
+
+    def select_samples(self, wanted: SampleFilter, limit: int) -> tuple[str, Sequence[Any]]:
+        """Return a query for the newest samples asked for, newest first, and its parameters."""
+        conditions = ["sampled_at_ms >= ?", "sampled_at_ms < ?"]
+        parameters: list[Any] = [wanted.since_ms, wanted.until_ms]
+        if wanted.group_id is not None:
+            conditions += ["group_hash = ?", "group_id = ?"]
+            parameters += [_number_of(wanted.group_id), self.text(wanted.group_id)]
+        if wanted.topic is not None:
+            conditions.append("topic = ?")
+            parameters.append(self.text(wanted.topic))
+        if wanted.partition is not None:
+            conditions.append("topic_partition = ?")
+            parameters.append(wanted.partition)
+        statement = (
+            f"SELECT {_SAMPLE_COLUMNS} FROM lag_sample "  # noqa: S608 - constants alone
+            f"WHERE {' AND '.join(conditions)} ORDER BY sampled_at_ms DESC, group_id DESC, "
+            "topic DESC, topic_partition DESC LIMIT ?"
+        )
+        return statement, [*parameters, limit]
+
+    def sample_row(self, sample: LagSample) -> tuple[Any, ...]:
+        """Return a sample's columns."""
+        return (
+            _number_of(sample.group_id),
+            sample.sampled_at_ms,
+            _number_of(f"{sample.group_id}\0{sample.topic}\0{sample.partition}"),
+            self.text(sample.group_id),
+            self.text(sample.topic),
+            sample.partition,
+            sample.committed_offset,
+            sample.high_watermark,
+            sample.time_lag_ms,
+            sample_checksum(sample),
+        )
+
+    def read_sample(self, row: Sequence[Any]) -> LagSample | None:
+        """Return the sample that a row holds; None when the row is damaged."""
+        _, sampled_at_ms, _, group_id, topic, *numbers, checksum = row
+        sample = LagSample(
+            sampled_at_ms, self.read_text(group_id) or "", self.read_text(topic) or "", *numbers
+        )
+        try:
+            return sample if sample_checksum(sample) == checksum else None
+        except Exception:  # noqa: BLE001 - a flipped bit can change a column's very type
+            return None
+
+
+class SqliteDialect(Dialect):
+    """SQLite keeps any text as it is, and its keys have no limit that matters."""
+
+    upsert_entry = (
+        "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) "
+        "VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, entry_key) DO UPDATE SET "
+        "entry_value = excluded.entry_value, version = excluded.version, "
+        "checksum = excluded.checksum"
+    )
+    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND entry_key = ?"
+    upsert_sample = f"INSERT OR REPLACE INTO {_SAMPLE_VALUES}"
+
+    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
+        return kind, key
+
+    def text(self, text: str) -> str | bytes:
+        return text
+
+    def read_text(self, stored: object) -> str | None:
+        return stored if isinstance(stored, str) else None
+
+    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
+        wanted = ",".join(["(?,?)"] * len(places))
+        statement = (
+            f"WITH wanted (kind, entry_key) AS (VALUES {wanted}) "  # noqa: S608 - placeholders
+            "SELECT state_entry.kind, state_entry.entry_key, state_entry.version "
+            "FROM wanted CROSS JOIN state_entry "
+            "ON state_entry.kind = wanted.kind AND state_entry.entry_key = wanted.entry_key"
+        )
+        return statement, [part for place in places for part in place]
+
+
+def key_hash(key: str) -> bytes:
+    """Return what an index holds instead of a key.
+
+    PostgreSQL indexes at most 2,704 bytes and InnoDB 3,072, while a group's id is as long as a
+    client likes; and clients choose it, so that it must be hard to find two with one hash.
+    """
+    from hashlib import sha256
+
+    return sha256(key.encode()).digest()
 
 
 def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
@@ -50,3 +172,22 @@ def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
     crc = crc32c(kind_bytes, crc)
     crc = crc32c(key_bytes, crc)
     return crc32c(value, crc)
+
+
+def sample_checksum(sample: LagSample) -> int:
+    """CRC-32C over all of a sample."""
+    numbers = _SAMPLE.pack(
+        sample.partition,
+        sample.committed_offset,
+        sample.high_watermark,
+        sample.time_lag_ms or 0,
+        sample.time_lag_ms is None,
+    )
+    return row_checksum(sample.group_id, sample.topic, numbers, sample.sampled_at_ms)
+
+
+def _number_of(text: str) -> int:
+    """Return 64 bits that stand for a text in an index; the text itself is compared beside it."""
+    from hashlib import blake2b
+
+    return int(_SIGNED.unpack(blake2b(text.encode(), digest_size=8).digest())[0])

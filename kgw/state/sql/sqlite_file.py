@@ -184,7 +184,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
         raise DataDirectoryError(f"state database {path} is of another kgw: {error}") from error
     for migration in pending:
         with _transaction(connection):
-            for statement in migration.statements:
+            for statement in migration.sqlite:
                 connection.execute(statement)
             connection.execute(INSERT_MIGRATION, (migration.number, migration.name))
 

@@ -1,0 +1,311 @@
+"""What every state store over SQL does: shared commits, versions, checksums, and when to stop.
+
+Below it is one connection, which a subclass opens; see docs/decisions/0011-state-in-sqlite.md and
+0053-state-in-other-databases.md.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kgw.errors import DiskFullError, StorageError
+from kgw.state.base import ConflictError, DamagedRowsError, Row, StateStore
+from kgw.state.history import EVERY_SAMPLE, LagHistory
+from kgw.state.sql import schema
+
+if TYPE_CHECKING:
+    from asyncio import Future, Task
+    from collections.abc import Sequence
+
+    from kgw.state.base import Change
+    from kgw.state.history import LagSample, SampleFilter
+
+GROUP_CHANGES: Final = 10_000
+"""A shared commit takes no further set once it holds this many changes."""
+
+Batch = tuple[str, "Sequence[Sequence[Any]]"]
+"""A statement, and the rows of parameters that it is run with."""
+
+_Entries = dict[schema.Place, tuple[bytes | None, int]]
+
+
+class _Waiting(NamedTuple):
+    """A set that waits for a commit."""
+
+    changes: Sequence[Change]
+    batches: Sequence[Batch]
+    done: Future[None]
+
+    @property
+    def size(self) -> int:
+        return len(self.changes) + sum(len(rows) for _, rows in self.batches)
+
+
+class SqlStateStore(StateStore):
+    """Rows in a database, over one connection that nobody else uses.
+
+    After an error that leaves open what is stored, the store takes no more writes until it is
+    opened again.
+    """
+
+    def __init__(self, name: str, dialect: schema.Dialect) -> None:
+        """Say what the store is called in messages, and what language it speaks."""
+        self._name = name
+        self._dialect = dialect
+        self._is_open = False
+        self._waiting: list[_Waiting] = []
+        self._committer: Task[None] | None = None
+        self._failure: str | None = None
+        self._closing = False
+        self._lag_history = _SqlLagHistory(self, dialect)
+
+    # --- what a database has to provide -----------------------------------------------------------
+
+    @abstractmethod
+    async def _connect(self) -> None:
+        """Connect and bring the schema up to date. Raises DataDirectoryError."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Let the connection go."""
+
+    @abstractmethod
+    async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query. Raises StorageError."""
+
+    @abstractmethod
+    async def _transact(self, batches: Sequence[Batch]) -> None:
+        """Run all of it in one transaction, durably. Raises StorageError.
+
+        After DiskFullError nothing of it is stored and the store goes on; after another error the
+        store takes no more writes.
+        """
+
+    # --- the store --------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure
+
+    @property
+    def lag_history(self) -> LagHistory:
+        return self._lag_history
+
+    async def open(self) -> None:
+        self._failure = None
+        self._closing = False
+        await self._connect()
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        self._closing = True
+        if self._committer is not None:
+            await self._committer
+        if self._is_open:
+            self._is_open = False
+            await self._disconnect()
+
+    async def kinds(self) -> list[str]:
+        self._check_open()
+        return [kind for (kind,) in await self._fetch(self._dialect.select_kinds, ())]
+
+    async def load(self, kind: str) -> dict[str, Row]:
+        self._check_open()
+        read_text = self._dialect.read_text
+        rows: dict[str, Row] = {}
+        damaged: list[str] = []
+        for stored_key, value, version, checksum in await self._fetch(
+            self._dialect.select_kind, (kind,)
+        ):
+            key = read_text(stored_key)
+            if key is not None and _is_intact(kind, key, value, version, checksum):
+                rows[key] = Row(value, version)
+            else:
+                damaged.append(str(stored_key) if key is None else key)
+        if damaged:
+            raise DamagedRowsError(kind, rows, damaged)
+        return rows
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        if changes:
+            self._check_changes(changes)
+            await self.submit(changes, ())
+        else:
+            self._check_open()
+
+    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
+        """Have changes and statements committed together with what else waits."""
+        from asyncio import get_running_loop
+
+        self._check_open()
+        if self._closing:
+            raise StorageError(f"{self._name} is closing")
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        loop = get_running_loop()
+        waiting = _Waiting(changes, batches, loop.create_future())
+        self._waiting.append(waiting)
+        if self._committer is None:
+            self._committer = loop.create_task(self._commit_waiting())
+        await waiting.done
+
+    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query. Raises StorageError."""
+        self._check_open()
+        return await self._fetch(statement, parameters)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError(f"{self._name} is not open")
+
+    def _check_changes(self, changes: Sequence[Change]) -> None:
+        """Refuse a set that the database could never take, before others share its fate."""
+
+    async def _commit_waiting(self) -> None:
+        """Commit group after group until nobody waits. What arrives meanwhile is the next group."""
+        try:
+            while self._waiting:
+                await self._commit_group(self._take_group())
+        finally:
+            self._committer = None
+
+    def _take_group(self) -> list[_Waiting]:
+        count = 0
+        for index, waiting in enumerate(self._waiting):
+            count += waiting.size
+            if count > GROUP_CHANGES and index > 0:
+                group, self._waiting = self._waiting[:index], self._waiting[index:]
+                return group
+        group, self._waiting = self._waiting, []
+        return group
+
+    async def _commit_group(self, group: list[_Waiting]) -> None:
+        """Write all sets that meet no conflict in one transaction and answer everyone."""
+        taken: list[Future[None]] = []
+        refused: list[tuple[Future[None], ConflictError]] = []
+        outcome: Exception | None = None
+        try:
+            if self._failure is not None:
+                raise StorageError(self._failure)
+            versions = await self._versions(group)
+            entries: _Entries = {}
+            batches: list[Batch] = []
+            for waiting in group:
+                try:
+                    _stage(waiting.changes, versions, entries)
+                except ConflictError as error:
+                    refused.append((waiting.done, error))
+                else:
+                    taken.append(waiting.done)
+                    batches += waiting.batches
+            batches = [*self._entry_batches(entries), *batches]
+            if batches:
+                await self._transact(batches)
+        except DiskFullError as error:
+            outcome = error
+        except StorageError as error:
+            # What a failed write or sync left behind is known only after the next open.
+            self._failure = self._failure or str(error)
+            outcome = error
+        except Exception as error:  # noqa: BLE001 - the callers raise it
+            outcome = error
+        if outcome is not None:
+            taken, refused = [waiting.done for waiting in group], []
+        for done, conflict in refused:
+            if not done.done():
+                done.set_exception(conflict)
+        for done in taken:
+            if done.done():
+                continue
+            if outcome is None:
+                done.set_result(None)
+            else:
+                done.set_exception(outcome)
+
+    async def _versions(self, group: list[_Waiting]) -> dict[schema.Place, int]:
+        """Return the stored version of every key that occurs; 0 for those that do not exist."""
+        places = list(
+            {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
+        )
+        versions = dict.fromkeys(places, 0)
+        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
+            statement, parameters = self._dialect.select_versions(
+                places[start : start + schema.VERSIONS_PER_SELECT]
+            )
+            for kind, stored_key, version in await self._fetch(statement, parameters):
+                key = self._dialect.read_text(stored_key)
+                if key is not None:
+                    versions[kind, key] = version
+        return versions
+
+    def _entry_batches(self, entries: _Entries) -> list[Batch]:
+        dialect = self._dialect
+        kept = [
+            (
+                *dialect.entry_place(kind, key),
+                value,
+                version,
+                schema.row_checksum(kind, key, value, version),
+            )
+            for (kind, key), (value, version) in entries.items()
+            if value is not None
+        ]
+        gone = [
+            dialect.entry_place(kind, key)[:2]
+            for (kind, key), (value, _) in entries.items()
+            if value is None
+        ]
+        return [
+            (statement, rows)
+            for statement, rows in ((dialect.upsert_entry, kept), (dialect.delete_entry, gone))
+            if rows
+        ]
+
+
+class _SqlLagHistory(LagHistory):
+    """Samples in a table of their own."""
+
+    def __init__(self, store: SqlStateStore, dialect: schema.Dialect) -> None:
+        self._store = store
+        self._dialect = dialect
+
+    async def append(self, samples: Sequence[LagSample]) -> None:
+        if samples:
+            rows = [self._dialect.sample_row(sample) for sample in samples]
+            await self._store.submit((), [(self._dialect.upsert_sample, rows)])
+
+    async def load(
+        self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
+    ) -> list[LagSample]:
+        rows = await self._store.fetch(*self._dialect.select_samples(wanted, limit))
+        samples = [self._dialect.read_sample(row) for row in reversed(rows)]
+        return [sample for sample in samples if sample is not None]
+
+    async def prune(self, *, before_ms: int, keep: int) -> None:
+        excess = await self._store.fetch(self._dialect.select_sample_time, (keep,))
+        if excess:
+            before_ms = max(before_ms, excess[0][0] + 1)
+        await self._store.submit((), [(self._dialect.delete_samples, [(before_ms,)])])
+
+
+def _stage(changes: Sequence[Change], versions: dict[schema.Place, int], entries: _Entries) -> None:
+    """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
+    own_versions: dict[schema.Place, int] = {}
+    own_entries: _Entries = {}
+    for change in changes:
+        place = (change.kind, change.key)
+        version = own_versions[place] if place in own_versions else versions[place]
+        if change.expected_version is not None and change.expected_version != version:
+            raise ConflictError(change, version)
+        own_versions[place] = 0 if change.value is None else version + 1
+        own_entries[place] = (change.value, own_versions[place])
+    versions.update(own_versions)
+    entries.update(own_entries)
+
+
+def _is_intact(kind: str, key: str, value: object, version: object, checksum: object) -> bool:
+    """Whether a row is what was written. A flipped bit can change a column's very type."""
+    if not (isinstance(value, bytes) and isinstance(version, int)):
+        return False
+    return schema.row_checksum(kind, key, value, version) == checksum
