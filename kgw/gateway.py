@@ -14,6 +14,7 @@ from kgw.errors import KgwError, StorageError
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
 from kgw.groups.rounds import GroupLimits
+from kgw.lag.monitor import LagMonitor, LagSettings
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
-    from kgw.types import TopicId
+    from kgw.lag.sources import PartitionView
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Gateway:
         self.fetch_deadlines = FetchDeadlines(clock)
         self.producer_ids: ProducerIds
         self.groups: GroupCoordinator
+        self.lag: LagMonitor
         self.cluster_id = ""
         self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
@@ -82,6 +84,7 @@ class Gateway:
             await self.catalog.open()
             self.backend.before_checkpoint = self.catalog.save_snapshots
             await self._open_groups()
+            self._open_lag()
         except BaseException:
             await self.backend.aclose()
             raise
@@ -93,6 +96,7 @@ class Gateway:
         if checkpoints is not None:
             checkpoints.cancel()
             await asyncio.gather(checkpoints, return_exceptions=True)
+        await self.lag.aclose()
         await self.groups.aclose()
         try:
             await self.catalog.aclose()
@@ -170,15 +174,27 @@ class Gateway:
         )
         await self.groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
         self.catalog.when_deleted.append(self.groups.forget_topic)
-        self.metrics.when_read.append(self._count_lag)
 
-    def _count_lag(self) -> None:
-        def high_watermark(topic_id: TopicId, index: int) -> int | None:
-            topic = self.catalog.by_id(topic_id)
-            partition = None if topic is None else topic.partition(index)
-            return None if partition is None else partition.log.high_watermark
-
-        self.metrics.group_lag = self.groups.total_lag(high_watermark)
+    def _open_lag(self) -> None:
+        config = self.config
+        self.lag = LagMonitor(
+            self.groups,
+            self.catalog,
+            _today,
+            self.clock,
+            LagSettings(
+                config.lag_interval_ms / 1000,
+                config.lag_risk_ms,
+                config.lag_metrics_groups,
+                config.lag_clients_max,
+                config.lag_client_idle_ms / 1000,
+            ),
+            self.metrics,
+        )
+        self.groups.when_committed_back.append(self.lag.committed_back)
+        self.catalog.when_deleted.append(self.lag.forget_topic)
+        if config.lag_interval_ms:
+            self.lag.start()
 
     async def _load_identity(self) -> None:
         """Take the cluster's id, made at the first start and kept for ever, and this node's.
@@ -221,3 +237,7 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+async def _today(partition: PartitionView, _: int) -> int:
+    return partition.log.log_start_offset

@@ -1,8 +1,8 @@
 """What is counted: one table, one object that holds the numbers, Prometheus' text at the edge.
 
 The numbers are plain attributes, so that counting on the path of a request costs an addition.
-Labels are bounded by the protocol (API names, error codes, reasons named here); a topic, a group
-or a client is never one.
+Labels are bounded by the protocol (API names, error codes, reasons named here); a topic or a client
+is never one, and of groups only as many as a setting says.
 """
 
 from __future__ import annotations
@@ -117,8 +117,48 @@ METRICS: tuple[Metric, ...] = (
         "group_lag",
         "kgw_group_lag_records",
         "gauge",
-        "Records between what groups have committed and the high watermarks, over all groups and "
-        "partitions; counted when it is read. `kgw groups lag` has it for each.",
+        "Records between what a group has committed and the high watermarks, over all its "
+        "partitions, as last sampled. Groups beyond kgw.lag.metrics.groups are `other` together.",
+        ("group",),
+    ),
+    Metric(
+        "group_time_lag_s",
+        "kgw_group_lag_seconds",
+        "gauge",
+        "Age of the oldest record that a group has not read, as far as known when last sampled.",
+        ("group",),
+    ),
+    Metric(
+        "offsets_at_risk",
+        "kgw_group_partitions_at_risk",
+        "gauge",
+        "Partitions of groups whose unread records retention will remove within kgw.lag.risk.ms.",
+    ),
+    Metric(
+        "offset_anomalies",
+        "kgw_offset_anomalies_total",
+        "counter",
+        "Anomalies of offsets, by kind; one that lasts is counted once.",
+        ("kind",),
+    ),
+    Metric(
+        "offset_anomalies_open",
+        "kgw_offset_anomalies_open",
+        "gauge",
+        "Anomalies of committed offsets that are there now, by kind.",
+        ("kind",),
+    ),
+    Metric(
+        "lag_sample_s",
+        "kgw_lag_sample_seconds",
+        "gauge",
+        "How long the last look at every group's lag took, its waits included.",
+    ),
+    Metric(
+        "lag_failures",
+        "kgw_lag_failures_total",
+        "counter",
+        "Look-ups for lag that failed; what they were for is unknown, not zero.",
     ),
     Metric(
         "group_rebalances",
@@ -183,7 +223,13 @@ class Metrics:
     internal_errors: int
     groups: dict[str, int]
     group_members: int
-    group_lag: int
+    group_lag: dict[str, int]
+    group_time_lag_s: dict[str, float]
+    offsets_at_risk: int
+    offset_anomalies: dict[str, int]
+    offset_anomalies_open: dict[str, int]
+    lag_sample_s: float
+    lag_failures: int
     group_rebalances: dict[str, int]
     group_coordinator_time: Histogram
     offset_commits: int

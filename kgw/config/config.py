@@ -74,6 +74,11 @@ class Config:
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
+    lag_interval_ms: int
+    lag_risk_ms: int
+    lag_metrics_groups: int
+    lag_clients_max: int
+    lag_client_idle_ms: int
     socket_request_max_bytes: int
     pre_auth_frame_bytes: int
     request_memory_bytes: int

@@ -406,6 +406,55 @@ SERVER_SETTINGS = table(
         unit="ms",
         minimum=1,
     ),
+    # Lag.
+    Setting(
+        "kgw.lag.interval.ms",
+        LONG,
+        60_000,
+        "How often the lag of every group is looked at, for metrics, anomalies and the history; "
+        "0 for never.",
+        section="lag",
+        unit="ms",
+        minimum=0,
+    ),
+    Setting(
+        "kgw.lag.risk.ms",
+        LONG,
+        3_600_000,
+        "A group counts as at risk in a partition when retention will remove records within this "
+        "time that the group has yet to read.",
+        section="lag",
+        unit="ms",
+        minimum=0,
+    ),
+    Setting(
+        "kgw.lag.metrics.groups",
+        INT,
+        100,
+        "Groups that have their own series in metrics; the others are counted together as `other`.",
+        section="lag",
+        minimum=0,
+        maximum=10_000,
+    ),
+    Setting(
+        "kgw.lag.clients.max",
+        INT,
+        10_000,
+        "Positions that are remembered of clients that fetch, one for each client id and "
+        "partition.",
+        section="lag",
+        minimum=0,
+        maximum=1_000_000,
+    ),
+    Setting(
+        "kgw.lag.client.idle.ms",
+        LONG,
+        600_000,
+        "How long the position of a client that no longer fetches is remembered.",
+        section="lag",
+        unit="ms",
+        minimum=1,
+    ),
     # Limits of connections and requests.
     Setting(
         "socket.request.max.bytes",

@@ -79,6 +79,9 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._sweep_timer: Timer | None = None
         self._is_closing = False
+        self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
+        """Called with group, place, offset and the one before when a member commits less than
+        that. Who resets offsets from outside does not count."""
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -120,20 +123,6 @@ class GroupCoordinator:
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._arm_sweep()
-
-    def total_lag(self, high_watermark: Callable[[TopicId, int], int | None]) -> int:
-        """Return how many records all groups together have left to read behind their offsets.
-
-        Partitions without a high watermark, and offsets that are damaged, have no lag.
-        """
-        lag = 0
-        for group in self._groups.values():
-            for topic_id, partitions in group.offsets.topics().items():
-                for partition, committed in partitions.items():
-                    end = high_watermark(topic_id, partition)
-                    if end is not None and committed.offset >= 0:
-                        lag += max(0, end - committed.offset)
-        return lag
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
@@ -243,9 +232,19 @@ class GroupCoordinator:
         if code is not ErrorCode.NONE or not offsets:
             return code
         self._metrics.offset_commits += len(offsets)
+        if generation >= 0 and self.when_committed_back:
+            self._compare(group, offsets)
         write = self._writer.submit(Write(group, offsets=offsets))
         write.then.append(partial(self._drop_after, group))
         return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _compare(self, group: Group, offsets: OffsetChanges) -> None:
+        stored = group.offsets
+        for place, committed in offsets.items():
+            before = stored.get(*place)
+            if before is not None and committed is not None and committed.offset < before.offset:
+                for tell in self.when_committed_back:
+                    tell(group.group_id, place, committed.offset, before.offset)
 
     def offsets(self, group_id: str) -> OffsetTable | None:
         """Return a group's durable offsets; None when there is no such group."""
@@ -303,6 +302,10 @@ class GroupCoordinator:
             )
             for group in self._groups.values()
         ]
+
+    def ids(self) -> list[str]:
+        """Return the id of every group."""
+        return list(self._groups)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         group = self._groups.get(group_id)

@@ -53,6 +53,7 @@ class Session:
         "header",
         "listener_name",
         "local_address",
+        "note_due_s",
         "poll",
         "polled",
         "principal",
@@ -76,6 +77,8 @@ class Session:
         self.polled: KnownRequest | None = None
         # What Fetch keeps of it, for the same request object.
         self.poll: object = None
+        # When the place that it fetches from is taken down again.
+        self.note_due_s = float("-inf")
 
 
 class RequestContext:

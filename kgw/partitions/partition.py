@@ -64,6 +64,7 @@ class Partition:
         "index",
         "log",
         "producers",
+        "skip_count",
         "topic",
         "waits",
     )
@@ -73,6 +74,8 @@ class Partition:
         self.index = index
         self.log = log
         self.waits: dict[FetchWait, None] = {}
+        self.skip_count = 0
+        """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
         self._clock = clock
         self._config = topic.config
@@ -197,6 +200,8 @@ class Partition:
             self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = result.result()
+            if appended.base_offset != self._stored_end:
+                self.skip_count += 1
             self._stored_end = appended.last_offset + 1
             if entry is not None:
                 self.producers.complete(entry, appended.base_offset)

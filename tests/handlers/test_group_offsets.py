@@ -32,7 +32,7 @@ from kgw.protocol.messages.offset_fetch import (
 )
 from kgw.state.base import Change
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic
+from tests.handlers.support import create_topic
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
@@ -243,30 +243,3 @@ async def test_offset_delete(gateway: InProcessGateway) -> None:
         one.error_code for one in response.topics[0].partitions
     ]
     assert [-1, 2] == [one.committed_offset for one in await fetch(gateway, [0, 1])]
-
-
-async def test_lag_is_counted_when_metrics_are_read() -> None:
-    """All groups' lag is one number: records behind the offsets; topics that are gone have none."""
-    async with InProcessGateway() as gateway:
-        await create_topic(gateway, "orders", partitions=2)
-        topic = gateway.gateway.catalog.topics["orders"]
-        for _ in range(3):
-            await topic.partitions[0].append(batch()).result  # type: ignore[misc]
-        assert [0, 0] == await commit(gateway, {0: 1, 1: 0})
-        assert 2 == lag(gateway)
-        assert [0] == await commit(gateway, {0: 3})
-        assert 0 == lag(gateway)
-        assert [0] == await commit(gateway, {0: 0})
-        assert 3 == lag(gateway)
-        await gateway.request(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 1)
-        assert 0 == lag(gateway)
-
-
-def lag(gateway: InProcessGateway) -> float:
-    """Return what a reader of the metrics is told."""
-    (sample,) = (
-        sample
-        for sample in gateway.gateway.metrics.samples()
-        if sample.metric.attribute == "group_lag"
-    )
-    return sample.value

@@ -1,0 +1,422 @@
+"""LagMonitor: looks at every group's lag on a schedule, and tells of what cannot be right.
+
+It reads durable offsets and the logs' own marks, changes neither, and holds nobody up: each look
+gives the loop back after `TURN_S`. What it has seen is one immutable sample; between two of them it
+keeps a few numbers a partition, never the pairs of groups and partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from heapq import heappush, heappushpop
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.errors import KgwError
+from kgw.lag.ages import RecordAges
+from kgw.lag.positions import ClientPositions
+from kgw.lag.sources import AtRisk, Event, GroupSample, LagSample, Standing
+from kgw.logs import EventLogger
+from kgw.metrics import count
+from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.clock import Clock
+    from kgw.lag.sources import Forecast, Groups, PartitionView, Topics
+    from kgw.metrics import Metrics
+    from kgw.offsets.committed import Place
+    from kgw.types import TopicId
+
+_log = EventLogger(__name__)
+
+TURN_S = 0.002
+"""A look gives the loop back after so long; whoever waits for an answer should not notice."""
+_PLACES_BETWEEN_CLOCKS = 200
+OPEN_FINDINGS = 100_000
+EVENTS_LISTED = 100
+AT_RISK_LISTED = 1_000
+LARGEST_LISTED = 200
+_LINES_A_SAMPLE = 20
+"""A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
+OTHER = "other"
+_ALL = (LagAnomaly.COMMITTED_AHEAD, LagAnomaly.COMMITTED_BELOW_START, LagAnomaly.COMMITTED_DAMAGED)
+
+
+class LagSettings(NamedTuple):
+    """The section of the configuration that concerns lag."""
+
+    interval_s: float = 60.0
+    risk_ms: int = 3_600_000
+    metric_groups: int = 100
+    clients_max: int = 10_000
+    client_idle_s: float = 600.0
+
+
+class LagMonitor:
+    """All that is known of lag in this process. Called in the event loop's thread only."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        topics: Topics,
+        forecast: Forecast,
+        clock: Clock,
+        settings: LagSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.settings = settings
+        self.positions = ClientPositions(settings.clients_max)
+        self.latest: LagSample | None = None
+        self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
+        """The latest anomalies that happened and were over at once."""
+        self._groups = groups
+        self._topics = topics
+        self._forecast = forecast
+        self._clock = clock
+        self._metrics = metrics
+        self._ages = RecordAges()
+        self._open = Occurrences(OPEN_FINDINGS)
+        self._marks: dict[Place, tuple[int, int]] = {}
+        self._lines_left = _LINES_A_SAMPLE
+        self._turn_ends_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[LagSample] | None = None
+        for kind in LagAnomaly:
+            # There from the start: an alert on an increase misses a series that begins at 1.
+            metrics.offset_anomalies.setdefault(kind.value, 0)
+
+    # --- start and stop --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to sample on the schedule, the first time after one interval."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def aclose(self) -> None:
+        """Stop sampling."""
+        tasks = [task for task in (self._task, self._sampling) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        due_s = self._clock.monotonic_s()
+        while True:
+            # From the schedule, not from the end of the last one: series with even steps.
+            due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
+            await self._clock.sleep_until(due_s)
+            try:
+                await self.sample()
+            except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
+                self._metrics.lag_failures += 1
+                _log.error("lag could not be sampled", error=error)
+
+    # --- what others tell ------------------------------------------------------------------------
+
+    def committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
+        """Take note that a member has committed less than was committed before."""
+        detail = f"committed {offset} after {before}"
+        self._happened(LagAnomaly.COMMITTED_BACK, group_id, place, detail)
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """Drop what is kept of a topic that has been deleted."""
+        self.positions.forget_topic(topic_id)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    async def fresh(self, max_age_s: float) -> LagSample:
+        """Return a sample no older than that: the last one, or a new one."""
+        latest = self.latest
+        now_ms = self._clock.wall_ms()
+        if latest is not None and 0 <= now_ms - latest.taken_ms <= max_age_s * 1000:
+            return latest
+        return await self.sample()
+
+    async def standings(self, group_id: str) -> list[Standing]:
+        """Return where a group stands now, partition by partition; nothing without the group."""
+        found: list[Standing] = []
+        self._begin_turn()
+        now_ms = self._clock.wall_ms()
+        for place, offset in self._committed(group_id):
+            topic = self._topics.by_id(place[0])
+            if topic is not None:
+                partition, lag = self._measure(place, offset)
+                age_ms = None
+                if partition is not None and lag is not None and offset >= 0:
+                    age_ms = self._ages.look(partition.log, offset, now_ms)
+                found.append(Standing(topic.name, place[1], offset, lag, age_ms))
+            await self._yield_at_times(len(found))
+        found.sort(key=lambda one: one[:2])
+        return found
+
+    def findings(self) -> Iterable[tuple[Finding, str, int]]:
+        """Yield each anomaly that lasts, its topic's name, and since when it has been known."""
+        for finding, since_ms in self._open.items():
+            topic = self._topics.by_id(finding.topic_id)
+            yield finding, "" if topic is None else topic.name, since_ms
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more anomalies than are remembered."""
+        return self._open.is_full
+
+    # --- sampling --------------------------------------------------------------------------------
+
+    async def sample(self) -> LagSample:
+        """Look at every group, or wait for the look that is under way."""
+        if self._sampling is None:
+            self._sampling = asyncio.ensure_future(self._sample())
+            self._sampling.add_done_callback(self._sampled)
+        return await asyncio.shield(self._sampling)
+
+    def _sampled(self, _: asyncio.Task[LagSample]) -> None:
+        self._sampling = None
+
+    async def _sample(self) -> LagSample:
+        began_s = self._clock.monotonic_s()
+        taken_ms = self._clock.wall_ms()
+        self._begin_turn()
+        self._ages.begin()
+        self._lines_left = _LINES_A_SAMPLE
+        await self._look_at_logs()
+        look = _Look(taken_ms)
+        for group_id in self._groups.ids():
+            await self._look_at_group(group_id, look)
+        self._open.finish_look()
+        self._log_what_was_left_out()
+        self.positions.expire(self._clock.monotonic_s() - self.settings.client_idle_s)
+        took_s = self._clock.monotonic_s() - began_s
+        sample = look.sample(took_s)
+        self.latest = sample
+        self._set_metrics(sample)
+        return sample
+
+    async def _look_at_logs(self) -> None:
+        """Compare every log with what was seen of it last."""
+        marks: dict[Place, tuple[int, int]] = {}
+        for number, partition in enumerate(self._topics.partitions()):
+            place = (partition.topic.topic_id, partition.index)
+            high_watermark = partition.log.high_watermark
+            skip_count = partition.skip_count
+            before, skips_before = self._marks.get(place, (0, 0))
+            if high_watermark < before:
+                detail = f"{high_watermark} after {before}"
+                self._happened(LagAnomaly.HIGH_WATERMARK_BACK, None, place, detail)
+            if skip_count > skips_before:
+                detail = f"{skip_count - skips_before} appends skipped offsets"
+                self._happened(LagAnomaly.OFFSETS_SKIPPED, None, place, detail)
+            marks[place] = (high_watermark, skip_count)
+            await self._yield_at_times(number)
+        self._marks = marks
+
+    async def _look_at_group(self, group_id: str, look: _Look) -> None:
+        topics: dict[str, LagSum] = {}
+        for number, (place, offset) in enumerate(self._committed(group_id)):
+            topic = self._topics.by_id(place[0])
+            if topic is None:
+                continue  # deleted a moment ago: its offsets go too
+            total = topics.get(topic.name)
+            if total is None:
+                total = topics[topic.name] = LagSum()
+            partition, lag = self._measure(place, offset)
+            if lag is None or partition is None:
+                total.add_unknown()
+                for kind in _ALL:
+                    self._open.keep(Finding(kind, group_id, *place))
+                continue
+            age_ms: int | None = 0
+            if offset >= 0 and offset < lag.high_watermark:
+                age_ms = self._ages.look(partition.log, offset, look.taken_ms)
+                if age_ms is None:
+                    age_ms = await self._ages.read(partition.log, offset, look.taken_ms)
+                await self._look_ahead(group_id, partition, lag, look)
+                look.rank(group_id, Standing(topic.name, place[1], offset, lag, age_ms))
+            total.add(lag, age_ms)
+            if lag.anomaly is not None:
+                self._found(Finding(lag.anomaly, group_id, *place), topic.name, lag)
+            await self._yield_at_times(number)
+        if topics:
+            look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
+
+    async def _look_ahead(
+        self, group_id: str, partition: PartitionView, lag: PartitionLag, look: _Look
+    ) -> None:
+        """Find out whether retention is about to pass the group by."""
+        log = partition.log
+        next_start = look.next_starts.get(log.key)
+        if next_start is None:
+            try:
+                next_start = await self._forecast(partition, look.taken_ms + self.settings.risk_ms)
+            except KgwError:
+                self._metrics.lag_failures += 1
+                next_start = log.log_start_offset
+            look.next_starts[log.key] = next_start
+        if lag.lost_by(next_start):
+            look.at_risk_count += 1
+            if len(look.at_risk) < AT_RISK_LISTED:
+                look.at_risk.append(
+                    AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
+                )
+
+    def _committed(self, group_id: str) -> list[tuple[Place, int]]:
+        """Return a copy of what a group has committed: it goes on committing meanwhile."""
+        table = self._groups.offsets(group_id)
+        if table is None:
+            return []
+        return [
+            ((topic_id, index), one.offset)
+            for topic_id, partitions in table.topics().items()
+            for index, one in partitions.items()
+        ]
+
+    def _measure(
+        self, place: Place, offset: int
+    ) -> tuple[PartitionView | None, PartitionLag | None]:
+        """Return a partition and where an offset stands in it; None where that failed."""
+        try:
+            topic = self._topics.by_id(place[0])
+            partition = None if topic is None else topic.partition(place[1])
+            if partition is None:
+                return None, None
+            log = partition.log
+            return partition, PartitionLag(offset, log.log_start_offset, log.high_watermark)
+        except KgwError:
+            self._metrics.lag_failures += 1
+            return None, None
+
+    # --- giving the loop back --------------------------------------------------------------------
+
+    def _begin_turn(self) -> None:
+        self._turn_ends_s = self._clock.monotonic_s() + TURN_S
+
+    async def _yield_at_times(self, number: int) -> None:
+        if number % _PLACES_BETWEEN_CLOCKS == 0 and self._clock.monotonic_s() >= self._turn_ends_s:
+            await asyncio.sleep(0)
+            self._begin_turn()
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def _found(self, finding: Finding, topic: str, lag: PartitionLag) -> None:
+        """Count and log an anomaly that lasts, once."""
+        if self._open.see(finding, self._clock.wall_ms()):
+            self._tell(
+                finding.kind,
+                group=finding.group_id,
+                topic=topic,
+                partition=finding.partition,
+                committed=lag.committed_offset,
+                log_start=lag.log_start_offset,
+                high_watermark=lag.high_watermark,
+            )
+
+    def _happened(self, kind: LagAnomaly, group_id: str | None, place: Place, detail: str) -> None:
+        topic = self._topics.by_id(place[0])
+        name = "" if topic is None else topic.name
+        event = Event(self._clock.wall_ms(), kind.value, group_id, name, place[1], detail)
+        self.events.append(event)
+        self._tell(kind, group=group_id, topic=name, partition=place[1], detail=detail)
+
+    def _tell(self, kind: LagAnomaly, **fields: object) -> None:
+        count(self._metrics.offset_anomalies, kind.value)
+        self._lines_left -= 1
+        if self._lines_left >= 0:
+            _log.warning("offset anomaly", kind=kind.value, **fields)
+
+    def _log_what_was_left_out(self) -> None:
+        if self._lines_left < 0:
+            _log.warning("more offset anomalies", count=-self._lines_left)
+        self._lines_left = _LINES_A_SAMPLE
+
+    def _set_metrics(self, sample: LagSample) -> None:
+        metrics = self._metrics
+        counts = dict.fromkeys((kind.value for kind in _ALL), 0)
+        for finding in self._open:
+            counts[finding.kind.value] += 1
+        metrics.offset_anomalies_open = counts
+        metrics.offsets_at_risk = sample.at_risk_count
+        metrics.lag_sample_s = sample.took_s
+        metrics.lag_failures += self._ages.failures
+        self._ages.failures = 0
+        metrics.group_lag, metrics.group_time_lag_s = _by_group(
+            sample, metrics.group_lag, self.settings.metric_groups
+        )
+
+
+class _Look:
+    """What one look at all groups gathers."""
+
+    __slots__ = (
+        "_ranked",
+        "_ranked_count",
+        "at_risk",
+        "at_risk_count",
+        "groups",
+        "next_starts",
+        "taken_ms",
+    )
+
+    def __init__(self, taken_ms: int) -> None:
+        self.taken_ms = taken_ms
+        self.groups: dict[str, GroupSample] = {}
+        self.at_risk: list[AtRisk] = []
+        self.at_risk_count = 0
+        self.next_starts: dict[object, int] = {}
+        self._ranked: list[tuple[int, int, str, Standing]] = []
+        self._ranked_count = 0
+
+    def rank(self, group_id: str, standing: Standing) -> None:
+        """Keep a place if it is among those with the greatest lags."""
+        if standing.lag is None:
+            return
+        self._ranked_count += 1
+        entry = (standing.lag.lag, -self._ranked_count, group_id, standing)
+        if len(self._ranked) < LARGEST_LISTED:
+            heappush(self._ranked, entry)
+        elif entry > self._ranked[0]:
+            heappushpop(self._ranked, entry)
+
+    def sample(self, took_s: float) -> LagSample:
+        largest = sorted(self._ranked, reverse=True)
+        return LagSample(
+            self.taken_ms,
+            took_s,
+            self.groups,
+            tuple(self.at_risk),
+            self.at_risk_count,
+            tuple((group_id, standing) for _, _, group_id, standing in largest),
+        )
+
+
+def _sum(parts: Iterable[LagSum]) -> LagSum:
+    total = LagSum()
+    for one in parts:
+        total.merge(one)
+    return total
+
+
+def _by_group(
+    sample: LagSample, named_before: dict[str, int], limit: int
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Return lag and time lag by group, for at most `limit` groups and all others together.
+
+    A group that has a series of its own keeps it: one that came and went with its rank would look
+    like a counter that is reset. Free ones go to the greatest lags.
+    """
+    groups = sample.groups
+    named = [group_id for group_id in named_before if group_id in groups][:limit]
+    if len(named) < limit:
+        others = sorted(groups.keys() - set(named), key=lambda one: (-groups[one].total.lag, one))
+        named += others[: limit - len(named)]
+    lags = {group_id: groups[group_id].total.lag for group_id in named}
+    ages: dict[str, float] = {}
+    for group_id in named:
+        age_ms = groups[group_id].total.time_lag_ms
+        if age_ms is not None:
+            ages[group_id] = age_ms / 1000
+    rest = groups.keys() - set(named)
+    if rest:
+        lags[OTHER] = lags.get(OTHER, 0) + sum(groups[one].total.lag for one in rest)
+        worst = max(groups[one].total.worst_age_ms for one in rest) / 1000
+        ages[OTHER] = max(ages.get(OTHER, 0.0), worst)
+    return lags, ages

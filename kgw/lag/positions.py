@@ -1,0 +1,71 @@
+"""Where clients were last seen to fetch: the position of consumers that commit nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.types import TopicId
+
+CLIENT_ID_CHARACTERS = 255
+"""A client id may have 32,767 bytes, and the table keeps thousands of them."""
+
+
+class ClientPosition(NamedTuple):
+    """The offset that a client asked for last in one partition."""
+
+    client_id: str
+    topic_id: TopicId
+    partition: int
+    fetch_offset: int
+    seen_s: float
+    """Monotonic time of that request."""
+
+
+class ClientPositions:
+    """The last fetch offset by client id and partition: `limit` entries, the newest ones.
+
+    Clients that share an id share an entry, as with any figure that Kafka keeps by client id.
+    """
+
+    __slots__ = ("_entries", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # In the order in which they were seen, the oldest first.
+        self._entries: dict[tuple[str, TopicId, int], tuple[int, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def note(
+        self, client_id: str | None, topic_id: TopicId, partition: int, offset: int, now_s: float
+    ) -> None:
+        """Take a position; the one seen longest ago goes when there is no room."""
+        key = ((client_id or "")[:CLIENT_ID_CHARACTERS], topic_id, partition)
+        entries = self._entries
+        entries.pop(key, None)
+        entries[key] = (offset, now_s)
+        if len(entries) > self._limit:
+            del entries[next(iter(entries))]
+
+    def expire(self, seen_before_s: float) -> None:
+        """Forget clients that have not fetched since."""
+        gone = []
+        for key, (_, seen_s) in self._entries.items():
+            if seen_s >= seen_before_s:
+                break
+            gone.append(key)
+        for key in gone:
+            del self._entries[key]
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """Drop the positions in a topic that has been deleted."""
+        for key in [key for key in self._entries if key[1] == topic_id]:
+            del self._entries[key]
+
+    def __iter__(self) -> Iterator[ClientPosition]:
+        for (client_id, topic_id, partition), (offset, seen_s) in list(self._entries.items()):
+            yield ClientPosition(client_id, topic_id, partition, offset, seen_s)

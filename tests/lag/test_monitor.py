@@ -1,0 +1,427 @@
+"""The monitor over a gateway without sockets: what it counts, once, and what it says beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.memory import MemoryPartitionLog
+from kgw.config import Config
+from kgw.errors import ErrorCode, StorageError
+from kgw.lag import monitor as monitor_module
+from kgw.lag.monitor import LagMonitor
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.testing.gateway import InProcessGateway
+from tests.groups.wire import WireMember
+from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.lag.sources import PartitionView
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[InProcessGateway]:
+    """A gateway with one topic of three partitions, ten records in the first."""
+    async with InProcessGateway() as running:
+        await create_topic(running, partitions=3)
+        for _ in range(10):
+            await produce(running, batch())
+        yield running
+        assert {} == running.gateway.internal_errors
+
+
+async def commit(
+    gateway: InProcessGateway, offset: int, *, index: int = 0, group_id: str = "group"
+) -> None:
+    """Commit from outside, as a reset does."""
+    topic = gateway.gateway.catalog.topics["orders"]
+    committed = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
+    place = (topic.topic_id, index)
+    code = gateway.gateway.groups.commit(group_id, "", None, -1, {place: committed})
+    assert isinstance(code, asyncio.Future)
+    assert ErrorCode.NONE is await code
+
+
+def damage(gateway: InProcessGateway) -> None:
+    """Let a group's offset be one that cannot be read."""
+    topic = gateway.gateway.catalog.topics["orders"]
+    table = gateway.gateway.groups.offsets("group")
+    assert table is not None
+    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
+    table.apply({(topic.topic_id, 1): damaged})
+
+
+def log(gateway: InProcessGateway, index: int = 0) -> MemoryPartitionLog:
+    """Return the log under a partition."""
+    found = gateway.gateway.catalog.topics["orders"].partitions[index].log
+    assert isinstance(found, MemoryPartitionLog)
+    return found
+
+
+def counted(gateway: InProcessGateway) -> dict[str, int]:
+    """Return the kinds of anomalies that were counted."""
+    counts = gateway.gateway.metrics.offset_anomalies
+    return {kind: number for kind, number in counts.items() if number}
+
+
+class TestSums:
+    async def test_lag_by_group_and_topic(self, gateway: InProcessGateway) -> None:
+        """Each group's lag is that of its partitions, and so is each topic's."""
+        await create_topic(gateway, "other")
+        await commit(gateway, 3)
+        await commit(gateway, 0, index=1)
+        await commit(gateway, 10, group_id="done")
+        sample = await gateway.gateway.lag.sample()
+        group = sample.groups["group"]
+        assert (7, 2) == (group.total.lag, group.total.partitions)
+        assert {"orders": 7} == {name: one.lag for name, one in group.topics.items()}
+        assert 0 == sample.groups["done"].total.lag
+        assert {"group": 7, "done": 0} == gateway.gateway.metrics.group_lag
+        assert [("group", 0)] == [(name, one.partition) for name, one in sample.largest]
+
+    async def test_deleted_topics_have_no_lag(self, gateway: InProcessGateway) -> None:
+        """A topic that is gone leaves neither lag nor positions."""
+        await commit(gateway, 3)
+        await gateway.request(fetch_request(3), 12)
+        await gateway.gateway.catalog.delete(gateway.gateway.catalog.topics["orders"])
+        assert {} == (await gateway.gateway.lag.sample()).groups
+        assert 0 == len(gateway.gateway.lag.positions)
+
+    async def test_time_lag(self, gateway: InProcessGateway) -> None:
+        """It is the age of the first unread record, and 0 when everything has been read."""
+        await produce(gateway, batch(timestamps_ms=[START_MS - 5_000]), index=1)
+        await commit(gateway, 0, index=1)
+        await commit(gateway, 10, group_id="done")
+        gateway.manual_clock.advance(2)
+        sample = await gateway.gateway.lag.sample()
+        assert 7_000 == sample.groups["group"].total.time_lag_ms
+        assert 0 == sample.groups["done"].total.time_lag_ms
+        assert {"group": 7.0, "done": 0.0} == gateway.gateway.metrics.group_time_lag_s
+
+    async def test_time_lag_is_read_once(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What memory does not hold costs one read, and none while the group stands still."""
+        await produce(gateway, batch(timestamps_ms=[START_MS]), index=1)
+        await commit(gateway, 0, index=1)
+        memory_log = log(gateway, 1)
+        reads: list[int] = []
+        real = type(memory_log).read
+
+        async def read(one: MemoryPartitionLog, offset: int, *rest: int) -> object:
+            reads.append(offset)
+            return await real(one, offset, *rest)
+
+        monkeypatch.setattr(type(memory_log), "read_hot", lambda *_: None)
+        monkeypatch.setattr(type(memory_log), "read", read)
+        for _ in range(3):
+            gateway.manual_clock.advance(1)
+            sample = await gateway.gateway.lag.sample()
+        assert [0] == reads
+        assert 3_000 == sample.groups["group"].total.time_lag_ms
+
+    async def test_reads_are_bounded(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a sample may not read any more has an unknown age, and its turn in the next one."""
+        monkeypatch.setattr("kgw.lag.ages.COLD_READS", 1)
+        memory_log = log(gateway)
+        monkeypatch.setattr(type(memory_log), "read_hot", lambda *_: None)
+        await produce(gateway, batch(timestamps_ms=[START_MS]), index=1)
+        await commit(gateway, 1)
+        await commit(gateway, 0, index=1)
+        unknown = []
+        for _ in range(2):
+            sample = await gateway.gateway.lag.sample()
+            unknown.append(sample.groups["group"].total.unknown_ages)
+        assert [1, 0] == unknown
+
+    async def test_a_failed_read_is_no_age(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The age is unknown then, and the failure counted."""
+
+        def fail(*_: object) -> None:
+            raise StorageError("broken")
+
+        await commit(gateway, 1)
+        monkeypatch.setattr(MemoryPartitionLog, "read_hot", fail)
+        monkeypatch.setattr(MemoryPartitionLog, "read", fail)
+        sample = await gateway.gateway.lag.sample()
+        assert None is sample.groups["group"].total.time_lag_ms
+        assert 9 == sample.groups["group"].total.lag
+        assert 0 < gateway.gateway.metrics.lag_failures
+
+
+class TestAnomalies:
+    async def test_counted_once_while_they_last(
+        self, gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Ahead of the log, below its start, damaged: once each, however often it is looked."""
+        await commit(gateway, 99)
+        await commit(gateway, 0, group_id="passed")
+        damage(gateway)
+        await log(gateway).drop_before(4)
+        for _ in range(3):
+            await gateway.gateway.lag.sample()
+        expected = {"committed-ahead": 1, "committed-below-start": 1, "committed-damaged": 1}
+        assert expected == counted(gateway)
+        assert expected == gateway.gateway.metrics.offset_anomalies_open
+        lines = [one for one in caplog.records if one.getMessage() == "offset anomaly"]
+        assert 3 == len(lines)
+        listed = [(one.kind.value, topic) for one, topic, _ in gateway.gateway.lag.findings()]
+        assert sorted((kind, "orders") for kind in expected) == sorted(listed)
+
+    async def test_counted_again_when_they_come_back(self, gateway: InProcessGateway) -> None:
+        """An anomaly that was over and comes back is another one."""
+        for offset in (99, 10, 99):
+            await commit(gateway, offset)
+            await gateway.gateway.lag.sample()
+        assert {"committed-ahead": 2} == counted(gateway)
+
+    async def test_high_watermark_that_went_back(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is told once, with both numbers."""
+        await gateway.gateway.lag.sample()
+        monkeypatch.setattr(type(log(gateway)), "high_watermark", property(lambda _: 4))
+        for _ in range(2):
+            await gateway.gateway.lag.sample()
+        monkeypatch.undo()
+        assert {"high-watermark-back": 1} == counted(gateway)
+        (event,) = gateway.gateway.lag.events
+        assert ("orders", 0, "4 after 10") == (event.topic, event.partition, event.detail)
+
+    async def test_skipped_offsets(self, gateway: InProcessGateway) -> None:
+        """An append that leaves a hole is told; those that follow each other are not."""
+        await gateway.gateway.lag.sample()
+        assert {} == counted(gateway)
+        partition = gateway.gateway.catalog.topics["orders"].partitions[0]
+        log(gateway)._offsets.assign(5)
+        log(gateway)._offsets.advance_durable(15)
+        await produce(gateway, batch())
+        assert 1 == partition.skip_count
+        for _ in range(2):
+            await gateway.gateway.lag.sample()
+        assert {"offsets-skipped": 1} == counted(gateway)
+
+    async def test_members_that_go_back(self, gateway: InProcessGateway) -> None:
+        """A commit below the stored offset is told when a member makes it; a reset is not."""
+        await commit(gateway, 5)
+        await commit(gateway, 3)
+        assert {} == counted(gateway)
+        member = WireMember("group", gateway.request)
+        assert ErrorCode.NONE is await member.join()
+        assert ErrorCode.NONE is await member.sync()
+        assert ErrorCode.NONE is await member.commit("orders", {0: 2})
+        assert {"committed-back": 1} == counted(gateway)
+        assert "committed 2 after 3" == gateway.gateway.lag.events[0].detail
+
+    async def test_lines_are_bounded(
+        self,
+        gateway: InProcessGateway,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A run of retention that passes many by leaves a few lines and a number."""
+        monkeypatch.setattr(monitor_module, "_LINES_A_SAMPLE", 2)
+        for number in range(5):
+            await commit(gateway, 99, group_id=f"group-{number}")
+        await gateway.gateway.lag.sample()
+        messages = [one.getMessage() for one in caplog.records]
+        assert ["offset anomaly"] * 2 + ["more offset anomalies"] == messages
+        assert {"committed-ahead": 5} == counted(gateway)
+
+    async def test_a_failed_look_up_is_a_failure(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No high watermark is neither lag 0 nor the end of an anomaly."""
+
+        def fail(_: object) -> int:
+            raise StorageError("not at hand")
+
+        await commit(gateway, 99)
+        await gateway.gateway.lag.sample()
+        monkeypatch.setattr(type(log(gateway)), "log_start_offset", property(fail))
+        sample = await gateway.gateway.lag.sample()
+        total = sample.groups["group"].total
+        assert (1, 1) == (total.partitions, total.unknown_lags)
+        (standing,) = await gateway.gateway.lag.standings("group")
+        assert None is standing.lag
+        assert 0 < gateway.gateway.metrics.lag_failures
+        monkeypatch.undo()
+        await gateway.gateway.lag.sample()
+        assert {"committed-ahead": 1} == counted(gateway)
+
+
+class TestForecast:
+    async def test_said_beforehand(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who has yet to read what retention will remove in time is at risk, nobody else."""
+        asked: list[int] = []
+
+        async def forecast(partition: PartitionView, at_ms: int) -> int:
+            asked.append(at_ms)
+            return 6
+
+        monkeypatch.setattr(gateway.gateway.lag, "_forecast", forecast)
+        await commit(gateway, 4, group_id="slow")
+        await commit(gateway, 6, group_id="quick")
+        await commit(gateway, 10, group_id="done")
+        sample = await gateway.gateway.lag.sample()
+        (one,) = sample.at_risk
+        assert ("slow", "orders", 0) == (one.group_id, one.topic, one.partition)
+        assert (6, 2) == (one.next_log_start_offset, one.lost_count)
+        assert 1 == gateway.gateway.metrics.offsets_at_risk
+        # Once for the partition, for the time that kgw.lag.risk.ms says.
+        assert [START_MS + 3_600_000] == asked
+
+    async def test_a_failed_forecast_is_counted(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The sample goes on without it."""
+
+        async def forecast(partition: PartitionView, at_ms: int) -> int:
+            raise StorageError("broken")
+
+        monkeypatch.setattr(gateway.gateway.lag, "_forecast", forecast)
+        await commit(gateway, 4)
+        assert 6 == (await gateway.gateway.lag.sample()).groups["group"].total.lag
+        assert 1 == gateway.gateway.metrics.lag_failures
+
+
+class TestMetrics:
+    async def test_groups_beyond_the_limit_are_one_series(self) -> None:
+        """Those with the greatest lags have their own, and keep them as others pass them."""
+        async with InProcessGateway(Config.of(lag_metrics_groups=2)) as gateway:
+            await create_topic(gateway)
+            for _ in range(10):
+                await produce(gateway, batch())
+            for number in range(4):
+                await commit(gateway, number, group_id=f"group-{number}")
+            await gateway.gateway.lag.sample()
+            metrics = gateway.gateway.metrics
+            assert {"group-0": 10, "group-1": 9, "other": 15} == metrics.group_lag
+            await commit(gateway, 9, group_id="group-0")
+            await gateway.gateway.lag.sample()
+            assert {"group-0": 1, "group-1": 9, "other": 15} == metrics.group_lag
+            assert {"group-0", "group-1", "other"} == set(metrics.group_time_lag_s)
+
+
+class TestSchedule:
+    async def test_samples_at_intervals(self) -> None:
+        """The first comes after one interval, and the steps are even."""
+        async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
+            lag = gateway.gateway.lag
+            taken = []
+            for _ in range(4):
+                await settled(gateway)
+                taken.append(None if lag.latest is None else lag.latest.taken_ms - START_MS)
+                gateway.manual_clock.advance(0.5)
+        assert [None, None, 1_000, 1_000] == taken
+
+    async def test_off(self) -> None:
+        """With an interval of 0 nothing is sampled unless somebody asks."""
+        async with InProcessGateway(Config.of(lag_interval_ms=0)) as gateway:
+            gateway.manual_clock.advance(3_600)
+            await settled(gateway)
+            assert None is gateway.gateway.lag.latest
+            assert {} == (await gateway.gateway.lag.fresh(10)).groups
+
+    async def test_fresh(self, gateway: InProcessGateway) -> None:
+        """A sample serves for as long as the asker allows, and those who wait share one."""
+        lag = gateway.gateway.lag
+        first = await lag.fresh(5)
+        gateway.manual_clock.advance(5)
+        assert first is await lag.fresh(5)
+        gateway.manual_clock.advance(1)
+        second, third = await asyncio.gather(lag.fresh(5), lag.fresh(5))
+        assert first is not second
+        assert second is third
+
+    async def test_a_bug_does_not_end_the_schedule(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is logged and counted, and the next sample is taken in its time."""
+        async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
+
+            async def fail(_: LagMonitor) -> None:
+                raise ValueError("planted")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(LagMonitor, "_sample", fail)
+                await settled(gateway)
+                gateway.manual_clock.advance(1)
+                await settled(gateway)
+            assert "planted" in caplog.text
+            assert 1 == gateway.gateway.metrics.lag_failures
+            gateway.manual_clock.advance(1)
+            await settled(gateway)
+            assert None is not gateway.gateway.lag.latest
+
+    async def test_gives_the_loop_back(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A look at many places is cut into turns; commits in between change nothing of it."""
+        monkeypatch.setattr(monitor_module, "_PLACES_BETWEEN_CLOCKS", 1)
+        monkeypatch.setattr(monitor_module, "TURN_S", 0.0)
+        for index in range(3):
+            await commit(gateway, 0, index=index)
+        task = asyncio.ensure_future(gateway.gateway.lag.sample())
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+            if turns == 4:
+                await commit(gateway, 10)
+        assert 6 < turns
+        assert 3 == task.result().groups["group"].total.partitions
+
+
+async def settled(gateway: InProcessGateway) -> None:
+    """Let everything that can run do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class TestPositions:
+    async def test_fetch_notes_where_a_client_reads(self, gateway: InProcessGateway) -> None:
+        """Once a second at most for each connection, with its client id."""
+        positions = gateway.gateway.lag.positions
+        await gateway.request(fetch_request(3), 12)
+        await gateway.request(fetch_request(4), 12)
+        assert [("in-process", 0, 3)] == [
+            (one.client_id, one.partition, one.fetch_offset) for one in positions
+        ]
+        gateway.manual_clock.advance(1)
+        await gateway.request(fetch_request(5), 12)
+        assert [5] == [one.fetch_offset for one in positions]
+
+    async def test_unknown_partitions_have_no_position(self, gateway: InProcessGateway) -> None:
+        """What does not exist is not remembered."""
+        await gateway.request(fetch_request(3, name="none"), 12)
+        assert 0 == len(gateway.gateway.lag.positions)
+
+    async def test_idle_clients_go(self, gateway: InProcessGateway) -> None:
+        """After kgw.lag.client.idle.ms without a Fetch, at the next sample."""
+        await gateway.request(fetch_request(3), 12)
+        gateway.manual_clock.advance(601)
+        await gateway.gateway.lag.sample()
+        assert 0 == len(gateway.gateway.lag.positions)
+
+
+async def test_standings(gateway: InProcessGateway) -> None:
+    """A group's partitions in order, each with what is known of it."""
+    await commit(gateway, 0, index=2)
+    await commit(gateway, 4)
+    damage(gateway)
+    found = await gateway.gateway.lag.standings("group")
+    assert [0, 1, 2] == [one.partition for one in found]
+    assert [4, DAMAGED_OFFSET, 0] == [one.committed_offset for one in found]
+    assert [0, None, 0] == [one.age_ms and 0 for one in found]
+    assert [] == await gateway.gateway.lag.standings("nobody")
