@@ -18,6 +18,7 @@ from kgw.lag.monitor import LagMonitor, LagSettings
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
+from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
 from kgw.state.base import Change
 
@@ -48,6 +49,14 @@ class Gateway:
         self.clock = clock
         self.metrics = Metrics()
         self.catalog = TopicCatalog(backend, config, clock)
+        self.upkeep = Upkeep(
+            self.catalog,
+            backend,
+            clock,
+            self.metrics,
+            lambda: self.config,
+            lambda error: self.report_internal_error("upkeep", error),
+        )
         self.fetch_deadlines = FetchDeadlines(clock)
         self.producer_ids: ProducerIds
         self.groups: GroupCoordinator
@@ -89,9 +98,11 @@ class Gateway:
             await self.backend.aclose()
             raise
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
+        self.upkeep.start()
 
     async def aclose(self) -> None:
         """Complete what has begun, save what the next start can use, and close the backend."""
+        await self.upkeep.aclose()
         checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints is not None:
             checkpoints.cancel()

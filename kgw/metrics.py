@@ -186,6 +186,47 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Committed offsets that expired in groups without members.",
     ),
+    # What becomes of old records.
+    Metric(
+        "removed_records",
+        "kgw_removed_records_total",
+        "counter",
+        "Offsets that log starts have moved past: by retention (time, size, offset) or on request "
+        "(DeleteRecords).",
+        ("rule",),
+    ),
+    Metric(
+        "removed_segments",
+        "kgw_removed_segments_total",
+        "counter",
+        "Segments that retention has removed, by rule.",
+        ("rule",),
+    ),
+    Metric(
+        "removed_bytes",
+        "kgw_removed_bytes_total",
+        "counter",
+        "Bytes of the segments that retention has removed, by rule.",
+        ("rule",),
+    ),
+    Metric(
+        "segments_closed",
+        "kgw_segments_closed_total",
+        "counter",
+        "Active segments that were closed because of their age, or so that they could be removed.",
+    ),
+    Metric(
+        "retention_failures",
+        "kgw_retention_failures_total",
+        "counter",
+        "Partitions at which a run of retention failed.",
+    ),
+    Metric(
+        "clock_held",
+        "kgw_clock_held",
+        "gauge",
+        "1 while the wall clock has jumped and is not gone by yet, else 0.",
+    ),
     # The process.
     Metric(
         "loop_lag_s",
@@ -234,6 +275,12 @@ class Metrics:
     group_coordinator_time: Histogram
     offset_commits: int
     offsets_expired: int
+    removed_records: dict[str, int]
+    removed_segments: dict[str, int]
+    removed_bytes: dict[str, int]
+    segments_closed: int
+    retention_failures: int
+    clock_held: int
     loop_lag_s: float
     loop_lag_max_s: float
 
@@ -262,9 +309,9 @@ class Metrics:
                 yield Sample(metric, key if isinstance(key, tuple) else (key,), held[key])
 
 
-def count(counts: dict[str, int], label: str) -> None:
-    """Add one to the number of a label's value."""
-    counts[label] = counts.get(label, 0) + 1
+def count(counts: dict[str, int], label: str, number: int = 1) -> None:
+    """Add to the number of a label's value."""
+    counts[label] = counts.get(label, 0) + number
 
 
 def render(metrics: Metrics) -> bytes:

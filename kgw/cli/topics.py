@@ -1,4 +1,4 @@
-"""`kgw topics`: list, describe, create, alter, delete."""
+"""`kgw topics`: list, describe, create, alter, delete, delete records."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kgw.client import AsyncClient, TopicDescription
 
 Bootstrap = list[tuple[str, int]]
+
+_HIGH_WATERMARK = -1
 
 
 @click.group(short_help="Create, describe, change and delete topics.")
@@ -226,6 +228,63 @@ def delete(
         return
     for result in results:
         click.echo(f"{'Deleted' if result['deleted'] else 'There was no'} {result['name']}.")
+
+
+@topics.command("delete-records")
+@click.argument("name")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Of this partition; may be given several times.  [default: all of them]",
+)
+@click.option(
+    "--before",
+    "offset",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="Delete what lies below this offset.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Delete everything up to the high watermark.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@bootstrap_option
+@json_option()
+def delete_records(
+    *,
+    name: str,
+    partitions: tuple[int, ...],
+    offset: int | None,
+    is_all: bool,
+    yes: bool,
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Delete the oldest records of a topic, for ever; offsets stay as they are."""
+    if is_all == (offset is not None):
+        raise click.UsageError("give either --before OFFSET or --all")
+    if not yes and sys.stdin.isatty():
+        what = "all records" if offset is None else f"the records below {offset}"
+        click.confirm(f"Delete {what} of {name}?", abort=True, err=True)
+
+    async def action(client: AsyncClient) -> dict[int, int]:
+        numbers = partitions or [one.partition for one in (await client.topic(name)).partitions]
+        wanted = dict.fromkeys(numbers, _HIGH_WATERMARK if offset is None else offset)
+        return await AdminClient(client).delete_records(name, wanted)
+
+    found = with_client(bootstrap, action)
+    if is_json:
+        print_json(
+            [
+                {"partition": partition, "log_start_offset": found[partition]}
+                for partition in sorted(found)
+            ]
+        )
+        return
+    for partition in sorted(found):
+        click.echo(f"{name}-{partition} begins at {found[partition]}.")
 
 
 async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:

@@ -19,6 +19,12 @@ from kgw.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from kgw.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -133,6 +139,38 @@ class AdminClient:
         )
         for result in answer.results:
             refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
+
+    async def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Let partitions begin at these offsets, -1 the high watermark; return where they do.
+
+        Not retried: a high watermark that is asked for again may be another one.
+        """
+        found: dict[int, int] = {}
+        for connection, part in (await self._client.by_leader(name, offsets)).items():
+            answer = await connection.ask(
+                DeleteRecordsRequest(
+                    topics=[
+                        DeleteRecordsTopic(
+                            name=name,
+                            partitions=[
+                                DeleteRecordsPartition(partition_index=index, offset=offset)
+                                for index, offset in part.items()
+                            ],
+                        )
+                    ],
+                    timeout_ms=self._timeout_ms,
+                ),
+                DeleteRecordsResponse,
+                timeout_s=self._client.request_timeout_s,
+            )
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    refuse(
+                        result.error_code,
+                        f"cannot delete records of {name}-{result.partition_index}",
+                    )
+                    found[result.partition_index] = result.low_watermark
+        return found
 
     async def describe_settings(
         self, resource_type: int, name: str, *, documentation: bool = False

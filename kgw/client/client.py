@@ -241,7 +241,7 @@ class AsyncClient:
         """
 
         async def ask() -> list[FetchedPartition]:
-            by_leader = await self._by_leader(topic, offsets)
+            by_leader = await self.by_leader(topic, offsets)
             if not by_leader:
                 return []
             description = self._topics[TopicName(topic)]
@@ -270,7 +270,7 @@ class AsyncClient:
         """
 
         async def ask() -> dict[int, FoundOffset]:
-            by_leader = await self._by_leader(topic, timestamps)
+            by_leader = await self.by_leader(topic, timestamps)
             answers = await asyncio.gather(
                 *(
                     self._find_offsets(connection, topic, part, read_committed=read_committed)
@@ -291,7 +291,7 @@ class AsyncClient:
         """
 
         async def ask() -> dict[int, EpochRange | None]:
-            by_leader = await self._by_leader(topic, leader_epochs)
+            by_leader = await self.by_leader(topic, leader_epochs)
             answers = await asyncio.gather(
                 *(
                     self._find_epochs(connection, topic, part)
@@ -388,7 +388,7 @@ class AsyncClient:
             )
         return description, await self._broker_connection(broker)
 
-    async def _by_leader(
+    async def by_leader(
         self, topic: str, asked: Mapping[int, int]
     ) -> dict[Connection, dict[int, int]]:
         """Return what is asked of partitions, by the connection that it goes over."""

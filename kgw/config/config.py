@@ -53,11 +53,6 @@ class Config:
     log_message_timestamp_before_max_ms: int
     log_message_timestamp_after_max_ms: int
     compression_type: str
-    log_cleanup_policy: tuple[str, ...]
-    log_retention_ms: int
-    log_retention_minutes: int
-    log_retention_hours: int
-    log_retention_bytes: int
     log_preallocate: bool
     log_flush_interval_messages: int
     log_flush_interval_ms: int
@@ -66,6 +61,28 @@ class Config:
     offsets_topic_replication_factor: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int
+    log_cleanup_policy: tuple[str, ...]
+    log_retention_ms: int
+    log_retention_minutes: int
+    log_retention_hours: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_initial_task_delay_ms: int
+    clock_hold_ms: int
+    log_segment_delete_delay_ms: int
+    log_roll_ms: int
+    log_roll_hours: int
+    log_roll_jitter_ms: int
+    log_roll_jitter_hours: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_backoff_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    log_cleaner_delete_retention_ms: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -184,6 +201,10 @@ class Config:
         """Whether the setting was given at start, by a file, the environment or a flag."""
         return name in self._static
 
+    def is_set(self, name: str) -> bool:
+        """Whether the setting was given at start or changed while running."""
+        return name in self._static or name in self.dynamic
+
     def with_dynamic(self, changes: Mapping[str, str | None]) -> Config:
         """Return this configuration after changes while running; None takes a change back.
 
@@ -203,9 +224,25 @@ class Config:
     def topic_default(self, name: str) -> Value:
         """Return what a topic setting is worth for a topic that does not set it."""
         setting = TOPIC_SETTINGS[name]
-        if setting.server_setting:
-            return self.values[setting.server_setting]
-        return setting.default
+        server_name = self.server_setting_behind(setting)
+        if not server_name:
+            return setting.default
+        value = self.values[server_name]
+        factor_ms = setting.coarser_settings.get(server_name)
+        if factor_ms is None or not isinstance(value, int) or value < 0:
+            return value
+        return value * factor_ms
+
+    def server_setting_behind(self, setting: Setting) -> str:
+        """Return the server setting that a topic setting takes its default from; "" for none.
+
+        The finest one that is set: log.retention.ms before .minutes before .hours.
+        """
+        if not self.is_set(setting.server_setting):
+            for name in setting.coarser_settings:
+                if self.is_set(name):
+                    return name
+        return setting.server_setting
 
     def topic_values(self, own: Mapping[str, Value]) -> dict[str, Value]:
         """Return every setting of a topic, its own ones before the defaults."""

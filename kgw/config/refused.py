@@ -13,8 +13,6 @@ _SECURITY = "encryption and authentication are not served yet"
 _QUOTAS = "quotas are not served yet"
 _ONE_NODE = "there is one node, and no replication"
 _NO_QUORUM = "there is no controller quorum"
-_RETENTION = "retention is not served yet: everything is kept"
-_COMPACTION = "compaction is not served yet"
 _TIERS = "there is no remote storage"
 _CLASSES = "kgw loads no classes"
 _THREADS = "kgw has one event loop, and no such threads"
@@ -89,14 +87,10 @@ _REFUSED_PREFIXES = (
     ("kafka.metrics.", _JAVA_METRICS),
     ("leader.imbalance.", _ONE_NODE),
     ("listener.name.", _SECURITY),
-    ("log.cleaner.", _COMPACTION),
+    ("log.cleaner.", "kgw has no such buffers"),
     ("log.flush.", "a record is flushed before it is acknowledged; see kgw.checkpoint.interval.ms"),
-    ("log.initial.", _NOT_NEEDED),
     ("log.local.", _TIERS),
     ("log.message.", "removed in Kafka 4"),
-    ("log.retention.", _RETENTION),
-    ("log.roll.", "segments are closed by size alone; see log.segment.bytes"),
-    ("log.segment.delete.", _RETENTION),
     ("metadata.", _NO_QUORUM),
     ("metric.", _JAVA_METRICS),
     ("metrics.", _JAVA_METRICS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kgw.config.listeners import check_listeners, check_protocol_map
+from kgw.config.retention_settings import RETENTION_SETTINGS
 from kgw.config.setting import INT_MAX, LONG_MAX, Setting, SettingType, Value, table
 
 BOOLEAN = SettingType.BOOLEAN
@@ -12,7 +13,6 @@ LONG = SettingType.LONG
 LIST = SettingType.LIST
 
 ONE_NODE = "there is one node, so one replica"
-KEEPS_EVERYTHING = "retention is not served yet: everything is kept"
 
 
 def _check_directory(value: Value) -> None:
@@ -213,53 +213,6 @@ SERVER_SETTINGS = table(
         reason="batches are never recompressed",
     ),
     Setting(
-        "log.cleanup.policy",
-        LIST,
-        ("delete",),
-        "What becomes of old records. Compaction is not served yet.",
-        section="topic defaults",
-        allowed=(("delete",),),
-        reason="compaction is not served yet",
-    ),
-    Setting(
-        "log.retention.ms",
-        LONG,
-        -1,
-        "Age at which records are dropped. -1: never.",
-        section="topic defaults",
-        unit="ms",
-        allowed=(-1,),
-        reason=KEEPS_EVERYTHING,
-    ),
-    Setting(
-        "log.retention.minutes",
-        INT,
-        -1,
-        "As log.retention.ms.",
-        section="topic defaults",
-        allowed=(-1,),
-        reason=KEEPS_EVERYTHING,
-    ),
-    Setting(
-        "log.retention.hours",
-        INT,
-        -1,
-        "As log.retention.ms.",
-        section="topic defaults",
-        allowed=(-1,),
-        reason=KEEPS_EVERYTHING,
-    ),
-    Setting(
-        "log.retention.bytes",
-        LONG,
-        -1,
-        "Size of a partition at which its oldest records are dropped. -1: never.",
-        section="topic defaults",
-        unit="bytes",
-        allowed=(-1,),
-        reason=KEEPS_EVERYTHING,
-    ),
-    Setting(
         "log.preallocate",
         BOOLEAN,
         False,
@@ -332,6 +285,8 @@ SERVER_SETTINGS = table(
         allowed=(1,),
         reason=ONE_NODE,
     ),
+    # What becomes of old records.
+    *RETENTION_SETTINGS,
     # Groups.
     Setting(
         "group.min.session.timeout.ms",

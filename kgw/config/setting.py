@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from kgw.errors import KgwError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 """What a setting holds. Lists are tuples: a configuration cannot change under its reader."""
@@ -29,6 +30,7 @@ _SIZE_FACTORS = {
     "tib": 1 << 40,
 }
 _TIME_FACTORS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NONE: Mapping[str, int] = MappingProxyType({})
 _FACTORS = {"bytes": _SIZE_FACTORS, "ms": _TIME_FACTORS}
 
 
@@ -51,7 +53,9 @@ class Setting:
     """One row of a settings table.
 
     `allowed` closes the set of values: what else Kafka knows there is refused with `reason`.
-    `server_setting` names the broker setting from which a topic setting takes its default.
+    `server_setting` names the broker setting from which a topic setting takes its default;
+    `coarser_settings`, in order, those that give it where that one is not set, with the
+    milliseconds of their unit.
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
     """
@@ -60,6 +64,7 @@ class Setting:
         "allowed",
         "attribute",
         "check",
+        "coarser_settings",
         "default",
         "doc",
         "dynamic",
@@ -89,6 +94,7 @@ class Setting:
         check: Callable[[Value], None] | None = None,
         dynamic: bool = False,
         server_setting: str = "",
+        coarser_settings: Mapping[str, int] = _NONE,
     ) -> None:
         self.name = name
         self.type = type_
@@ -107,6 +113,7 @@ class Setting:
         self.check = check
         self.dynamic = dynamic
         self.server_setting = server_setting
+        self.coarser_settings = coarser_settings
         self.attribute = attribute_name(name)
 
     def __repr__(self) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kgw.config.refused import REFUSED_TOPIC_SETTINGS
-from kgw.config.server_settings import KEEPS_EVERYTHING, ONE_NODE, SERVER_SETTINGS
-from kgw.config.setting import LONG_MAX, ConfigError, Setting, SettingType, Value, suggest, table
+from kgw.config.retention_settings import check_policy
+from kgw.config.server_settings import ONE_NODE, SERVER_SETTINGS
+from kgw.config.setting import ConfigError, Setting, SettingType, Value, suggest, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-_NO_COMPACTION = "compaction is not served yet"
 _NOT_RECOMPRESSED = "batches are never recompressed"
 _NO_TIERS = "there is no remote storage"
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
 
 
-def _from_server(name: str, server_name: str) -> Setting:
+def _from_server(
+    name: str,
+    server_name: str,
+    *,
+    check: Callable[[Value], None] | None = None,
+    coarser: Mapping[str, int] = MappingProxyType({}),
+) -> Setting:
     """A topic setting with the type, limits and meaning of the broker setting behind it."""
     server = SERVER_SETTINGS[server_name]
     return Setting(
@@ -30,8 +39,10 @@ def _from_server(name: str, server_name: str) -> Setting:
         maximum=server.maximum,
         allowed=server.allowed,
         reason=server.reason,
+        check=check,
         dynamic=True,
         server_setting=server_name,
+        coarser_settings=coarser,
     )
 
 
@@ -44,7 +55,7 @@ def _fixed(name: str, type_: SettingType, value: Value, doc: str, reason: str) -
 
 
 TOPIC_SETTINGS = table(
-    _from_server("cleanup.policy", "log.cleanup.policy"),
+    _from_server("cleanup.policy", "log.cleanup.policy", check=check_policy),
     _fixed(
         "compression.gzip.level",
         SettingType.INT,
@@ -67,20 +78,8 @@ TOPIC_SETTINGS = table(
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
     ),
-    _fixed(
-        "delete.retention.ms",
-        SettingType.LONG,
-        86_400_000,
-        "How long compaction keeps deletion markers.",
-        _NO_COMPACTION,
-    ),
-    _fixed(
-        "file.delete.delay.ms",
-        SettingType.LONG,
-        60_000,
-        "How long the files of a dropped segment stay.",
-        KEEPS_EVERYTHING,
-    ),
+    _from_server("delete.retention.ms", "log.cleaner.delete.retention.ms"),
+    _from_server("file.delete.delay.ms", "log.segment.delete.delay.ms"),
     _from_server("flush.messages", "log.flush.interval.messages"),
     _from_server("flush.ms", "log.flush.interval.ms"),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
@@ -94,31 +93,23 @@ TOPIC_SETTINGS = table(
         reason="the relaxed mode is not served yet",
         dynamic=True,
     ),
-    _fixed(
-        "max.compaction.lag.ms",
+    Setting(
+        "kgw.retention.offset",
         SettingType.LONG,
-        LONG_MAX,
-        "Age at which a record must have been compacted.",
-        _NO_COMPACTION,
+        -1,
+        "Where every partition begins at the earliest: records below it are removed, up to the "
+        "high watermark. -1: nowhere. Lowering it brings nothing back.",
+        section="topic",
+        minimum=-1,
+        dynamic=True,
     ),
+    _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_server("max.message.bytes", "message.max.bytes"),
     _from_server("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
     _from_server("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),
     _from_server("message.timestamp.type", "log.message.timestamp.type"),
-    _fixed(
-        "min.cleanable.dirty.ratio",
-        SettingType.DOUBLE,
-        0.5,
-        "Share of uncompacted bytes at which compaction begins.",
-        _NO_COMPACTION,
-    ),
-    _fixed(
-        "min.compaction.lag.ms",
-        SettingType.LONG,
-        0,
-        "Age before which a record is not compacted.",
-        _NO_COMPACTION,
-    ),
+    _from_server("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
+    _from_server("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
     _from_server("min.insync.replicas", "min.insync.replicas"),
     _from_server("preallocate", "log.preallocate"),
     _fixed(
@@ -129,23 +120,18 @@ TOPIC_SETTINGS = table(
         _NO_TIERS,
     ),
     _from_server("retention.bytes", "log.retention.bytes"),
-    _from_server("retention.ms", "log.retention.ms"),
+    _from_server(
+        "retention.ms",
+        "log.retention.ms",
+        # 0 is refused for all topics together, not for one: it is how people empty a topic.
+        coarser={"log.retention.minutes": _MINUTE_MS, "log.retention.hours": _HOUR_MS},
+    ),
     _from_server("segment.bytes", "log.segment.bytes"),
     _from_server("segment.index.bytes", "log.index.size.max.bytes"),
-    _fixed(
-        "segment.jitter.ms",
-        SettingType.LONG,
-        0,
-        "Random part of the age at which a segment is closed.",
-        "segments are closed by size alone",
+    _from_server(
+        "segment.jitter.ms", "log.roll.jitter.ms", coarser={"log.roll.jitter.hours": _HOUR_MS}
     ),
-    _fixed(
-        "segment.ms",
-        SettingType.LONG,
-        LONG_MAX,
-        "Age at which a segment is closed. Segments are closed by size alone.",
-        "segments are closed by size alone",
-    ),
+    _from_server("segment.ms", "log.roll.ms", coarser={"log.roll.hours": _HOUR_MS}),
     _fixed(
         "unclean.leader.election.enable",
         SettingType.BOOLEAN,

@@ -52,9 +52,8 @@ def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) ->
     """Return where a topic setting's value comes from."""
     if setting.name in topic_config.own:
         return ConfigSource.DYNAMIC_TOPIC
-    if not setting.server_setting:
-        return ConfigSource.DEFAULT
-    return broker_source(setting.server_setting, config)
+    server_name = config.server_setting_behind(setting)
+    return broker_source(server_name, config) if server_name else ConfigSource.DEFAULT
 
 
 def find_topic(gateway: Gateway, name: str) -> Topic:

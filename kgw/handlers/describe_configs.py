@@ -151,7 +151,11 @@ def _topic_entry(
             )
         )
     if setting.server_setting:
-        synonyms.extend(_server_synonyms(SERVER_SETTINGS[setting.server_setting], config))
+        behind = _server_synonyms(SERVER_SETTINGS[setting.server_setting], config)
+        for coarser in setting.coarser_settings:
+            # They count where the finest one is not set: just before its default.
+            behind[-1:-1] = _server_synonyms(SERVER_SETTINGS[coarser], config)[:-1]
+        synonyms.extend(behind)
     else:
         synonyms.append(_synonym(setting.name, setting, setting.default, ConfigSource.DEFAULT))
     source = topic_source(setting, topic_config, config)

@@ -115,6 +115,7 @@ HANDLERS = _table(
     Handler(ApiKey.API_VERSIONS, 0, 4),
     Handler(ApiKey.CREATE_TOPICS, 0, 7),
     Handler(ApiKey.DELETE_TOPICS, 0, 6),
+    Handler(ApiKey.DELETE_RECORDS, 0, 2),
     Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
     Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
     Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),

@@ -259,6 +259,21 @@ class Partition:
                 ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is only {leader_epoch}"
             )
 
+    async def delete_before(self, offset: int) -> int:
+        """Let the partition begin at `offset`, durably and for ever; return how far that moved it.
+
+        One at or below the log start changes nothing; the caller has checked that it is not above
+        the high watermark. Raises StorageError.
+        """
+        before = self.log.log_start_offset
+        if offset <= before:
+            return 0
+        await self.log.drop_before(offset)
+        # A long poll for more bytes than there are may stand on what has gone.
+        for wait in list(self.waits):
+            wait.fire()
+        return max(0, self.log.log_start_offset - before)
+
     # --- changes from above ----------------------------------------------------------------------
 
     def configure(self, config: TopicConfig) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 from kgw.backend.base import LogSettings
 from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.cleaner import CompactionRules
+from kgw.partitions.retention import NO_LIMIT, RetentionRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +20,13 @@ class TopicConfig:
     """The effective settings of one topic, as values to act on. It never changes."""
 
     __slots__ = (
+        "compaction",
+        "deletes",
+        "is_compacted",
         "log_settings",
         "max_message_bytes",
         "own",
+        "retention",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
         "uses_log_append_time",
@@ -34,10 +40,32 @@ class TopicConfig:
         self.uses_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
         self.timestamp_before_max_ms = cast("int", values["message.timestamp.before.max.ms"])
         self.timestamp_after_max_ms = cast("int", values["message.timestamp.after.max.ms"])
+        policies = cast("tuple[str, ...]", values["cleanup.policy"])
+        self.deletes = "delete" in policies
+        self.is_compacted = "compact" in policies
+        max_compaction_lag_ms = cast("int", values["max.compaction.lag.ms"])
+        segment_ms = cast("int", values["segment.ms"])
+        self.retention = RetentionRules(
+            retention_ms=cast("int", values["retention.ms"]) if self.deletes else NO_LIMIT,
+            retention_bytes=cast("int", values["retention.bytes"]) if self.deletes else NO_LIMIT,
+            retention_offset=cast("int", values["kgw.retention.offset"])
+            if self.deletes
+            else NO_LIMIT,
+            # What must be compacted by a certain age must have left the active segment by then.
+            segment_ms=min(segment_ms, max_compaction_lag_ms) if self.is_compacted else segment_ms,
+            segment_jitter_ms=cast("int", values["segment.jitter.ms"]),
+        )
+        self.compaction = CompactionRules(
+            min_dirty_ratio=cast("float", values["min.cleanable.dirty.ratio"]),
+            min_lag_ms=cast("int", values["min.compaction.lag.ms"]),
+            max_lag_ms=max_compaction_lag_ms,
+            delete_retention_ms=cast("int", values["delete.retention.ms"]),
+        )
         self.log_settings = LogSettings(
             segment_bytes=cast("int", values["segment.bytes"]),
             segment_index_bytes=cast("int", values["segment.index.bytes"]),
             index_interval_bytes=cast("int", values["index.interval.bytes"]),
+            delete_delay_ms=cast("int", values["file.delete.delay.ms"]),
         )
 
     def own_texts(self) -> dict[str, str]:

@@ -53,12 +53,33 @@ def test_settings_are_set_and_taken_back(kgw: Commands) -> None:
 
 def test_bad_settings_are_refused_with_the_reason(kgw: Commands) -> None:
     """The server's own words reach the terminal in one line."""
-    message = kgw.fail(ExitCode.FAILED, "topics", "create", "old", "--set", "retention.ms=1000")
-    assert "everything is kept" in message
+    message = kgw.fail(ExitCode.FAILED, "topics", "create", "old", "--set", "preallocate=true")
+    assert "grow as they are written" in message
     message = kgw.fail(ExitCode.USAGE, "topics", "create", "old", "--set", "retention.ms")
     assert "KEY=VALUE" in message
     message = kgw.fail(ExitCode.FAILED, "topics", "create", "bad/name")
     assert "INVALID_TOPIC" in message
+
+
+def test_records_are_deleted(kgw: Commands) -> None:
+    """Below an offset, or all of them, of some partitions or all; the rest is refused."""
+    kgw.succeed("topics", "create", "trimmed", "-p", "2")
+    kgw.succeed("produce", "trimmed", "-p", "0", data="a\nb\nc\n")
+    assert "trimmed-0 begins at 2.\n" == kgw.succeed(
+        "topics", "delete-records", "trimmed", "--before", "2", "-p", "0"
+    )
+    expected = [
+        {"partition": 0, "log_start_offset": 3},
+        {"partition": 1, "log_start_offset": 0},
+    ]
+    assert expected == kgw.json("topics", "delete-records", "trimmed", "--all")
+    message = kgw.fail(
+        ExitCode.FAILED, "topics", "delete-records", "trimmed", "--before", "9", "-p", "0"
+    )
+    assert "OFFSET_OUT_OF_RANGE" in message
+    for options in ((), ("--all", "--before", "1")):
+        message = kgw.fail(ExitCode.USAGE, "topics", "delete-records", "trimmed", *options)
+        assert "either --before OFFSET or --all" in message
 
 
 def test_the_servers_settings_are_described_and_changed(kgw: Commands) -> None:

@@ -139,7 +139,7 @@ async def test_refusals_carry_the_code_and_the_reason() -> None:
         with pytest.raises(ServerRefusedError, match="OFFSET_OUT_OF_RANGE"):
             await client.fetch("events", {0: 99})
         with pytest.raises(ServerRefusedError, match="INVALID_CONFIG"):
-            await AdminClient(client).create_topic("b", config={"retention.ms": "1"})
+            await AdminClient(client).create_topic("b", config={"retention.ms": "-2"})
         damaged = batch(b"a")
         damaged[-1] ^= 1
         with pytest.raises(ServerRefusedError, match="CORRUPT_MESSAGE"):

@@ -20,6 +20,7 @@ PYTHON_TYPES = {
     SettingType.STRING: "str",
     SettingType.INT: "int",
     SettingType.LONG: "int",
+    SettingType.DOUBLE: "float",
     SettingType.LIST: "tuple[str, ...]",
 }
 
@@ -112,8 +113,8 @@ def test_unknown_and_refused_settings_say_which_they_are() -> None:
     """A typo gets a suggestion, a setting that Kafka knows its reason."""
     with pytest.raises(ConfigError, match=r"did you mean message\.max\.bytes"):
         server_setting("message.max.byte")
-    with pytest.raises(ConfigError, match=r"log\.roll\.ms is not served: segments are closed"):
-        server_setting("log.roll.ms")
+    with pytest.raises(ConfigError, match=r"num\.io\.threads is not served: kgw has one"):
+        server_setting("num.io.threads")
     with pytest.raises(ConfigError, match="unknown setting zzz"):
         server_setting("zzz")
 
@@ -135,7 +136,7 @@ def test_no_setting_is_both_served_and_refused() -> None:
     [
         "sasl.enabled.mechanisms",
         "group.share.enable",
-        "log.cleaner.threads",
+        "log.cleaner.io.buffer.size",
         "ssl.keystore.location",
     ],
 )
@@ -161,13 +162,41 @@ def test_topics_take_their_defaults_from_the_server() -> None:
     assert TOPIC_SETTINGS.keys() == config.topic_values({}).keys()
 
 
+def test_the_finest_unit_that_is_set_counts() -> None:
+    """log.retention.ms before .minutes before .hours, also when it is set while running."""
+    assert -1 == Config().topic_default("retention.ms")
+    config = Config.of(log_retention_hours=2)
+    assert 7_200_000 == config.topic_default("retention.ms")
+    config = Config.of(log_retention_hours=2, log_retention_minutes=3)
+    assert 180_000 == config.topic_default("retention.ms")
+    changed = config.with_dynamic({"log.retention.ms": "5"})
+    assert 5 == changed.topic_default("retention.ms")
+    unlimited = Config.of(log_retention_hours=2, log_retention_minutes=-1)
+    assert -1 == unlimited.topic_default("retention.ms")
+    assert 604_800_000 == Config().topic_default("segment.ms")
+    assert 3_600_000 == Config.of(log_roll_hours=1).topic_default("segment.ms")
+    assert 3_600_000 == Config.of(log_roll_jitter_hours=1).topic_default("segment.jitter.ms")
+
+
+def test_all_topics_cannot_be_emptied_by_a_slip() -> None:
+    """A retention of 0 is refused for the server, as in Kafka, and taken for a topic."""
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        with pytest.raises(ConfigError, match="0 would keep nothing"):
+            SERVER_SETTINGS[name].parse("0")
+    assert {"retention.ms": 0} == parse_topic_config({"retention.ms": "0"})
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("retention.ms", "604800000"),
-        ("retention.bytes", "1"),
+        ("retention.ms", "-2"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "delete,delete"),
+        ("cleanup.policy", "shred"),
+        ("kgw.retention.offset", "-2"),
         ("min.insync.replicas", "2"),
-        ("segment.ms", "1000"),
+        ("segment.ms", "0"),
+        ("min.cleanable.dirty.ratio", "1.5"),
         ("kgw.durability", "relaxed"),
         ("compression.type", "zstd"),
         ("preallocate", "true"),

@@ -56,7 +56,7 @@ def test_names_may_be_quoted_dotted_or_tables(tmp_path: Path) -> None:
         ("num.partitions = 0", r"below the minimum of 1 \(file "),
         ("num.partitions = true", r"is not a whole number \(file "),
         ("num.partitions = ", "is not TOML"),
-        ("log.roll.hours = 1", r"is not served"),
+        ("num.io.threads = 1", r"is not served"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, expected: str) -> None:

@@ -94,11 +94,12 @@ def test_lists_lose_blanks_and_empty_items() -> None:
 
 def test_a_closed_set_names_what_is_served_and_why() -> None:
     """The message for a value that is not served says what is, and the reason."""
-    setting = TOPIC_SETTINGS["cleanup.policy"]
+    setting = TOPIC_SETTINGS["compression.type"]
     with pytest.raises(ConfigError) as caught:
-        setting.parse("compact")
+        setting.parse("gzip")
     expected = (
-        "cleanup.policy: 'compact' is refused, only delete is served (compaction is not served yet)"
+        "compression.type: 'gzip' is refused, only producer is served "
+        "(batches are never recompressed)"
     )
     assert expected == str(caught.value)
 

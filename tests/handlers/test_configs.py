@@ -287,9 +287,8 @@ async def test_logs_learn_of_their_settings(
     [
         ("no.such.setting", "1"),
         ("segment.bytes", "small"),
-        ("cleanup.policy", "compact"),
-        ("retention.ms", "604800000"),
-        ("retention.bytes", "1000000"),
+        ("cleanup.policy", "shred"),
+        ("retention.ms", "-2"),
         ("min.insync.replicas", "2"),
     ],
 )
@@ -323,7 +322,7 @@ async def test_lists(gateway: InProcessGateway) -> None:
     await create_topic(gateway)
     append, subtract = Operation.APPEND, Operation.SUBTRACT
     assert ErrorCode.NONE == await change(gateway, ("cleanup.policy", append, "delete"))
-    code = await change(gateway, ("cleanup.policy", append, "compact"))
+    code = await change(gateway, ("cleanup.policy", append, "shred"))
     assert ErrorCode.INVALID_CONFIG == code
     code = await change(gateway, ("cleanup.policy", subtract, "delete"))
     assert ErrorCode.INVALID_CONFIG == code

@@ -1,0 +1,125 @@
+"""DeleteRecords, key 21, versions 0 to 2: let partitions begin later, for ever.
+
+Behaviour:
+- durable before it is answered: a Fetch below the new start is OFFSET_OUT_OF_RANGE from then on,
+  and after any crash. The bytes of whole segments below it go; what is left is never shown;
+- -1 is the high watermark; an offset at or below the log start changes nothing and succeeds; one
+  above the high watermark, or another negative one, is OFFSET_OUT_OF_RANGE;
+- the answer carries the log start;
+- a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
+- a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
+  is deleted cannot be had back;
+- the timeout is not used: nothing here waits for other brokers.
+
+v0: KIP-107. v2: flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kgw.errors import ErrorCode, KafkaError, StorageError
+from kgw.metrics import count
+from kgw.partitions.retention import BY_REQUEST
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from kgw.handlers.context import RequestContext
+    from kgw.partitions.topic import Topic
+    from kgw.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest
+
+HIGH_WATERMARK = -1
+
+
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    counts = Counter(
+        (wanted.name, place.partition_index)
+        for wanted in request.topics
+        for place in wanted.partitions
+    )
+    topics = [
+        DeleteRecordsTopicResult(
+            name=wanted.name,
+            partitions=await asyncio.gather(
+                *(
+                    _result(
+                        context.gateway.catalog.get(wanted.name),
+                        place,
+                        context,
+                        is_repeated=counts[wanted.name, place.partition_index] > 1,
+                    )
+                    for place in wanted.partitions
+                )
+            ),
+        )
+        for wanted in request.topics
+    ]
+    return DeleteRecordsResponse(topics=topics)
+
+
+def error_response(
+    request: DeleteRecordsRequest, code: ErrorCode, message: str | None, context: RequestContext
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=wanted.name,
+                partitions=[_failure(place.partition_index, code) for place in wanted.partitions],
+            )
+            for wanted in request.topics
+        ]
+    )
+
+
+async def _result(
+    topic: Topic | None,
+    place: DeleteRecordsPartition,
+    context: RequestContext,
+    *,
+    is_repeated: bool,
+) -> DeleteRecordsPartitionResult:
+    index = place.partition_index
+    try:
+        if is_repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=await _delete(topic, index, place.offset, context)
+        )
+    except KafkaError as error:
+        return _failure(index, error.code)
+    except StorageError:
+        is_gone = topic is not None and topic.is_deleted
+        return _failure(
+            index,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.KAFKA_STORAGE_ERROR,
+        )
+
+
+async def _delete(topic: Topic | None, index: int, offset: int, context: RequestContext) -> int:
+    """Delete below an offset and return the log start. Raises KafkaError, StorageError."""
+    partition = None if topic is None else topic.partition(index)
+    if topic is None or partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not topic.config.deletes:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    log = partition.log
+    if offset == HIGH_WATERMARK:
+        offset = log.high_watermark
+    if not 0 <= offset <= log.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    removed = await partition.delete_before(offset)
+    count(context.gateway.metrics.removed_records, BY_REQUEST, removed)
+    return log.log_start_offset
+
+
+def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=index, low_watermark=NO_OFFSET, error_code=code
+    )

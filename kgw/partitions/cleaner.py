@@ -1,0 +1,84 @@
+"""Which partition is compacted next, and how far. Pure.
+
+As in Kafka: what has been compacted before is clean, what follows is dirty as far as it may be
+compacted at all. The partition with the greatest share of dirty bytes comes first, once that share
+exceeds min.cleanable.dirty.ratio, or its oldest dirty record the age of max.compaction.lag.ms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import SegmentInfo
+
+
+class CompactionRules(NamedTuple):
+    """What a topic's settings say."""
+
+    min_dirty_ratio: float = 0.5
+    min_lag_ms: int = 0
+    max_lag_ms: int = (1 << 63) - 1
+    delete_retention_ms: int = 86_400_000
+
+
+class Dirtiness(NamedTuple):
+    """How much of a partition waits for compaction."""
+
+    upper_bound: int
+    """Records at or above it may not be compacted yet."""
+    dirty_bytes: int
+    clean_bytes: int
+    is_overdue: bool
+    """Whether a dirty record is older than max.compaction.lag.ms."""
+
+    @property
+    def ratio(self) -> float:
+        total_bytes = self.dirty_bytes + self.clean_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+    def is_due(self, rules: CompactionRules) -> bool:
+        """Whether the partition is to be compacted when its turn comes."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > rules.min_dirty_ratio)
+
+    @property
+    def urgency(self) -> tuple[bool, float]:
+        """The greatest comes first."""
+        return self.is_overdue, self.ratio
+
+
+def measure_dirtiness(
+    segments: Sequence[SegmentInfo],
+    rules: CompactionRules,
+    *,
+    compacted_end: int,
+    last_stable_offset: int,
+    now_ms: int,
+) -> Dirtiness:
+    """Return how dirty a log with these segments is, the last of them active.
+
+    The bound is the first of: the active segment, the last stable offset, the first dirty segment
+    that has a record younger than min.compaction.lag.ms.
+    """
+    upper_bound = last_stable_offset
+    if segments:
+        upper_bound = min(upper_bound, segments[-1].base_offset)
+    dirty_bytes = clean_bytes = 0
+    is_overdue = False
+    for segment in segments[:-1]:
+        if segment.end_offset <= compacted_end:
+            clean_bytes += segment.size_bytes
+            continue
+        if segment.base_offset >= upper_bound:
+            break
+        if rules.min_lag_ms > 0 and now_ms - segment.largest_timestamp_ms < rules.min_lag_ms:
+            upper_bound = segment.base_offset
+            break
+        if segment.begun_ms != NO_TIMESTAMP_MS and now_ms - segment.begun_ms > rules.max_lag_ms:
+            is_overdue = True
+        dirty_bytes += segment.size_bytes
+    return Dirtiness(upper_bound, dirty_bytes, clean_bytes, is_overdue)

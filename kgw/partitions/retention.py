@@ -1,0 +1,151 @@
+"""What retention removes of a partition, and when its active segment is closed. Pure.
+
+The rules are Kafka's. Segments go whole and from the oldest on, never one that holds something at
+or above the high watermark:
+
+* by time, while the greatest timestamp of the segment is older than retention.ms. A time in the
+  future keeps its segment, and those after it, until it is past;
+* by size, while what is left without the segment is at least retention.bytes;
+* by offset (ours), below kgw.retention.offset, which may lie inside a segment.
+
+An active segment that must go as well is closed first, so that the log goes on at the same offset.
+
+Two things are ours. A segment without any timestamp is as old as the segment after it, as long as
+Kafka takes the time of its file. And a segment is closed at its age whether or not something is
+appended: Kafka waits for the next append, so that a quiet topic keeps what it should not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.types import NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import SegmentInfo
+
+NO_LIMIT: Final = -1
+
+BY_TIME: Final = "time"
+BY_SIZE: Final = "size"
+BY_OFFSET: Final = "offset"
+BY_REQUEST: Final = "request"
+"""Why records were removed; the last one is DeleteRecords."""
+
+# Spreads neighbouring partitions over the jitter (Knuth's multiplicative hash).
+_SPREAD: Final = 2_654_435_761
+_SPREAD_MODULUS: Final = 1 << 32
+
+
+class RetentionRules(NamedTuple):
+    """What a topic's settings say; NO_LIMIT where they say nothing."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+    retention_offset: int = NO_LIMIT
+    segment_ms: int = (1 << 63) - 1
+    segment_jitter_ms: int = 0
+
+    @property
+    def removes(self) -> bool:
+        """Whether there is any limit at all."""
+        return self.retention_ms >= 0 or self.retention_bytes >= 0 or self.retention_offset > 0
+
+
+class Removal(NamedTuple):
+    """What one rule takes from the log's beginning."""
+
+    rule: str
+    new_log_start: int
+    segments: int
+    size_bytes: int
+
+
+class RetentionPlan(NamedTuple):
+    """What is to be done now. The removals' log starts rise."""
+
+    must_roll: bool
+    """Close the active segment, then plan again: it must go too, or is old enough."""
+    removals: tuple[Removal, ...]
+
+
+def plan_retention(
+    segments: Sequence[SegmentInfo],
+    rules: RetentionRules,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    partition_index: int = 0,
+) -> RetentionPlan:
+    """Return what retention does to a log with these segments, the last of them active."""
+    must_roll = bool(segments) and _is_old(segments[-1], rules, now_ms, partition_index)
+    removals: list[Removal] = []
+    start = log_start_offset
+    gone = 0
+    for rule, wanted in (
+        (BY_TIME, _expired(segments, rules.retention_ms, now_ms)),
+        (BY_SIZE, _in_excess(segments, rules.retention_bytes)),
+    ):
+        count = _committed(segments, wanted, high_watermark)
+        if count and count == len(segments):
+            # An empty one stays as it is; any other is closed first.
+            must_roll = must_roll or segments[-1].end_offset > segments[-1].base_offset
+            count -= 1
+        if count > gone:
+            removed = segments[gone:count]
+            end = max(start, removed[-1].end_offset)
+            size_bytes = sum(segment.size_bytes for segment in removed)
+            removals.append(Removal(rule, end, len(removed), size_bytes))
+            start, gone = end, count
+    floor = min(rules.retention_offset, high_watermark)
+    if floor > start:
+        whole = [segment for segment in segments[gone:-1] if segment.end_offset <= floor]
+        size_bytes = sum(segment.size_bytes for segment in whole)
+        removals.append(Removal(BY_OFFSET, floor, len(whole), size_bytes))
+    return RetentionPlan(must_roll, tuple(removals))
+
+
+def _is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:
+    """Whether a segment that holds something has reached the age at which it is closed."""
+    if active.begun_ms == NO_TIMESTAMP_MS or active.end_offset == active.base_offset:
+        return False
+    jitter_ms = rules.segment_jitter_ms
+    share_ms = jitter_ms * (partition_index * _SPREAD % _SPREAD_MODULUS) // _SPREAD_MODULUS
+    return now_ms - active.begun_ms > rules.segment_ms - min(share_ms, rules.segment_ms)
+
+
+def _expired(segments: Sequence[SegmentInfo], retention_ms: int, now_ms: int) -> int:
+    """Return how many segments from the oldest on are older than that."""
+    if retention_ms < 0:
+        return 0
+    for index, segment in enumerate(segments):
+        newest_ms = segment.largest_timestamp_ms
+        if newest_ms == NO_TIMESTAMP_MS and index + 1 < len(segments):
+            # All of it was written by the time the next one was begun.
+            newest_ms = segments[index + 1].begun_ms
+        is_unknown = newest_ms == NO_TIMESTAMP_MS and segment.end_offset > segment.base_offset
+        if is_unknown or now_ms - newest_ms <= retention_ms:
+            return index
+    return len(segments)
+
+
+def _in_excess(segments: Sequence[SegmentInfo], retention_bytes: int) -> int:
+    """Return how many segments from the oldest on the log can lose and still be that large."""
+    if retention_bytes < 0:
+        return 0
+    excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
+    for index, segment in enumerate(segments):
+        excess_bytes -= segment.size_bytes
+        if excess_bytes < 0:
+            return index
+    return len(segments)
+
+
+def _committed(segments: Sequence[SegmentInfo], count: int, high_watermark: int) -> int:
+    """Return how many of the first `count` segments hold nothing above the high watermark."""
+    while count and segments[count - 1].end_offset > high_watermark:
+        count -= 1
+    return count

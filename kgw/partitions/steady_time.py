@@ -1,0 +1,69 @@
+"""The time to go by when records are removed for good: wall time that no jump has moved. Pure.
+
+A clock that is set wrong must not cost records. Wall time is compared with monotonic time: as long
+as both have come equally far it is right. After a jump, in whichever direction, time goes on from
+what it was before, until the new wall time has run steadily for long enough to be believed; and
+meanwhile it is never later than the wall clock. So a jump alone removes nothing, and what would
+have expired without it still does. A clock that jumps and comes back in that time has done nothing.
+
+What was believed last is kept over restarts. A machine that was off for longer than the hold looks
+like one whose clock has jumped: removal by time begins that much later, which does no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOLERANCE_MS: Final = 60_000
+"""How far wall and monotonic time may part. Clocks that are slewed drift by half a second in a
+thousand; steps of a time service after its first one are smaller."""
+
+
+class SteadyTime:
+    """Turns readings of both clocks into a time that jumps do not move."""
+
+    __slots__ = ("_hold_ms", "_monotonic_s", "_new_monotonic_s", "_new_wall_ms", "_wall_ms")
+
+    def __init__(
+        self, wall_ms: int, monotonic_s: float, *, hold_ms: int, last_known_ms: int | None = None
+    ) -> None:
+        """Begin with a first reading. `last_known_ms` is what was believed before a restart."""
+        self._hold_ms = hold_ms
+        self._wall_ms = wall_ms
+        self._monotonic_s = monotonic_s
+        # The reading after a jump that has yet to prove itself; None while all is well.
+        self._new_wall_ms: int | None = None
+        self._new_monotonic_s = monotonic_s
+        if last_known_ms is not None and not (
+            -TOLERANCE_MS <= wall_ms - last_known_ms <= hold_ms + TOLERANCE_MS
+        ):
+            self._wall_ms = last_known_ms
+            self._new_wall_ms = wall_ms
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the wall clock has jumped and is not believed yet."""
+        return self._new_wall_ms is not None
+
+    def read(self, wall_ms: int, monotonic_s: float) -> int:
+        """Return the time to go by, in milliseconds since the epoch."""
+        expected_ms = self._wall_ms + _elapsed_ms(self._monotonic_s, monotonic_s)
+        if abs(wall_ms - expected_ms) <= TOLERANCE_MS:
+            self._new_wall_ms = None
+            return wall_ms
+        since_jump_ms = _elapsed_ms(self._new_monotonic_s, monotonic_s)
+        if (
+            self._new_wall_ms is None
+            or abs(wall_ms - self._new_wall_ms - since_jump_ms) > TOLERANCE_MS
+        ):
+            self._new_wall_ms, self._new_monotonic_s = wall_ms, monotonic_s
+            since_jump_ms = 0
+        if since_jump_ms >= self._hold_ms:
+            self._wall_ms, self._monotonic_s = wall_ms, monotonic_s
+            self._new_wall_ms = None
+            return wall_ms
+        return min(wall_ms, expected_ms)
+
+
+def _elapsed_ms(since_s: float, now_s: float) -> int:
+    return round((now_s - since_s) * 1000)

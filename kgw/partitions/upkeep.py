@@ -1,0 +1,201 @@
+"""What is done to partitions from time to time: retention, and the closing of old segments.
+
+A thin shell: the rules are in `retention`, the time to go by in `steady_time`. One partition after
+the other, with rests in between, so that those who produce hardly notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import Segmented
+from kgw.errors import KgwError, StorageError
+from kgw.metrics import count
+from kgw.partitions.retention import plan_retention
+from kgw.partitions.steady_time import SteadyTime
+from kgw.state.base import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kgw.backend.base import Backend
+    from kgw.clock import Clock
+    from kgw.config import Config
+    from kgw.metrics import Metrics
+    from kgw.partitions.catalog import TopicCatalog
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.retention import Removal, RetentionPlan
+
+_log = logging.getLogger(__name__)
+
+CLOCK = "clock"
+"""Kind of the row that holds the time that was believed last, in milliseconds."""
+
+# The loop is given back after so many partitions that needed nothing.
+_IDLE_PARTITIONS = 50
+
+
+class Upkeep:
+    """Runs on a schedule from `start` to `aclose`; tests and tools call the steps themselves."""
+
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        backend: Backend,
+        clock: Clock,
+        metrics: Metrics,
+        config: Callable[[], Config],
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._catalog = catalog
+        self._backend = backend
+        self._clock = clock
+        self._metrics = metrics
+        self._config = config
+        self._report_bug = report_bug
+        self._time: SteadyTime | None = None
+        self._was_held = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin the schedule."""
+        self._tasks.append(asyncio.ensure_future(self._retain_regularly()))
+
+    async def aclose(self) -> None:
+        """End what is under way; each step leaves the logs in order, wherever it stops."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def now_ms(self) -> int:
+        """Return the time by which records are removed. Raises StorageError."""
+        wall_ms, monotonic_s = self._clock.wall_ms(), self._clock.monotonic_s()
+        if self._time is None:
+            row = (await self._backend.state.load(CLOCK)).get(CLOCK)
+            self._time = SteadyTime(
+                wall_ms,
+                monotonic_s,
+                hold_ms=self._config().clock_hold_ms,
+                last_known_ms=None if row is None else int(row.value),
+            )
+        now_ms = self._time.read(wall_ms, monotonic_s)
+        is_held = self._time.is_held
+        if is_held and not self._was_held:
+            _log.warning(
+                "the wall clock has jumped to %d ms, %d ms from where it should be: retention and "
+                "compaction go by the time that passes, until it has run steadily for %d ms",
+                wall_ms,
+                wall_ms - now_ms,
+                self._config().clock_hold_ms,
+            )
+        elif self._was_held and not is_held:
+            _log.info("the wall clock is gone by again")
+        self._was_held = is_held
+        self._metrics.clock_held = int(is_held)
+        return now_ms
+
+    # --- retention -------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """Remove what the topics' settings want removed, and close segments that are old enough.
+
+        A partition that fails is logged and counted, and the next one has its turn. Raises
+        StorageError when the time cannot be told.
+        """
+        now_ms = await self.now_ms()
+        await self._backend.state.apply([Change(CLOCK, CLOCK, str(now_ms).encode())])
+        idle = 0
+        for partition in self._catalog.partitions():
+            if _is_gone(partition):
+                continue
+            began_s = self._clock.monotonic_s()
+            try:
+                has_changed = await self._retain_partition(partition, now_ms)
+            except KgwError as error:
+                if _is_gone(partition):
+                    continue
+                self._metrics.retention_failures += 1
+                _log.error("%r: retention failed, the next run tries again: %s", partition, error)
+                has_changed = True
+            if has_changed:
+                # As long again for those who produce: log starts are synced by the thread that
+                # syncs their records.
+                now_s = self._clock.monotonic_s()
+                await self._clock.sleep_until(now_s + (now_s - began_s))
+            else:
+                idle += 1
+                if idle % _IDLE_PARTITIONS == 0:
+                    await asyncio.sleep(0)
+
+    async def _retain_partition(self, partition: Partition, now_ms: int) -> bool:
+        """Do what the rules say; whether there was anything. Raises StorageError."""
+        log = partition.log
+        if log.end_offset == log.log_start_offset:
+            return False
+        plan = await self._plan(partition, now_ms)
+        if plan.must_roll and isinstance(log, Segmented):
+            await log.roll()
+            self._metrics.segments_closed += 1
+            removals = (await self._plan(partition, now_ms)).removals
+        else:
+            removals = plan.removals
+        for removal in removals:
+            await self._remove(partition, removal)
+        return plan.must_roll or bool(removals)
+
+    async def _plan(self, partition: Partition, now_ms: int) -> RetentionPlan:
+        log = partition.log
+        return plan_retention(
+            await log.segments() if isinstance(log, Segmented) else (),
+            partition.topic.config.retention,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            now_ms=now_ms,
+            partition_index=partition.index,
+        )
+
+    async def _remove(self, partition: Partition, removal: Removal) -> None:
+        removed = await partition.delete_before(removal.new_log_start)
+        metrics = self._metrics
+        count(metrics.removed_records, removal.rule, removed)
+        count(metrics.removed_segments, removal.rule, removal.segments)
+        count(metrics.removed_bytes, removal.rule, removal.size_bytes)
+        _log.info(
+            "%s-%d begins at %d: %d segments of %d bytes removed by %s",
+            partition.topic.name,
+            partition.index,
+            removal.new_log_start,
+            removal.segments,
+            removal.size_bytes,
+            removal.rule,
+        )
+
+    async def _retain_regularly(self) -> None:
+        config = self._config()
+        interval_s = config.log_retention_check_interval_ms / 1000
+        # Watched from the beginning, so that a jump before the first run is seen.
+        await self._attempt(self.now_ms)
+        await self._rest(min(config.log_initial_task_delay_ms / 1000, interval_s))
+        while True:
+            await self._attempt(self.retain)
+            await self._rest(interval_s)
+
+    async def _attempt(self, step: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await step()
+        except StorageError as error:
+            _log.error("upkeep could not run: %s", error)
+        except Exception as error:  # noqa: BLE001 - the next run may do better
+            self._report_bug(error)
+
+    async def _rest(self, seconds: float) -> None:
+        await self._clock.sleep_until(self._clock.monotonic_s() + seconds)
+
+
+def _is_gone(partition: Partition) -> bool:
+    return partition.topic.is_deleted
