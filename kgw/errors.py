@@ -233,7 +233,14 @@ class DiskFullError(StorageError):
 
 
 class CorruptionError(StorageError):
-    """Stored bytes that fail their checksum. They are never served."""
+    """Stored bytes that fail their checksum. They are never served.
+
+    `end_offset` is the first offset behind damaged records, where that is known.
+    """
+
+    def __init__(self, message: str, end_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.end_offset = end_offset
 
 
 class DataDirectoryError(StorageError):

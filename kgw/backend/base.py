@@ -202,15 +202,23 @@ class PartitionLog(ABC):
         """
 
     @abstractmethod
-    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+    async def find_by_time(
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int
+    ) -> RecordBatch | None:
         """Return the first batch, with its payload, that reaches `timestamp_ms`, or None.
 
-        A batch reaches it when its max timestamp is at or past it; looked for below `upper_bound`.
+        A batch reaches it when its header's max timestamp is at or past it: whether a record does
+        is for the caller to see. Looked for among those that end above `lower_bound` and lie below
+        `upper_bound`. Raises CorruptionError when a batch that had to be looked at is damaged,
+        StorageError when the disk fails.
         """
 
     @abstractmethod
-    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
-        """Return the first batch that carries the greatest max timestamp, or None when empty."""
+    async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
+        """Return the first batch that carries the greatest max timestamp, or None when empty.
+
+        Bounds and errors as those of `find_by_time`.
+        """
 
     @abstractmethod
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:

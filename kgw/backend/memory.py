@@ -81,9 +81,10 @@ class _Contents:
             position -= 1
         return position
 
-    def below(self, upper_bound: int) -> Iterable[RecordBatch]:
-        """Yield the batches that lie wholly below `upper_bound`."""
-        for batch in self.batches:
+    def between(self, lower_bound: int, upper_bound: int) -> Iterable[RecordBatch]:
+        """Yield the batches that end above one offset and lie wholly below the other."""
+        for position in range(self.position_of(lower_bound), len(self.batches)):
+            batch = self.batches[position]
             if batch.next_offset > upper_bound:
                 return
             yield batch
@@ -203,14 +204,16 @@ class MemoryPartitionLog(PartitionLog):
             next_offset = batch.next_offset
         return ReadResult(buffers, size_bytes, next_offset)
 
-    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
-        for batch in self._contents.below(upper_bound):
+    async def find_by_time(
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int
+    ) -> RecordBatch | None:
+        for batch in self._contents.between(lower_bound, upper_bound):
             if batch.max_timestamp_ms >= timestamp_ms:
                 return batch
         return None
 
-    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
-        batches = self._contents.below(upper_bound)
+    async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
+        batches = self._contents.between(lower_bound, upper_bound)
         return max(batches, key=lambda batch: batch.max_timestamp_ms, default=None)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:

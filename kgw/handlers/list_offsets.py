@@ -1,12 +1,13 @@
 """ListOffsets, key 2, versions 0 to 11: the offset of a time, and both ends of a partition.
 
 Behaviour:
-- -1 latest (the high watermark, for both isolation levels as there are no transactions yet),
-  -2 earliest, -3 the record with the greatest timestamp, -4 earliest on local disk (= earliest),
-  -5 and -6 of remote storage, which there is none of: no offset;
-- a time: the first record at or past it; no offset when all are older. The records of the one batch
-  found are read, in a thread when large; a batch that cannot be decompressed within the limits is
-  answered with its beginning;
+- each partition is one seek (`kgw.offsets.seeker`); those of a request are made side by side;
+- -1 latest (the high watermark, or the last stable offset for read_committed), -2 earliest, -4
+  earliest on local disk (= earliest): from memory, without waiting for a disk; -3 the first record
+  with the greatest timestamp; -5 and -6 of remote storage, which there is none of: no offset;
+- a time: the first record at or past it that the isolation level may see; no offset when all are
+  older. Records count, whatever their batch's header says, and never those below the log start. A
+  batch that cannot be decompressed within the limits is answered with its beginning;
 - leader epochs are checked (KIP-320);
 - v0 answers a list: the end and, where there is room for two, the beginning.
 
@@ -17,22 +18,30 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
-from kgw.partitions.lookup import TimestampOffset, find_by_time, find_max_timestamp
+from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
+from kgw.offsets.reader import ts_ns_at
+from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
+from kgw.partitions.reader import PartitionReader
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from kgw.records.limits import DecompressionLimits
-from kgw.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS
+from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
-    from kgw.partitions.partition import Partition
-    from kgw.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
+    from kgw.offsets.seeker import SeekResult
+    from kgw.partitions.topic import Topic
+    from kgw.protocol.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsTopic,
+    )
 
 LATEST = -1
 EARLIEST = -2
@@ -49,27 +58,26 @@ _SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_NOTHING = TimestampOffset(NO_TIMESTAMP_MS, NO_OFFSET, NO_LEADER_EPOCH)
+_SEEKS = {
+    LATEST: Seek(SeekKind.RESET_TO_LATEST),
+    EARLIEST: Seek(SeekKind.RESET_TO_EARLIEST),
+    MAX_TIMESTAMP: Seek(SeekKind.NEWEST_TS),
+    EARLIEST_LOCAL: Seek(SeekKind.RESET_TO_EARLIEST),
+}
+_READ_COMMITTED = 1
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    response = ListOffsetsResponse()
+    is_committed = request.isolation_level == _READ_COMMITTED
     seen: set[tuple[str, int]] = set()
-    for wanted in request.topics:
-        topic = context.gateway.catalog.get(wanted.name)
-        answers: list[ListOffsetsPartitionResponse] = []
-        for place in wanted.partitions:
-            index = place.partition_index
-            partition = None if topic is None else topic.partition(index)
-            if (wanted.name, index) in seen:
-                answers.append(_failure(index, ErrorCode.INVALID_REQUEST))
-            elif partition is None:
-                answers.append(_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                answers.append(await _answer(partition, place, context))
-            seen.add((wanted.name, index))
-        response.topics.append(ListOffsetsTopicResponse(name=wanted.name, partitions=answers))
-    return response
+    work = [
+        _answer_topic(wanted, _duplicates(wanted, seen), context, read_committed=is_committed)
+        for wanted in request.topics
+    ]
+    # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
+    # loop.
+    answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
+    return ListOffsetsResponse(topics=answers)
 
 
 def error_response(
@@ -90,62 +98,113 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
 
 
-async def _answer(
-    partition: Partition, place: ListOffsetsPartition, context: RequestContext
-) -> ListOffsetsPartitionResponse:
-    index = place.partition_index
-    timestamp = place.timestamp
-    try:
-        partition.check_leader_epoch(place.current_leader_epoch)
-        if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        found = await _find(partition, timestamp, context)
-    except KafkaError as error:
-        return _failure(index, error.code)
-    except CorruptionError:
-        return _failure(index, ErrorCode.CORRUPT_MESSAGE)
-    except StorageError:
-        code = (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition.topic.is_deleted
-            else ErrorCode.KAFKA_STORAGE_ERROR
+def _duplicates(wanted: ListOffsetsTopic, seen: set[tuple[str, int]]) -> set[int]:
+    """Return the positions in a topic's list whose partition has been mentioned before."""
+    duplicates = set()
+    for position, place in enumerate(wanted.partitions):
+        if (wanted.name, place.partition_index) in seen:
+            duplicates.add(position)
+        seen.add((wanted.name, place.partition_index))
+    return duplicates
+
+
+async def _answer_topic(
+    wanted: ListOffsetsTopic,
+    duplicates: set[int],
+    context: RequestContext,
+    *,
+    read_committed: bool,
+) -> ListOffsetsTopicResponse:
+    topic = context.gateway.catalog.get(wanted.name)
+    answers: dict[int, ListOffsetsPartitionResponse] = {}
+    places: dict[int, ListOffsetsPartition] = {}
+    seeks: dict[int, Seek] = {}
+    for position, place in enumerate(wanted.partitions):
+        index = place.partition_index
+        code = ErrorCode.NONE
+        if position in duplicates:
+            code = ErrorCode.INVALID_REQUEST
+        elif topic is None or topic.partition(index) is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            code = _check(topic, place, context)
+        if code is not ErrorCode.NONE:
+            answers[position] = _failure(index, code)
+        elif place.timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
+            answers[position] = ListOffsetsPartitionResponse(partition_index=index)
+        else:
+            places[position] = place
+            seeks[index] = _SEEKS.get(place.timestamp) or Seek(
+                SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp)
+            )
+    if topic is not None and seeks:
+        config = context.gateway.config
+        reader = PartitionReader(
+            topic,
+            context.gateway.clock,
+            context.gateway.fetch_deadlines,
+            DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
+            read_committed=read_committed,
         )
-        return _failure(index, code)
-    if context.api_version == 0:
-        return ListOffsetsPartitionResponse(
-            partition_index=index, old_style_offsets=_old_style(partition, found, place)
-        )
-    return ListOffsetsPartitionResponse(
-        partition_index=index,
-        timestamp=found.timestamp_ms,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH,
+        found = await OffsetSeeker(reader).seek(seeks)
+        for position, place in places.items():
+            answers[position] = _answer(topic, place, found[place.partition_index], context)
+    return ListOffsetsTopicResponse(
+        name=wanted.name, partitions=[answers[position] for position in sorted(answers)]
     )
 
 
-async def _find(partition: Partition, timestamp: int, context: RequestContext) -> TimestampOffset:
-    log = partition.log
-    if timestamp == LATEST:
-        offset = partition.last_stable_offset
-        return TimestampOffset(NO_TIMESTAMP_MS, offset, log.epoch_at(offset))
-    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        offset = log.log_start_offset
-        return TimestampOffset(NO_TIMESTAMP_MS, offset, log.epoch_at(offset))
-    if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
-        return _NOTHING
-    config = context.gateway.config
-    limits = DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max)
-    if timestamp == MAX_TIMESTAMP:
-        return await find_max_timestamp(partition, limits) or _NOTHING
-    return await find_by_time(partition, timestamp, limits) or _NOTHING
+def _check(topic: Topic, place: ListOffsetsPartition, context: RequestContext) -> ErrorCode:
+    """Return what is wrong with a question before anything is looked up."""
+    timestamp = place.timestamp
+    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
+        return ErrorCode.UNSUPPORTED_VERSION
+    try:
+        topic.partitions[place.partition_index].check_leader_epoch(place.current_leader_epoch)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
-def _old_style(
-    partition: Partition, found: TimestampOffset, place: ListOffsetsPartition
-) -> list[int]:
+def _answer(
+    topic: Topic,
+    place: ListOffsetsPartition,
+    found: SeekResult | KgwError,
+    context: RequestContext,
+) -> ListOffsetsPartitionResponse:
+    index = place.partition_index
+    if isinstance(found, KgwError):
+        return _failure(index, _code(found))
+    if context.api_version == 0:
+        return ListOffsetsPartitionResponse(
+            partition_index=index, old_style_offsets=_old_style(found, place)
+        )
+    answer = ListOffsetsPartitionResponse(partition_index=index)
+    if found.record is not None:
+        answer.offset, answer.timestamp, leader_epoch = found.record
+    elif place.timestamp in {LATEST, EARLIEST, EARLIEST_LOCAL}:
+        answer.offset = found.offset
+        leader_epoch = topic.partitions[index].log.epoch_at(found.offset)
+    else:
+        return answer
+    answer.leader_epoch = leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH
+    return answer
+
+
+def _code(error: KgwError) -> ErrorCode:
+    if isinstance(error, KafkaError):
+        return error.code
+    if isinstance(error, CorruptionError):
+        return ErrorCode.CORRUPT_MESSAGE
+    if isinstance(error, StorageError):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    raise error
+
+
+def _old_style(found: SeekResult, place: ListOffsetsPartition) -> list[int]:
     """Return what version 0 gives: offsets to begin at, the newest first, at most so many."""
-    newest = partition.last_stable_offset if found.offset == NO_OFFSET else found.offset
+    newest = found.offset
     offsets = [newest]
-    if place.timestamp == LATEST and partition.log.log_start_offset < newest:
-        offsets.append(partition.log.log_start_offset)
+    if place.timestamp == LATEST and found.bounds.earliest < newest:
+        offsets.append(found.bounds.earliest)
     return offsets[: max(0, place.max_num_offsets)]

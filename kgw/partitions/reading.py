@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
+from kgw.offsets.ranges import is_in_range
 from kgw.partitions.waits import FetchWait
 from kgw.types import NO_OFFSET
 
@@ -110,11 +111,9 @@ class PartitionRead:
         self.log_start_offset = log.log_start_offset
         if self.last_fetched_epoch >= 0 and self._diverges(partition):
             return None
-        if not self.log_start_offset <= offset <= high_watermark:
-            # Between the high watermark and the log's end lies what is being written: a client
-            # that got there asks too early, not out of range.
-            if not high_watermark < offset <= log.end_offset:
-                self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        end_offset = high_watermark if offset <= high_watermark else log.end_offset
+        if not is_in_range(offset, self.log_start_offset, end_offset):
+            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return None
         return partition if offset < high_watermark else None
 

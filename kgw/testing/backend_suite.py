@@ -262,25 +262,41 @@ class BackendSuite(BackendHarness):
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
             end = log.high_watermark
             wanted = [(0, 0), (20, 0), (21, 3), (40, 3), (41, 7), (50, 7)]
-            found = [await log.find_by_time(timestamp_ms, end) for timestamp_ms, _ in wanted]
+            found = [await log.find_by_time(timestamp_ms, 0, end) for timestamp_ms, _ in wanted]
             assert [base for _, base in wanted] == [b.base_offset for b in found if b is not None]
-            assert await log.find_by_time(51, end) is None
-            assert await log.find_by_time(41, 7) is None
-            batch = await log.find_by_time(21, end)
+            assert await log.find_by_time(51, 0, end) is None
+            assert await log.find_by_time(41, 0, 7) is None
+            batch = await log.find_by_time(21, 0, end)
             assert batch is not None
             assert [30, 40] == sorted(r.timestamp_ms for r in read_stored([batch.buffer]))
+
+    async def test_find_by_time_above_a_bound(self, tmp_path: Path) -> None:
+        """Batches that end at or below the lower bound do not count, one that it cuts does."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            for times in [(50,), (10, 60), (20,), (55,), (40,)]:
+                await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
+            end = log.high_watermark
+            wanted = [(0, 0), (1, 1), (2, 1), (3, 4), (4, 4), (5, None)]
+            for lower_bound, base in wanted:
+                batch = await log.find_by_time(45, lower_bound, end)
+                assert base == (None if batch is None else batch.base_offset)
+            wanted = [(0, 1), (2, 1), (3, 4), (5, 5), (6, None)]
+            for lower_bound, base in wanted:
+                batch = await log.find_max_timestamp(lower_bound, end)
+                assert base == (None if batch is None else batch.base_offset)
 
     async def test_find_max_timestamp(self, tmp_path: Path) -> None:
         """The first of the batches that carry the greatest timestamp; none in an empty log."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
-            assert await log.find_max_timestamp(log.high_watermark) is None
+            assert await log.find_max_timestamp(0, log.high_watermark) is None
             for timestamp_ms in (10, 40, 30, 40, 50):
                 await log.append([make_batch([b"x" * 40], timestamps_ms=[timestamp_ms])])
-            batch = await log.find_max_timestamp(4)
+            batch = await log.find_max_timestamp(0, 4)
             assert batch is not None
             assert (1, 40) == (batch.base_offset, batch.max_timestamp_ms)
-            batch = await log.find_max_timestamp(5)
+            batch = await log.find_max_timestamp(0, 5)
             assert batch is not None
             assert 4 == batch.base_offset
 

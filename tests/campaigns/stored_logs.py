@@ -224,7 +224,9 @@ def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:
     """Return the offset that a look-up by time finds."""
     for _ in range(4):
         try:
-            batch = reading.find_by_time(log, timestamp_ms, log.offsets.high_watermark)
+            batch = reading.find_by_time(
+                log, timestamp_ms, log.offsets.log_start_offset, log.offsets.high_watermark
+            )
         except SideFileDamagedError as error:
             rebuild_side(log.directory, log, error.segment)
         else:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.list_offsets import (
     EARLIEST,
@@ -21,11 +25,23 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kgw.records.batch import Compression
-from tests.handlers.support import START_MS, batch, create_topic, produce, produce_request
+from kgw.records.crc import crc32c
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.faults import SimulatedFs
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import (
+    START_MS,
+    batch,
+    create_topic,
+    fetch_request,
+    produce,
+    produce_request,
+)
 
 if TYPE_CHECKING:
+    from kgw.backend.base import PartitionLog
     from kgw.backend.memory import MemoryBackend
-    from kgw.testing.gateway import InProcessGateway
+    from kgw.records.batch import RecordBatch
 
 VERSIONS = range(1, 12)
 
@@ -242,3 +258,103 @@ async def test_failing_disks(gateway: InProcessGateway, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(type(topic.partitions[0].log), "find_by_time", fail)
         assert code == (await look_up(gateway, START_MS)).error_code
+
+
+async def test_both_ends_wait_for_no_disk_and_for_no_long_poll() -> None:
+    """They are known in memory: every I/O thread may hang, every other connection may wait."""
+    options = EmbeddedOptions(min_free_bytes=0)
+    backend = EmbeddedBackend("/data", options, fs=SimulatedFs(), state=MemoryStateStore())
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway)
+        await produce(gateway, batch(b"a", b"b"))
+        disk = threading.Event()
+        hanging = [asyncio.ensure_future(backend.run_in_io(disk.wait)) for _ in range(64)]
+        polls = [gateway.start(fetch_request(2, max_wait_ms=60_000), 12) for _ in range(50)]
+        by_time = gateway.start(_request(START_MS), 7)
+        assert (0, 2) == (await offset_at(gateway, EARLIEST), await offset_at(gateway, LATEST))
+        assert not by_time.done
+        assert not any(poll.done for poll in polls)
+        disk.set()
+        await asyncio.gather(*hanging)
+        response = await by_time.response()
+        assert isinstance(response, ListOffsetsResponse)
+        assert 0 == response.topics[0].partitions[0].offset
+        for poll in polls:
+            poll.cancel()
+
+
+async def test_partitions_are_looked_up_side_by_side(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request for several partitions waits for the slowest look-up, not for their sum."""
+    names = ["orders", "others"]
+    logs: list[PartitionLog] = []
+    for name in names:
+        topic = await create_topic(gateway, name, 3)
+        logs += [partition.log for partition in topic.partitions]
+    waiting = 0
+    met = asyncio.Event()
+
+    async def look(*_: object) -> RecordBatch | None:
+        nonlocal waiting
+        waiting += 1
+        if waiting == len(logs):
+            met.set()
+        await met.wait()
+        return None
+
+    monkeypatch.setattr(type(logs[0]), "find_by_time", look)
+    request = ListOffsetsRequest(
+        topics=[
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=START_MS)
+                    for index in range(3)
+                ],
+            )
+            for name in names
+        ]
+    )
+    response = await gateway.ask(request, 7, ListOffsetsResponse)
+    assert [[-1] * 3] * 2 == [[one.offset for one in topic.partitions] for topic in response.topics]
+
+
+async def test_a_header_that_promises_more_is_not_believed(gateway: InProcessGateway) -> None:
+    """The first record that reaches the time counts, not the first batch that says so."""
+    await create_topic(gateway)
+    lying = batch(b"a", timestamps_ms=[START_MS])
+    lying[35:43] = (START_MS + 3_000_000).to_bytes(8, "big")
+    lying[17:21] = crc32c(memoryview(lying)[21:]).to_bytes(4, "big")
+    assert ErrorCode.NONE == (await produce(gateway, lying)).error_code
+    await produce(gateway, batch(b"b", timestamps_ms=[START_MS + 10]))
+    assert 1 == await offset_at(gateway, START_MS + 5)
+    assert -1 == await offset_at(gateway, START_MS + 11)
+    answer = await look_up(gateway, MAX_TIMESTAMP)
+    assert (1, START_MS + 10) == (answer.offset, answer.timestamp)
+
+
+@pytest.mark.parametrize("timestamp", [LATEST, START_MS, MAX_TIMESTAMP])
+async def test_read_committed_ends_at_the_last_stable_offset(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, timestamp: int
+) -> None:
+    """What is not stable yet is not found with isolation level 1."""
+    topic = await create_topic(gateway)
+    await produce(gateway, batch(b"a", timestamps_ms=[START_MS - 5]))
+    await produce(gateway, batch(b"b", timestamps_ms=[START_MS]))
+    monkeypatch.setattr(type(topic.partitions[0]), "last_stable_offset", 1)
+    offsets = []
+    for isolation_level in (0, 1):
+        request = _request(timestamp)
+        request.isolation_level = isolation_level
+        response = await gateway.ask(request, 7, ListOffsetsResponse)
+        offsets.append(response.topics[0].partitions[0].offset)
+    assert {LATEST: [2, 1], START_MS: [1, -1], MAX_TIMESTAMP: [1, 0]}[timestamp] == offsets
+
+
+def _request(timestamp: int) -> ListOffsetsRequest:
+    """Return a request for one partition."""
+    place = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[place])]
+    )

@@ -94,13 +94,19 @@ class EmbeddedPartitionLog(PartitionLog):
             partial(reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
 
-    async def find_by_time(self, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+    async def find_by_time(
+        self, timestamp_ms: int, lower_bound: int, upper_bound: int
+    ) -> RecordBatch | None:
         bound = min(upper_bound, self._offsets.high_watermark)
-        return await self._from_disk(partial(reading.find_by_time, self._log, timestamp_ms, bound))
+        return await self._from_disk(
+            partial(reading.find_by_time, self._log, timestamp_ms, lower_bound, bound)
+        )
 
-    async def find_max_timestamp(self, upper_bound: int) -> RecordBatch | None:
+    async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
         bound = min(upper_bound, self._offsets.high_watermark)
-        return await self._from_disk(partial(reading.find_max_timestamp, self._log, bound))
+        return await self._from_disk(
+            partial(reading.find_max_timestamp, self._log, lower_bound, bound)
+        )
 
     async def _from_disk(self, function: Callable[[], _Result]) -> _Result:
         """Run a read in a thread; a side file that it finds damaged is rebuilt first."""

@@ -21,12 +21,13 @@ from kgw.records.batch import (
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.side import SideEntry
 
+_NO_TIME: Final = -(1 << 63)
 _FIRST_ENTRIES: Final = 32
 _MOST_ENTRIES: Final = 2048
 _REPLAY_BYTES: Final = 1 << 20
@@ -43,7 +44,8 @@ def read(
     if damage is not None:
         raise CorruptionError(
             f"partition {log.key}: offsets {damage.start_offset} to {damage.end_offset - 1} "
-            "are damaged"
+            "are damaged",
+            damage.end_offset,
         )
     segments = log.segments
     number = max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0)
@@ -118,7 +120,8 @@ def _read_verified(
                 break
             raise CorruptionError(
                 f"partition {log.key}: the batch at offset {entry.base_offset} "
-                f"({segment.log_path}, position {entry.position}) is damaged"
+                f"({segment.log_path}, position {entry.position}) is damaged",
+                _end_of(log, segment, entry),
             )
         if end_offset > upper_bound:
             if verified == skipped:
@@ -134,6 +137,15 @@ def _read_verified(
     return ReadResult([data[skipped:verified]], verified - skipped, next_offset)
 
 
+def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
+    """Return where the batch after a damaged one begins, as its own header cannot say."""
+    following = segment.read_entries(segment.find_offset(entry.base_offset) + 1, 1)
+    if following:
+        return following[0].base_offset
+    later = [one.base_offset for one in log.segments if one.base_offset > segment.base_offset]
+    return later[0] if later else log.offsets.high_watermark
+
+
 def _verify(view: memoryview, entry: SideEntry) -> int | None:
     """Return the offset after a batch, None when a byte of it is wrong."""
     if len(view) != entry.size_bytes or len(view) < HEADER_BYTES:
@@ -147,77 +159,114 @@ def _verify(view: memoryview, entry: SideEntry) -> int | None:
     return int(fields[0]) + int(fields[6]) + 1
 
 
-def find_by_time(log: SegmentedLog, timestamp_ms: int, upper_bound: int) -> RecordBatch | None:
+def find_by_time(
+    log: SegmentedLog, timestamp_ms: int, lower_bound: int, upper_bound: int
+) -> RecordBatch | None:
     """Find as `PartitionLog.find_by_time`. Raises as `read`."""
-    log_start_offset = log.offsets.log_start_offset
-    for segment in log.segments:
+    segments = log.segments
+    for segment in segments[_first_segment(segments, lower_bound) :]:
         if segment.base_offset >= upper_bound:
             return None
         count = segment.entry_count
-        index = segment.find_timestamp(timestamp_ms, count)
+        # The side file has been loaded by now, and with it the largest timestamp. It is at hand;
+        # a thousand segments searched one by one would be ten thousand reads.
+        if segment.largest_timestamp_ms < timestamp_ms:
+            continue
+        index = max(segment.find_timestamp(timestamp_ms, count), segment.find_offset(lower_bound))
+        before_ms = segment.read_entry(index - 1).largest_timestamp_ms if index else _NO_TIME
         for entry in _entries_from(segment, index):
             if entry.base_offset >= upper_bound:
                 return None
-            # The first one has it for certain; those after it have to be looked at, which happens
-            # only where records below the log start were the newest.
-            batch = _read_batch(log, segment, entry)
-            if batch.next_offset > log_start_offset and batch.max_timestamp_ms >= timestamp_ms:
-                return batch
+            if _reaches(log, segment, entry, before_ms, timestamp_ms, lower_bound):
+                return _read_batch(log, segment, entry)
+            before_ms = entry.largest_timestamp_ms
     return None
 
 
-def find_max_timestamp(log: SegmentedLog, upper_bound: int) -> RecordBatch | None:
+def _first_segment(segments: Sequence[Segment], offset: int) -> int:
+    return max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0)
+
+
+def _reaches(
+    log: SegmentedLog,
+    segment: Segment,
+    entry: SideEntry,
+    before_ms: int,
+    timestamp_ms: int,
+    lower_bound: int,
+) -> bool:
+    """Whether a batch ends above the bound and its max timestamp is at or past the one given.
+
+    The entry has the largest timestamp up to here, which is the batch's own where it has grown.
+    Only where it has not, or where the batch may end too early, its header is looked at: where what
+    was largest lies below the log start, or turned out to be a header's claim.
+    """
+    largest_ms = entry.largest_timestamp_ms
+    if entry.base_offset >= lower_bound and largest_ms > before_ms:
+        return largest_ms >= timestamp_ms
+    header = _read_header(log, segment, entry)
+    return header.next_offset > lower_bound and header.max_timestamp_ms >= timestamp_ms
+
+
+def find_max_timestamp(log: SegmentedLog, lower_bound: int, upper_bound: int) -> RecordBatch | None:
     """Find as `PartitionLog.find_max_timestamp`. Raises as `read`."""
     best: tuple[Segment, SideEntry] | None = None
-    best_timestamp_ms = 0
-    log_start_offset = log.offsets.log_start_offset
-    for segment in log.segments:
+    best_ms = 0
+    segments = log.segments
+    for segment in segments[_first_segment(segments, lower_bound) :]:
         if segment.base_offset >= upper_bound:
             break
         count = segment.entry_count
-        if count == 0:
+        if count == 0 or (best is not None and segment.largest_timestamp_ms <= best_ms):
             continue
         last = segment.read_entry(segment.find_offset(upper_bound - 1))
-        if best is not None and last.largest_timestamp_ms <= best_timestamp_ms:
+        if best is not None and last.largest_timestamp_ms <= best_ms:
             continue
         entry = segment.read_entry(segment.find_timestamp(last.largest_timestamp_ms, count))
-        if entry.base_offset < log_start_offset:
-            found = _newest_from(log, segment, upper_bound)
+        timestamp_ms = last.largest_timestamp_ms
+        if entry.base_offset < lower_bound:
+            found = _newest_from(log, segment, lower_bound, upper_bound)
             if found is None:
                 continue
             entry, timestamp_ms = found
-            if best is not None and timestamp_ms <= best_timestamp_ms:
-                continue
-            best, best_timestamp_ms = (segment, entry), timestamp_ms
-        else:
-            best, best_timestamp_ms = (segment, entry), last.largest_timestamp_ms
+        if best is None or timestamp_ms > best_ms:
+            best, best_ms = (segment, entry), timestamp_ms
     return None if best is None else _read_batch(log, *best)
 
 
 def _newest_from(
-    log: SegmentedLog, segment: Segment, upper_bound: int
+    log: SegmentedLog, segment: Segment, lower_bound: int, upper_bound: int
 ) -> tuple[SideEntry, int] | None:
-    """Return the batch with the greatest timestamp among those that are not below the log start."""
+    """Return the batch with the greatest timestamp among those that end above the bound."""
     best: tuple[SideEntry, int] | None = None
-    log_start_offset = log.offsets.log_start_offset
-    for entry in _entries_from(segment, segment.find_offset(log_start_offset)):
+    for entry in _entries_from(segment, segment.find_offset(lower_bound)):
         if entry.base_offset >= upper_bound:
             break
-        batch = _read_batch(log, segment, entry)
-        if batch.next_offset <= log_start_offset:
+        header = _read_header(log, segment, entry)
+        if header.next_offset <= lower_bound:
             continue
-        if best is None or batch.max_timestamp_ms > best[1]:
-            best = (entry, batch.max_timestamp_ms)
+        if best is None or header.max_timestamp_ms > best[1]:
+            best = (entry, header.max_timestamp_ms)
     return best
 
 
 def _entries_from(segment: Segment, index: int) -> Iterator[SideEntry]:
+    count = _FIRST_ENTRIES
     while True:
-        entries = segment.read_entries(index, _FIRST_ENTRIES)
+        entries = segment.read_entries(index, count)
         yield from entries
-        if len(entries) < _FIRST_ENTRIES:
+        if len(entries) < count:
             return
-        index += len(entries)
+        index += count
+        count = min(count * 4, _MOST_ENTRIES)
+
+
+def _read_header(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
+    """Return a verified header alone. Raises CorruptionError."""
+    header = segment.read_bytes(entry.position, HEADER_BYTES)
+    if len(header) < HEADER_BYTES or crc32c(header) != entry.header_crc:
+        raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
+    return read_header(header)
 
 
 def _read_batch(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:

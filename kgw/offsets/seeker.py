@@ -1,0 +1,176 @@
+"""OffsetSeeker: from what is wanted of a partition to the offset where reading begins.
+
+The rule is `resolve`, which is pure; the seeker asks a reader and, to resume, a group's positions
+for what the rule needs, once for all partitions of a call.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kgw.errors import KgwError
+from kgw.offsets.ranges import SeekOutOfRangeError, is_in_range
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.offsets.reader import Answers, FoundRecord, RecordReader
+
+
+class SeekKind(Enum):
+    """The offset types, by their names in the rules of native offsets."""
+
+    EXACT_OFFSET = "exact-offset"
+    """An offset, or an error that says which there are."""
+    RESET_TO_OFFSET = "reset-to-offset"
+    """An offset, or the nearest one that there is."""
+    RESET_TO_EARLIEST = "reset-to-earliest"
+    RESET_TO_LATEST = "reset-to-latest"
+    EXACT_TS_NS = "exact-ts-ns"
+    """The first record at or past a time in nanoseconds; the end where all are older."""
+    RESUME_OR_EARLIEST = "resume-or-earliest"
+    """Where the group stands; the beginning where it has committed nothing."""
+    RESUME_OR_LATEST = "resume-or-latest"
+    NEWEST_TS = "newest-ts"
+    """The first record with the greatest time (KIP-734); the end where there is none."""
+
+
+RESUMING = frozenset({SeekKind.RESUME_OR_EARLIEST, SeekKind.RESUME_OR_LATEST})
+
+
+class Seek(NamedTuple):
+    """Where to go: `value` is the offset of the two kinds that have one, or the time."""
+
+    kind: SeekKind
+    value: int = 0
+
+
+class SeekResult(NamedTuple):
+    """Where reading begins, and what the partition had at that time."""
+
+    offset: int
+    bounds: OffsetBounds
+    record: FoundRecord | None = None
+    """What a look-up by time found; None where nothing is that young, or none was made."""
+    is_resumed: bool = False
+    """Whether it is where the group stood."""
+
+
+class NoGroupError(KgwError):
+    """A seek to where a group stands, and no group was named."""
+
+
+class GroupPositions(Protocol):
+    """Where a group stands in the partitions of the reader's topic."""
+
+    async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
+        """Return the offset of the next record by partition, None where none is committed."""
+
+
+def resolve(
+    partition: int,
+    seek: Seek,
+    bounds: OffsetBounds,
+    found: FoundRecord | None = None,
+    committed: int | None = None,
+) -> SeekResult:
+    """Return where a seek leads, given what it needs of a look-up or a group.
+
+    Raises SeekOutOfRangeError for an offset that the partition does not have; also for a group's:
+    what retention has removed since is told, and never replaced by another position in silence.
+    """
+    earliest, latest = bounds
+    match seek.kind:
+        case SeekKind.EXACT_OFFSET:
+            if not is_in_range(seek.value, earliest, latest):
+                raise SeekOutOfRangeError(partition, seek.value, bounds)
+            return SeekResult(seek.value, bounds)
+        case SeekKind.RESET_TO_OFFSET:
+            return SeekResult(max(earliest, min(seek.value, latest)), bounds)
+        case SeekKind.RESET_TO_EARLIEST:
+            return SeekResult(earliest, bounds)
+        case SeekKind.RESET_TO_LATEST:
+            return SeekResult(latest, bounds)
+        case SeekKind.EXACT_TS_NS | SeekKind.NEWEST_TS:
+            return SeekResult(latest if found is None else found.offset, bounds, found)
+        case SeekKind.RESUME_OR_EARLIEST | SeekKind.RESUME_OR_LATEST:
+            if committed is None:
+                is_first = seek.kind is SeekKind.RESUME_OR_EARLIEST
+                return SeekResult(earliest if is_first else latest, bounds)
+            if committed < earliest:
+                why = "the group stood there, and the records have been removed since"
+                raise SeekOutOfRangeError(partition, committed, bounds, why)
+            if not is_in_range(committed, earliest, latest):
+                why = "the group claims to have read further than there is"
+                raise SeekOutOfRangeError(partition, committed, bounds, why)
+            return SeekResult(committed, bounds, is_resumed=True)
+
+
+class OffsetSeeker:
+    """Seeks in the partitions of one topic."""
+
+    def __init__(self, reader: RecordReader, positions: GroupPositions | None = None) -> None:
+        """Without a group's positions, seeks to them are refused."""
+        self._reader = reader
+        self._positions = positions
+
+    async def seek(self, seeks: Mapping[int, Seek]) -> Answers[SeekResult]:
+        """Return where the seek of each partition leads, or why it leads nowhere.
+
+        Kinds may be mixed. Look-ups by time, the group's positions and the bounds are asked for
+        all partitions together, and only where a seek needs them.
+        """
+        answers: Answers[SeekResult] = {}
+        bounds = await self._reader.bounds(seeks)
+        found: Answers[FoundRecord | None] = {}
+        committed: Answers[int | None] = {}
+        times_ns = {
+            partition: seek.value
+            for partition, seek in seeks.items()
+            if seek.kind is SeekKind.EXACT_TS_NS
+        }
+        if times_ns:
+            found.update(await self._reader.find_by_time(times_ns))
+        newest = [one for one, seek in seeks.items() if seek.kind is SeekKind.NEWEST_TS]
+        if newest:
+            found.update(await self._reader.find_newest(newest))
+        resuming = [one for one, seek in seeks.items() if seek.kind in RESUMING]
+        if resuming:
+            if self._positions is None:
+                raise NoGroupError("name the group whose position is to be resumed")
+            committed = await self._positions.committed(resuming)
+        for partition, seek in seeks.items():
+            answers[partition] = _answer(
+                partition, seek, bounds[partition], found.get(partition), committed.get(partition)
+            )
+        return answers
+
+    async def seek_all(self, seeks: Mapping[int, Seek]) -> dict[int, SeekResult]:
+        """Return as `seek`, raising the first error: all of the seeks succeed, or none counts."""
+        results: dict[int, SeekResult] = {}
+        for partition, answer in (await self.seek(seeks)).items():
+            if isinstance(answer, KgwError):
+                raise answer
+            results[partition] = answer
+        return results
+
+
+def _answer(
+    partition: int,
+    seek: Seek,
+    bounds: OffsetBounds | KgwError,
+    found: FoundRecord | KgwError | None,
+    committed: int | KgwError | None,
+) -> SeekResult | KgwError:
+    if isinstance(bounds, KgwError):
+        return bounds
+    if isinstance(found, KgwError):
+        return found
+    if isinstance(committed, KgwError):
+        return committed
+    try:
+        return resolve(partition, seek, bounds, found, committed)
+    except SeekOutOfRangeError as error:
+        return error
