@@ -121,7 +121,10 @@ class Segmented(ABC):
 
     @abstractmethod
     async def segments(self) -> list[SegmentInfo]:
-        """Return all segments in offset order; the last one is active. Raises StorageError."""
+        """Return all segments in offset order; the last one is active.
+
+        None before the first append. Raises StorageError.
+        """
 
     @abstractmethod
     async def roll(self) -> None:

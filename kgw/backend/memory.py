@@ -9,7 +9,7 @@ resolved.
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,17 +22,23 @@ from kgw.backend.base import (
     LogSettings,
     PartitionLog,
     ReadResult,
+    Segmented,
+    SegmentInfo,
     Snapshot,
 )
+from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.manager import PartitionOffsetManager
 from kgw.records.batch import read_batch
 from kgw.state.memory import MemoryStateStore
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from kgw.backend.base import CompactionJob, CompactionReport
+    from kgw.clock import Clock
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicName
@@ -43,10 +49,28 @@ class _EpochStart(NamedTuple):
     start_offset: int
 
 
+class _Segment:
+    """Where a segment begins and how much of it there is."""
+
+    __slots__ = ("base_offset", "begun_ms", "size_bytes")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.begun_ms = NO_TIMESTAMP_MS
+        self.size_bytes = 0
+
+
 class _Contents:
     """What a partition holds; it outlives the log objects that are opened on it."""
 
-    __slots__ = ("base_offsets", "batches", "epochs", "log_start_offset", "snapshot")
+    __slots__ = (
+        "base_offsets",
+        "batches",
+        "epochs",
+        "log_start_offset",
+        "segments",
+        "snapshot",
+    )
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
@@ -54,6 +78,7 @@ class _Contents:
         self.epochs = [_EpochStart(0, 0)]
         self.log_start_offset = 0
         self.snapshot: Snapshot | None = None
+        self.segments: list[_Segment] = []
 
     @property
     def next_offset(self) -> int:
@@ -63,15 +88,41 @@ class _Contents:
         """Begin another leader epoch at the end of the log."""
         self.epochs.append(_EpochStart(self.epochs[-1].leader_epoch + 1, self.next_offset))
 
-    def add(self, batch: RecordBatch) -> None:
+    def add(self, batch: RecordBatch, segment_bytes: int, now_ms: int) -> None:
+        segment = self.segments[-1] if self.segments else self.roll(batch.base_offset)
+        if segment.size_bytes and segment.size_bytes + batch.size_bytes > segment_bytes:
+            segment = self.roll(batch.base_offset)
+        if not segment.size_bytes:
+            segment.begun_ms = now_ms
+        segment.size_bytes += batch.size_bytes
         self.batches.append(batch)
         self.base_offsets.append(batch.base_offset)
 
+    def roll(self, base_offset: int) -> _Segment:
+        """Begin a segment."""
+        segment = _Segment(base_offset)
+        self.segments.append(segment)
+        return segment
+
+    def batches_of(self, number: int) -> list[RecordBatch]:
+        """Return the batches of one of the segments."""
+        segments = self.segments
+        start = bisect_left(self.base_offsets, segments[number].base_offset)
+        end = len(self.batches)
+        if number + 1 < len(segments):
+            end = bisect_left(self.base_offsets, segments[number + 1].base_offset)
+        return self.batches[start:end]
+
     def drop_before(self, offset: int) -> None:
         """Forget the batches that lie wholly below `offset`."""
+        segments = self.segments
+        while len(segments) > 1 and segments[1].base_offset <= offset:
+            del segments[0]
         kept = self.position_of(offset)
         del self.batches[:kept]
         del self.base_offsets[:kept]
+        if segments:
+            segments[0].size_bytes = sum(batch.size_bytes for batch in self.batches_of(0))
         self.log_start_offset = offset
 
     def position_of(self, offset: int) -> int:
@@ -107,13 +158,20 @@ class _Submitted(NamedTuple):
             self.future.set_exception(StorageError(reason))
 
 
-class MemoryPartitionLog(PartitionLog):
+class MemoryPartitionLog(PartitionLog, Segmented):
     """One partition in memory."""
 
     def __init__(
-        self, key: PartitionKey, contents: _Contents, submit: Callable[[_Submitted], None]
+        self,
+        key: PartitionKey,
+        contents: _Contents,
+        settings: LogSettings,
+        clock: Clock,
+        submit: Callable[[_Submitted], None],
     ) -> None:
         self.key = key
+        self._settings = settings
+        self._clock = clock
         self._contents = contents
         self._submit = submit
         self._offsets = PartitionOffsetManager(contents.log_start_offset, contents.next_offset)
@@ -160,8 +218,10 @@ class MemoryPartitionLog(PartitionLog):
 
     def store(self, batches: list[RecordBatch]) -> None:
         """Take the batches into the contents. A copy: the frame they came in is let go."""
+        now_ms = self._clock.wall_ms()
         for batch in batches:
-            self._contents.add(read_batch(bytes(batch.buffer)))
+            copy = read_batch(bytes(batch.buffer))
+            self._contents.add(copy, self._settings.segment_bytes, now_ms)
             self._size_bytes += batch.size_bytes
 
     def give_up(self) -> None:
@@ -256,14 +316,47 @@ class MemoryPartitionLog(PartitionLog):
         return snapshot
 
     def configure(self, settings: LogSettings) -> None:
-        """Nothing here has segments: any settings will do."""
+        self._settings = settings
+
+    @property
+    def compacted_end(self) -> int:
+        return self.log_start_offset
+
+    async def segments(self) -> list[SegmentInfo]:
+        contents = self._contents
+        segments = contents.segments
+        if not segments:
+            return []
+        ends = [*(segment.base_offset for segment in segments[1:]), contents.next_offset]
+        return [
+            SegmentInfo(
+                segment.base_offset,
+                ends[number],
+                segment.size_bytes,
+                max(
+                    (batch.max_timestamp_ms for batch in contents.batches_of(number)),
+                    default=NO_TIMESTAMP_MS,
+                ),
+                segment.begun_ms,
+            )
+            for number, segment in enumerate(segments)
+        ]
+
+    async def roll(self) -> None:
+        contents = self._contents
+        if contents.segments and contents.segments[-1].size_bytes:
+            contents.roll(contents.next_offset)
+
+    async def compact(self, job: CompactionJob) -> CompactionReport:
+        raise StorageError("compaction is not served yet")
 
 
 class MemoryBackend(Backend):
     """Logs and state in memory. It may be closed and opened again, and has kept everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.state: StateStore = MemoryStateStore()
+        self._clock = clock or SystemClock()
         self._contents: dict[PartitionKey, _Contents] = {}
         self._partitions: dict[PartitionKey, MemoryPartitionLog] = {}
         self._submitted: list[_Submitted] = []
@@ -328,7 +421,7 @@ class MemoryBackend(Backend):
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
         self._contents.setdefault(key, _Contents())
-        return self._open_log(key)
+        return self._open_log(key, settings)
 
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
@@ -336,14 +429,15 @@ class MemoryBackend(Backend):
         if key not in self._contents:
             self._contents[key] = _Contents()
             self._problems.append(f"partition {key} of topic {topic} was missing; created empty")
-        return self._open_log(key)
+        return self._open_log(key, settings)
 
-    def _open_log(self, key: PartitionKey) -> MemoryPartitionLog:
+    def _open_log(self, key: PartitionKey, settings: LogSettings) -> MemoryPartitionLog:
         if not self._is_open:
             raise StorageError("the backend is not open")
         log = self._partitions.get(key)
         if log is None:
-            log = MemoryPartitionLog(key, self._contents[key], self._submit)
+            contents = self._contents[key]
+            log = MemoryPartitionLog(key, contents, settings, self._clock, self._submit)
             self._partitions[key] = log
         return log
 

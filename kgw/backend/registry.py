@@ -26,11 +26,11 @@ def open_backend(config: Config, clock: Clock) -> Backend:
     """
     name = config.backend.partition(":")[0]
     if name == "embedded":
-        return _embedded(config)
+        return _embedded(config, clock)
     if name == "memory":
         from kgw.backend.memory import MemoryBackend
 
-        return MemoryBackend()
+        return MemoryBackend(clock)
     # Reading the metadata of installed packages takes tens of milliseconds: only when needed.
     from importlib.metadata import entry_points
 
@@ -40,7 +40,7 @@ def open_backend(config: Config, clock: Clock) -> Backend:
     raise DataDirectoryError(f"no backend is installed for kgw.backend={config.backend}")
 
 
-def _embedded(config: Config) -> Backend:
+def _embedded(config: Config, clock: Clock) -> Backend:
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.options import EmbeddedOptions
 
@@ -49,4 +49,4 @@ def _embedded(config: Config) -> Backend:
         min_free_bytes=config.min_free_bytes,
         checkpoint_bytes=config.checkpoint_bytes,
     )
-    return EmbeddedBackend(config.data_dir, options)
+    return EmbeddedBackend(config.data_dir, options, clock=clock)

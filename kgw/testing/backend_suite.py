@@ -7,61 +7,40 @@ Subclass `BackendSuite` in a test module, say how a backend is made, and pytest 
         def make_backend(self, directory: Path) -> Backend:
             return MyBackend(directory)
 
-A backend that can be stopped without warning takes `UncleanStopSuite` as well, one that can be
-made to fail an append `FailedAppendSuite`.
+One whose logs have segments takes `SegmentedSuite` (`kgw.testing.segmented_suite`) as well. One
+that can be stopped without warning takes `UncleanStopSuite`, one that can be made to fail an append
+`FailedAppendSuite` (both in `kgw.testing.backend_faults_suite`).
 """
 
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.backend.base import AppendResult, EpochEnd, LogSettings, Snapshot
 from kgw.errors import DataDirectoryError, StorageError
-from kgw.state.base import Change, ConflictError, Row
+from kgw.state.base import Change, Row
+from kgw.testing.backend_harness import (
+    KEY,
+    OTHER_KEY,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    TOPIC,
+    UNBOUNDED_BYTES,
+    BackendHarness,
+    assert_append_fails,
+    contents,
+    is_conflict,
+)
 from kgw.testing.batches import make_batch, read_stored
-from kgw.types import PartitionKey, TopicId, TopicName
+from kgw.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kgw.backend.base import Backend, PartitionLog
-    from kgw.records.batch import RecordBatch
-
-TOPIC: Final = TopicName("orders")
-KEY: Final = PartitionKey(TopicId(bytes(range(16))), 0)
-OTHER_KEY: Final = PartitionKey(TopicId(bytes(range(16))), 7)
-SETTINGS: Final = LogSettings()
-SMALL_SEGMENTS: Final = LogSettings(
-    segment_bytes=600, segment_index_bytes=1 << 12, index_interval_bytes=128
-)
-"""So small that a few batches fill several segments and several index entries."""
-UNBOUNDED_BYTES: Final = 1 << 30
-
-
-class BackendHarness(ABC):
-    """How the checks come by a backend."""
-
-    @abstractmethod
-    def make_backend(self, directory: Path) -> Backend:
-        """Return a backend over the store in `directory`, not yet open.
-
-        Called again for the same directory after a stop: it must find what was stored.
-        """
-
-    @asynccontextmanager
-    async def opened(self, directory: Path) -> AsyncIterator[Backend]:
-        """Open a backend and close it at the end."""
-        backend = self.make_backend(directory)
-        await backend.open()
-        try:
-            yield backend
-        finally:
-            await backend.aclose()
 
 
 class BackendSuite(BackendHarness):
@@ -77,7 +56,7 @@ class BackendSuite(BackendHarness):
             second = log.append([make_batch([b"d"])])
             assert await second == AppendResult(3, 3, log.leader_epoch)
             assert await first == AppendResult(0, 2, log.leader_epoch)
-            assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await _contents(log)
+            assert [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")] == await contents(log)
 
     async def test_many_concurrent_appends_never_overlap(self, tmp_path: Path) -> None:
         """However many appends wait together, each offset is given once and holds its own value."""
@@ -86,7 +65,7 @@ class BackendSuite(BackendHarness):
             values = [f"value-{number}".encode() for number in range(300)]
             results = await asyncio.gather(*(log.append([make_batch([v])]) for v in values))
             assert list(range(300)) == [result.base_offset for result in results]
-            assert list(enumerate(values)) == await _contents(log)
+            assert list(enumerate(values)) == await contents(log)
 
     async def test_an_append_writes_offset_and_epoch_into_the_batch(self, tmp_path: Path) -> None:
         """The stored bytes are those that were given but for base offset and leader epoch."""
@@ -135,7 +114,7 @@ class BackendSuite(BackendHarness):
             kept = log.append([make_batch([b"b"])])
             abandoned.cancel()
             assert 1 == (await kept).base_offset
-            assert [(0, b"a"), (1, b"b")] == await _contents(log)
+            assert [(0, b"a"), (1, b"b")] == await contents(log)
 
     async def test_a_large_batch_is_stored_whole(self, tmp_path: Path) -> None:
         """A batch that is larger than a segment gets in and comes back byte for byte."""
@@ -144,7 +123,7 @@ class BackendSuite(BackendHarness):
             value = bytes(range(256)) * 4096
             await log.append([make_batch([b"before"])])
             await log.append([make_batch([value]), make_batch([b"after"])])
-            assert [(0, b"before"), (1, value), (2, b"after")] == await _contents(log)
+            assert [(0, b"before"), (1, value), (2, b"after")] == await contents(log)
 
     async def test_partitions_do_not_share_offsets(self, tmp_path: Path) -> None:
         """Each partition counts for itself, also when their appends are flushed together."""
@@ -157,7 +136,7 @@ class BackendSuite(BackendHarness):
                 one.append([make_batch([b"c"])]),
             )
             assert [0, 0, 1] == [result.base_offset for result in results]
-            assert [(0, b"b")] == await _contents(other)
+            assert [(0, b"b")] == await contents(other)
 
     # --- reads -----------------------------------------------------------------------------------
 
@@ -321,11 +300,11 @@ class BackendSuite(BackendHarness):
             await log.drop_before(21)
             await log.drop_before(7)
             assert (21, 40) == (log.log_start_offset, log.high_watermark)
-            assert list(range(21, 40)) == [offset for offset, _ in await _contents(log)]
+            assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
         async with self.opened(tmp_path) as backend:
             log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
             assert (21, 40) == (log.log_start_offset, log.high_watermark)
-            assert list(range(21, 40)) == [offset for offset, _ in await _contents(log)]
+            assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
 
     async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
         """Dropping everything reuses no offset, now or after the next start."""
@@ -333,11 +312,11 @@ class BackendSuite(BackendHarness):
             log = await self._log_of(backend, [[b"a"], [b"b"], [b"c"]], settings=SMALL_SEGMENTS)
             await log.drop_before(3)
             assert (3, 3) == (log.log_start_offset, log.high_watermark)
-            assert [] == await _contents(log)
+            assert [] == await contents(log)
         async with self.opened(tmp_path) as backend:
             log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
             assert 3 == (await log.append([make_batch([b"d"])])).base_offset
-            assert [(3, b"d")] == await _contents(log)
+            assert [(3, b"d")] == await contents(log)
 
     # --- replay and snapshots --------------------------------------------------------------------
 
@@ -389,7 +368,7 @@ class BackendSuite(BackendHarness):
             log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
             assert before == (log.size_bytes, log.leader_epoch, log.log_start_offset)
             assert (50, 50) == (log.high_watermark, log.end_offset)
-            assert expected == await _contents(log)
+            assert expected == await contents(log)
             assert 50 == (await log.append([make_batch([b"next"])])).base_offset
             assert () == backend.health.problems
 
@@ -403,13 +382,13 @@ class BackendSuite(BackendHarness):
         assert 0 == (await future).base_offset
         async with self.opened(tmp_path) as reopened:
             log = await reopened.open_partition(KEY, TOPIC, SETTINGS)
-            assert [(0, b"last")] == await _contents(log)
+            assert [(0, b"last")] == await contents(log)
 
     async def test_a_closed_log_refuses_appends(self, tmp_path: Path) -> None:
         """After closing, an append fails through its awaitable."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-        await _assert_append_fails(log)
+        await assert_append_fails(log)
 
     async def test_an_open_backend_cannot_be_opened_again(self, tmp_path: Path) -> None:
         """The store belongs to one backend at a time."""
@@ -447,16 +426,16 @@ class BackendSuite(BackendHarness):
             await backend.delete_partition(KEY)
             await backend.delete_partition(KEY)
             assert [OTHER_KEY] == list(backend.partitions)
-            await _assert_append_fails(log)
+            await assert_append_fails(log)
             created = await backend.create_partition(KEY, TOPIC, SETTINGS)
             assert 0 == (await created.append([make_batch([b"new"])])).base_offset
-            assert [(0, b"new")] == await _contents(created)
+            assert [(0, b"new")] == await contents(created)
             await backend.delete_partition(KEY)
         async with self.opened(tmp_path) as backend:
             other = await backend.open_partition(OTHER_KEY, TOPIC, SETTINGS)
-            assert [(0, b"kept")] == await _contents(other)
+            assert [(0, b"kept")] == await contents(other)
             created = await backend.create_partition(KEY, TOPIC, SETTINGS)
-            assert [] == await _contents(created)
+            assert [] == await contents(created)
 
     async def test_a_partition_that_is_not_open_can_be_deleted(self, tmp_path: Path) -> None:
         """Its records go all the same; what was never there is deleted without a complaint."""
@@ -470,13 +449,13 @@ class BackendSuite(BackendHarness):
             await backend.delete_partition(PartitionKey(TopicId(bytes(16)), 3))
             assert {} == dict(backend.partitions)
             other = await backend.open_partition(OTHER_KEY, TOPIC, SETTINGS)
-            assert [(0, b"kept")] == await _contents(other)
+            assert [(0, b"kept")] == await contents(other)
             assert () == backend.health.problems
         async with self.opened(tmp_path) as backend:
             created = await backend.create_partition(KEY, TOPIC, SETTINGS)
             assert (0, 0) == (created.log_start_offset, created.end_offset)
             assert 0 == (await created.append([make_batch([b"new"])])).base_offset
-            assert [(0, b"new")] == await _contents(created)
+            assert [(0, b"new")] == await contents(created)
 
     async def test_deleting_fails_appends_in_flight(self, tmp_path: Path) -> None:
         """An append that a deletion overtakes fails or is answered, but does not hang."""
@@ -491,13 +470,13 @@ class BackendSuite(BackendHarness):
         """Records and offsets are the same before and after, and after the next start."""
         async with self.opened(tmp_path) as backend:
             log = await self._log_of(backend, [[b"%d" % n] for n in range(10)])
-            before = await _contents(log)
+            before = await contents(log)
             await backend.checkpoint()
-            assert before == await _contents(log)
+            assert before == await contents(log)
             assert 10 == (await log.append([make_batch([b"10"])])).base_offset
         async with self.opened(tmp_path) as backend:
             log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-            assert [*before, (10, b"10")] == await _contents(log)
+            assert [*before, (10, b"10")] == await contents(log)
 
     async def test_settings_can_change(self, tmp_path: Path) -> None:
         """Other segment sizes from now on, and no record notices."""
@@ -506,7 +485,7 @@ class BackendSuite(BackendHarness):
             log.configure(SMALL_SEGMENTS)
             for number in range(10, 20):
                 await log.append([make_batch([b"%d" % number])])
-            assert [(n, b"%d" % n) for n in range(20)] == await _contents(log)
+            assert [(n, b"%d" % n) for n in range(20)] == await contents(log)
 
     async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
         """size_bytes counts record batches and nothing beside them."""
@@ -541,14 +520,14 @@ class BackendSuite(BackendHarness):
                     Change("suite", "a", b"3", expected_version),
                     Change("suite", "c", b"4"),
                 ]
-                assert await _is_conflict(backend, changes)
+                assert await is_conflict(backend, changes)
                 assert {"a": Row(b"1", 1)} == await backend.state.load("suite")
 
     async def test_compare_and_set_admits_one_of_many(self, tmp_path: Path) -> None:
         """Of several writers that expect the same version exactly one succeeds."""
         async with self.opened(tmp_path) as backend:
             changes = [[Change("suite", "a", b"%d" % number, 0)] for number in range(10)]
-            conflicts = await asyncio.gather(*(_is_conflict(backend, each) for each in changes))
+            conflicts = await asyncio.gather(*(is_conflict(backend, each) for each in changes))
             assert 1 == conflicts.count(False)
             winner = b"%d" % conflicts.index(False)
             assert {"a": Row(winner, 1)} == await backend.state.load("suite")
@@ -565,144 +544,3 @@ class BackendSuite(BackendHarness):
         for values in batches:
             await log.append([make_batch(values)])
         return log
-
-
-class FailedAppendSuite(BackendHarness):
-    """What a backend promises when an append fails and the store goes on."""
-
-    @abstractmethod
-    def fail_next_append(self, backend: Backend) -> None:
-        """Let the next append that is to be stored fail, once, as a disk without space does."""
-
-    async def test_what_was_submitted_before_a_failure_was_known_fails_too(
-        self, tmp_path: Path
-    ) -> None:
-        """Stored alone it would stand at another offset, or in front of what it follows."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-            await log.append([make_batch([b"before"])])
-            self.fail_next_append(backend)
-            futures = [log.append([make_batch([b"%d" % number, b"x"])]) for number in range(5)]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert [True] * 5 == [isinstance(each, StorageError) for each in outcomes]
-            assert (1, 1) == (log.high_watermark, log.end_offset)
-            assert [(0, b"before")] == await _contents(log)
-
-    async def test_the_offsets_of_a_failed_append_are_given_again(self, tmp_path: Path) -> None:
-        """Nobody has seen them; what is appended next is dense, now and after the next start."""
-        expected = [(0, b"before"), (1, b"after")]
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-            await log.append([make_batch([b"before"])])
-            self.fail_next_append(backend)
-            await _assert_append_fails(log)
-            assert 1 == (await log.append([make_batch([b"after"])])).base_offset
-            assert expected == await _contents(log)
-            assert backend.health.writable
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-            assert expected == await _contents(log)
-
-    async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
-        """What another partition was given offsets for before is stored or fails by itself."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
-            await other.append([make_batch([b"first"])])
-            self.fail_next_append(backend)
-            await _assert_append_fails(log)
-            assert 1 == (await other.append([make_batch([b"second"])])).base_offset
-            assert [(0, b"first"), (1, b"second")] == await _contents(other)
-            assert [] == await _contents(log)
-
-
-class UncleanStopSuite(BackendHarness):
-    """What a backend promises when it is stopped without warning."""
-
-    @abstractmethod
-    async def stop_uncleanly(self, backend: Backend) -> None:
-        """Let go of the store as a killed process does: nothing is finished or marked clean."""
-
-    async def test_what_was_answered_survives(self, tmp_path: Path) -> None:
-        """Every append that was answered is at its offset after an unclean stop."""
-        backend = self.make_backend(tmp_path)
-        await backend.open()
-        log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
-        for number in range(30):
-            await log.append([make_batch([b"%d" % number])])
-        await self.stop_uncleanly(backend)
-        async with self.opened(tmp_path) as reopened:
-            log = await reopened.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
-            assert [(n, b"%d" % n) for n in range(30)] == await _contents(log)
-            assert 30 == (await log.append([make_batch([b"30"])])).base_offset
-
-    async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
-        """Each unclean start begins an epoch, and the history tells where each one ended."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-            first = log.leader_epoch
-            await log.append([make_batch([b"a", b"b"])])
-        for number in range(2):
-            backend = self.make_backend(tmp_path)
-            await backend.open()
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-            await log.append([make_batch([b"%d" % number])])
-            await self.stop_uncleanly(backend)
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-            assert first + 2 == log.leader_epoch
-            result = await log.append([make_batch([b"e"])])
-            assert AppendResult(4, 4, first + 2) == result
-            assert EpochEnd(first, 3) == log.epoch_end(first)
-            assert EpochEnd(first + 1, 4) == log.epoch_end(first + 1)
-            assert EpochEnd(first + 2, 5) == log.epoch_end(first + 2)
-            assert log.epoch_end(first + 3) is None
-            epochs = [first, first, first, first + 1, first + 2, first + 2]
-            assert epochs == [log.epoch_at(offset) for offset in range(6)]
-            stored = await _batches(log)
-            assert [first, first, first + 1, first + 2] == [b.leader_epoch for b in stored]
-
-    async def test_the_state_survives(self, tmp_path: Path) -> None:
-        """A set of changes that was applied is there after an unclean stop."""
-        backend = self.make_backend(tmp_path)
-        await backend.open()
-        await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])
-        await self.stop_uncleanly(backend)
-        async with self.opened(tmp_path) as reopened:
-            expected = {"a": Row(b"1", 1), "b": Row(b"2", 1)}
-            assert expected == await reopened.state.load("suite")
-
-
-async def _contents(log: PartitionLog) -> list[tuple[int, bytes]]:
-    """Return (offset, value) of every record that a consumer can get, read in small pieces."""
-    found: list[tuple[int, bytes]] = []
-    offset = log.log_start_offset
-    end = log.high_watermark
-    while offset < end:
-        result = await log.read(offset, 400, end)
-        records = read_stored(result.buffers)
-        assert records, f"nothing at {offset}, below {end}"
-        found += [(r.offset, r.value) for r in records if r.offset >= offset]
-        assert result.next_offset > offset
-        offset = result.next_offset
-    return found
-
-
-async def _batches(log: PartitionLog) -> list[RecordBatch]:
-    return [batch async for batch in log.replay(log.log_start_offset)]
-
-
-async def _assert_append_fails(log: PartitionLog) -> None:
-    try:
-        await log.append([make_batch([b"too late"])])
-    except StorageError:
-        return
-    raise AssertionError("an append succeeded that had to be refused")
-
-
-async def _is_conflict(backend: Backend, changes: Sequence[Change]) -> bool:
-    try:
-        await backend.state.apply(changes)
-    except ConflictError:
-        return True
-    return False

@@ -6,8 +6,10 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.memory import MemoryBackend
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.backend_suite import BackendSuite, FailedAppendSuite, UncleanStopSuite
+from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
+from kgw.testing.backend_suite import BackendSuite
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
+from kgw.testing.segmented_suite import SegmentedSuite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
 
 
-class TestMemoryBackend(BackendSuite, FailedAppendSuite, UncleanStopSuite):
+class TestMemoryBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, UncleanStopSuite):
     """The reference passes its own contract."""
 
     def setup_method(self) -> None:
@@ -37,7 +39,7 @@ class TestMemoryBackend(BackendSuite, FailedAppendSuite, UncleanStopSuite):
         await backend.crash()
 
 
-class TestEmbeddedBackend(BackendSuite, UncleanStopSuite):
+class TestEmbeddedBackend(BackendSuite, SegmentedSuite, UncleanStopSuite):
     """Segments on disk, small appends through the journal, a cache for readers at the tail."""
 
     options = EmbeddedOptions(journal_bytes=64 << 10, min_free_bytes=0)

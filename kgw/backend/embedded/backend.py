@@ -27,6 +27,7 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.writer import sync_segment
+from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.storage import StateOffsetStorage
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.writer import Append, Retirement
+    from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
     from kgw.state.base import StateStore
@@ -59,12 +61,14 @@ class EmbeddedBackend(Backend):
         *,
         fs: FileSystem | None = None,
         state: StateStore | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Use `data_dir`, which is created when it is missing. Nothing is touched before `open`."""
         self._root = str(Path(data_dir).absolute())
         self._options = options or EmbeddedOptions()
         self._fs = fs or RealFs()
         self._given_state = state
+        self._clock = clock or SystemClock()
         self._lock = DirectoryLock(self._fs, self._root)
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
@@ -90,7 +94,7 @@ class EmbeddedBackend(Backend):
         self._switch_interval_s: float | None = None
 
     def _make_store(self) -> Store:
-        store = Store(self._fs, self._root, self._options)
+        store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
         store.announce = self._announce
         return store
 
@@ -268,6 +272,16 @@ class EmbeddedBackend(Backend):
         if removed is not None:
             await self.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove files after a while; at the next start when this one does not last so long."""
+        if paths:
+            due_s = self._clock.monotonic_s() + delay_ms / 1000
+            self._clock.call_at(due_s, partial(self._remove_files, self._store, paths))
+
+    def _remove_files(self, store: Store, paths: Sequence[str]) -> None:
+        if self._is_open and store is self._store:
+            self._io.submit(store.remove_files, paths)
 
     def _check_open(self) -> None:
         if not self._is_open:

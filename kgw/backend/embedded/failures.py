@@ -18,7 +18,11 @@ class SyncFailedError(Exception):
 
 
 class SideFileDamagedError(Exception):
-    """A side file does not say what a lookup needs; it must be rebuilt from its segment."""
+    """A side file does not say what a lookup needs; it must be rebuilt from its segment.
+
+    Or the segment was removed while it was read: then there is nothing to rebuild, and whoever
+    looks again finds what has come in its place.
+    """
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment.side_path)

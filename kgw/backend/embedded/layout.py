@@ -28,6 +28,7 @@ JOURNAL_DIRECTORY: Final = "journal"
 PARTITIONS_DIRECTORY: Final = "partitions"
 QUARANTINE_DIRECTORY: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
+"""Behind the name of a directory or a file that is only waiting to be removed."""
 
 PARTITION_NAME: Final = "partition.json"
 LOG_STATE_NAME: Final = "log-state.json"

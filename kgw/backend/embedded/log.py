@@ -42,6 +42,8 @@ class DataDirectory(NamedTuple):
     options: EmbeddedOptions
     report: Callable[[str], None]
     """Takes a sentence about something that an operator should know."""
+    wall_ms: Callable[[], int]
+    """The time, for when a segment was begun."""
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""
@@ -172,6 +174,8 @@ class SegmentedLog:
             end = self._end_of_run(segment, batches, start)
             run = batches[start:end]
             position = segment.size_bytes
+            if position == 0:
+                segment.begun_ms = self.directory.wall_ms()
             buffers = segment.write(run, self.settings)
             redos.append(
                 Redo(
@@ -266,7 +270,10 @@ class SegmentedLog:
         replace_durably(self.directory.fs, f"{self.path}/{name}", content)
 
     def remove_below(self, offset: int) -> list[Segment]:
-        """Remove segments that lie wholly below `offset`; returns them. Raises OSError."""
+        """Take segments that lie wholly below `offset` out of the log; returns them.
+
+        Their files are the caller's to remove.
+        """
         segments = self.segments
         kept = 0
         while kept + 1 < len(segments) and segments[kept + 1].base_offset <= offset:
@@ -276,8 +283,6 @@ class SegmentedLog:
         for segment in removed:
             segment.is_removed = True
             self.unindexed.pop(segment, None)
-        for segment in removed:
-            segment.unlink(self.directory.fs)
         return removed
 
     def make_checkpoint(self, *, clean: bool) -> Checkpoint:

@@ -6,7 +6,7 @@ from asyncio import ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kgw.backend.base import PartitionLog, ReadResult
+from kgw.backend.base import PartitionLog, ReadResult, Segmented
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.cache import CachedTail
 from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from kgw.backend.base import AppendResult, EpochEnd, LogSettings, Snapshot
+    from kgw.backend.base import (
+        AppendResult,
+        CompactionJob,
+        CompactionReport,
+        EpochEnd,
+        LogSettings,
+        SegmentInfo,
+        Snapshot,
+    )
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.cache import HotCache
     from kgw.backend.embedded.log import SegmentedLog
@@ -32,7 +40,7 @@ _REBUILDS: Final = 8
 """How many side files one read may have rebuilt before the disk is blamed."""
 
 
-class EmbeddedPartitionLog(PartitionLog):
+class EmbeddedPartitionLog(PartitionLog, Segmented):
     """One partition's log, its cached tail, and the way to the threads."""
 
     def __init__(
@@ -90,9 +98,13 @@ class EmbeddedPartitionLog(PartitionLog):
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
     ) -> ReadResult:
         bound = min(upper_bound, self._offsets.high_watermark)
-        return await self._from_disk(
+        result = await self._from_disk(
             partial(reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
+        if offset < self._offsets.log_start_offset:
+            # Deleted meanwhile: what follows is not what was asked for.
+            return ReadResult([], 0, offset)
+        return result
 
     async def find_by_time(
         self, timestamp_ms: int, lower_bound: int, upper_bound: int
@@ -154,7 +166,27 @@ class EmbeddedPartitionLog(PartitionLog):
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
         await self._backend.run_in_flusher(partial(self._store.save_log_start, self._log, offset))
         self._offsets.raise_log_start(offset)
-        await self._backend.run_in_flusher(partial(self._store.remove_below, self._log, offset))
+        paths = await self._backend.run_in_flusher(
+            partial(self._store.remove_below, self._log, offset)
+        )
+        self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
+
+    # --- segments --------------------------------------------------------------------------------
+
+    @property
+    def compacted_end(self) -> int:
+        return self._offsets.log_start_offset
+
+    async def segments(self) -> list[SegmentInfo]:
+        return await self._from_disk(partial(reading.describe_segments, self._log))
+
+    async def roll(self) -> None:
+        await self._backend.run_in_flusher(partial(self._store.roll, self._log))
+
+    async def compact(self, job: CompactionJob) -> CompactionReport:
+        raise StorageError("compaction is not served yet")
+
+    # --- derived state ---------------------------------------------------------------------------
 
     async def replay(self, from_offset: int) -> AsyncIterator[RecordBatch]:
         upper_bound = self._offsets.high_watermark

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import ReadResult
+from kgw.backend.base import ReadResult, SegmentInfo
 from kgw.errors import CorruptionError
 from kgw.records.batch import (
     CRC_START,
@@ -19,6 +19,7 @@ from kgw.records.batch import (
     read_header,
 )
 from kgw.records.crc import crc32c
+from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,6 +158,37 @@ def _verify(view: memoryview, entry: SideEntry) -> int | None:
     if crc32c(view[CRC_START:]) != fields[4]:
         return None
     return int(fields[0]) + int(fields[6]) + 1
+
+
+def describe_segments(log: SegmentedLog) -> list[SegmentInfo]:
+    """Describe as `Segmented.segments`. Raises OSError, SideFileDamagedError."""
+    segments = log.segments
+    if not segments:
+        return []
+    ends = [*(segment.base_offset for segment in segments[1:]), log.written_end]
+    return [
+        _describe(log, segment, end_offset)
+        for segment, end_offset in zip(segments, ends, strict=True)
+    ]
+
+
+def _describe(log: SegmentedLog, segment: Segment, end_offset: int) -> SegmentInfo:
+    segment.load()
+    begun_ms = NO_TIMESTAMP_MS
+    if segment.size_bytes:
+        if segment.begun_ms == NO_TIMESTAMP_MS:
+            # It was begun in another life. Records tell when, unless they claim to come later.
+            now_ms = log.directory.wall_ms()
+            first_ms = segment.read_entry(0).largest_timestamp_ms
+            segment.begun_ms = first_ms if 0 <= first_ms <= now_ms else now_ms
+        begun_ms = segment.begun_ms
+    return SegmentInfo(
+        segment.base_offset,
+        end_offset,
+        segment.size_bytes,
+        segment.largest_timestamp_ms,
+        begun_ms,
+    )
 
 
 def find_by_time(

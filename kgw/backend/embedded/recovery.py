@@ -218,6 +218,9 @@ class LogRecovery:
         names = fs.listdir(path)
         self._names = frozenset(names)
         for name in names:
+            if name.endswith(layout.DELETED_SUFFIX):
+                fs.unlink(f"{path}/{name}")
+                continue
             base_offset = layout.parse_stem(name, layout.LOG_SUFFIX)
             if base_offset is None:
                 continue

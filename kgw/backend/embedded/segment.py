@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.files import FilePool
+    from kgw.backend.embedded.files import FilePool, PooledFile
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.indexes import IndexBuilder
     from kgw.records.batch import RecordBatch
@@ -30,6 +30,13 @@ _SIDE_TAIL_BYTES: Final = 4096
 """Side entries are gathered up to a page before they are written: with many partitions a write for
 each of them in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
+_SUFFIXES: Final = (
+    # The batches first: what is left of the others by a crash is nothing to be read.
+    layout.LOG_SUFFIX,
+    layout.SIDE_SUFFIX,
+    layout.OFFSET_INDEX_SUFFIX,
+    layout.TIME_INDEX_SUFFIX,
+)
 
 
 class SegmentMark:
@@ -50,6 +57,7 @@ class Segment:
 
     __slots__ = (
         "base_offset",
+        "begun_ms",
         "bytes_since_index",
         "index_builder",
         "index_count",
@@ -72,6 +80,8 @@ class Segment:
         self.log_path = self.stem_path + layout.LOG_SUFFIX
         self.pool = pool
         self.size_bytes = 0
+        self.begun_ms = NO_TIMESTAMP_MS
+        """Wall time of the first append; NO_TIMESTAMP_MS when there was none in this life."""
         self.side: tuple[int, bytes] | None = (0, b"")
         """Entries in the file and those behind them, in memory; None until the file is asked."""
         self.largest_timestamp_ms = NO_TIMESTAMP_MS
@@ -102,7 +112,7 @@ class Segment:
         if side is not None:
             return side
         try:
-            pooled = self.pool.acquire(self.side_path)
+            pooled = self._acquire(self.side_path)
         except FileNotFoundError:
             raise SideFileDamagedError(self) from None
         try:
@@ -137,7 +147,7 @@ class Segment:
         written, tail = self.load()
         data = b""
         if index < written:
-            pooled = self.pool.acquire(self.side_path)
+            pooled = self._acquire(self.side_path)
             try:
                 data = pooled.file.pread(
                     min(count, written - index) * ENTRY_BYTES, index * ENTRY_BYTES
@@ -195,11 +205,28 @@ class Segment:
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         """Return bytes of the segment; fewer where the file ends early. Raises OSError."""
-        pooled = self.pool.acquire(self.log_path)
+        pooled = self._acquire(self.log_path)
         try:
             return pooled.file.pread(size_bytes, position)
         finally:
             self.pool.release(pooled)
+
+    def _acquire(self, path: str) -> PooledFile:
+        """Return one of the segment's files. Raises as `load`, for a removed one too; OSError.
+
+        The name may be that of the segment's replacement by now. `is_removed` is set before any
+        name changes, so that a file which was opened without it is the right one.
+        """
+        try:
+            pooled = self.pool.acquire(path)
+        except FileNotFoundError:
+            if self.is_removed:
+                raise SideFileDamagedError(self) from None
+            raise
+        if self.is_removed:
+            self.pool.release(pooled)
+            raise SideFileDamagedError(self)
+        return pooled
 
     # --- writing: the flusher ----------------------------------------------------------------
 
@@ -323,17 +350,27 @@ class Segment:
                 self.pool.forget(path)
 
     def unlink(self, fs: FileSystem) -> None:
-        """Remove all files of a segment, the batches first. Raises OSError."""
+        """Remove all files of a segment. Raises OSError."""
         self.forget()
-        for suffix in (
-            layout.LOG_SUFFIX,
-            layout.SIDE_SUFFIX,
-            layout.OFFSET_INDEX_SUFFIX,
-            layout.TIME_INDEX_SUFFIX,
-        ):
+        for suffix in _SUFFIXES:
             path = self.stem_path + suffix
             if fs.exists(path):
                 fs.unlink(path)
+
+    def set_aside(self, fs: FileSystem) -> list[str]:
+        """Rename all files of a segment; returns their names, to be removed later. Raises OSError.
+
+        Who is reading one of them goes on.
+        """
+        self.is_removed = True
+        renamed: list[str] = []
+        for suffix in _SUFFIXES:
+            path = self.stem_path + suffix
+            if fs.exists(path):
+                fs.rename(path, path + layout.DELETED_SUFFIX)
+                renamed.append(path + layout.DELETED_SUFFIX)
+        self.forget()
+        return renamed
 
     def forget(self) -> None:
         """Close the files of a segment that is no more."""

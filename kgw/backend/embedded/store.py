@@ -24,6 +24,8 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.registry import PartitionOffsetRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
@@ -47,8 +49,14 @@ class CheckpointPlan:
 class Store(GroupWriter):
     """The records half of a data directory."""
 
-    def __init__(self, fs: FileSystem, root: str, options: EmbeddedOptions) -> None:
-        super().__init__(fs, root, options)
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        options: EmbeddedOptions,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(fs, root, options, wall_ms)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.registry = PartitionOffsetRegistry()
         self.clean_stop = False
@@ -328,16 +336,47 @@ class Store(GroupWriter):
         """Partitions on disk that nobody has opened: without a topic, they wait for adoption."""
         return sorted(self.on_disk - self.logs.keys())
 
+    # --- segments ---------------------------------------------------------------------------------
+
+    def roll(self, log: SegmentedLog) -> None:
+        """Begin a segment, unless the last one holds nothing. Raises StorageError."""
+        self.check_writable()
+        if log.is_deleted or not log.segments or log.segments[-1].size_bytes == 0:
+            return
+        log.begin_write()
+        try:
+            try:
+                self._load_last(log)
+                log.is_changed = True
+                log.roll(log.written_end)
+            except OSError as error:
+                log.undo()
+                raise storage_error(error, f"cannot roll partition {log.key}") from error
+        except (OSError, SyncFailedError) as error:
+            self.fail(error)
+            raise StorageError(str(error)) from error
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Remove what `remove_below` returned. What is left over goes at the next start."""
+        for path in paths:
+            try:
+                self.fs.unlink(path)
+            except FileNotFoundError:
+                continue  # with the whole partition, perhaps
+            except OSError as error:
+                self.report(f"{path}: {error}")
+
     # --- the start of a log -----------------------------------------------------------------------
 
-    def drop_before(self, log: SegmentedLog, offset: int) -> None:
+    def drop_before(self, log: SegmentedLog, offset: int) -> list[str]:
         """Move a log's start up to `offset`, durably, and remove the segments below it.
 
-        Raises StorageError, OffsetInvariantError above the high watermark.
+        Returns files as `remove_below`. Raises StorageError, OffsetInvariantError above the high
+        watermark.
         """
         self.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
-        self.remove_below(log, offset)
+        return self.remove_below(log, offset)
 
     def save_log_start(self, log: SegmentedLog, offset: int) -> None:
         """Note a log start durably, before anybody sees it. Raises StorageError."""
@@ -350,13 +389,22 @@ class Store(GroupWriter):
             self.fail(error)
             raise StorageError(str(error)) from error
 
-    def remove_below(self, log: SegmentedLog, offset: int) -> None:
-        """Remove the segments of a log that lie below its noted start. Raises StorageError."""
+    def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:
+        """Remove the segments of a log that lie below its noted start.
+
+        Returns files that are to be removed after the log's `delete_delay_ms`. Raises StorageError.
+        """
+        paths: list[str] = []
         try:
             for segment in log.remove_below(offset):
                 self._dirty.pop(segment, None)
+                if log.settings.delete_delay_ms > 0:
+                    paths += segment.set_aside(self.fs)
+                else:
+                    segment.unlink(self.fs)
         except OSError as error:
             raise storage_error(error, f"cannot remove segments of {log.key}") from error
+        return paths
 
     # --- checkpoints ------------------------------------------------------------------------------
 

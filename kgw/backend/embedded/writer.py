@@ -19,6 +19,7 @@ from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.recovery import rebuild_side
+from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
@@ -70,12 +71,20 @@ class Retirement:
 class GroupWriter:
     """The queue of a data directory and its way to the disk."""
 
-    def __init__(self, fs: FileSystem, root: str, options: EmbeddedOptions) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        options: EmbeddedOptions,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
         self.fs = fs
         self.root = root
         self.options = options
         self.pool = FilePool(fs, options.open_files)
-        self.directory = DataDirectory(root, fs, self.pool, options, self.report)
+        self.directory = DataDirectory(
+            root, fs, self.pool, options, self.report, wall_ms or SystemClock().wall_ms
+        )
         self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
         self.problems: list[str] = []
         self.announce: Callable[[str], None] = _keep_quiet

@@ -1,0 +1,135 @@
+"""What a backend promises when it is stopped without warning, and when an append fails."""
+
+# ruff: noqa: S101 - assert is how a suite speaks
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import AppendResult, EpochEnd
+from kgw.errors import StorageError
+from kgw.state.base import Change, Row
+from kgw.testing.backend_harness import (
+    KEY,
+    OTHER_KEY,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    TOPIC,
+    BackendHarness,
+    assert_append_fails,
+    batches,
+    contents,
+)
+from kgw.testing.batches import make_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kgw.backend.base import Backend
+
+
+class FailedAppendSuite(BackendHarness):
+    """What a backend promises when an append fails and the store goes on."""
+
+    @abstractmethod
+    def fail_next_append(self, backend: Backend) -> None:
+        """Let the next append that is to be stored fail, once, as a disk without space does."""
+
+    async def test_what_was_submitted_before_a_failure_was_known_fails_too(
+        self, tmp_path: Path
+    ) -> None:
+        """Stored alone it would stand at another offset, or in front of what it follows."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"before"])])
+            self.fail_next_append(backend)
+            futures = [log.append([make_batch([b"%d" % number, b"x"])]) for number in range(5)]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [True] * 5 == [isinstance(each, StorageError) for each in outcomes]
+            assert (1, 1) == (log.high_watermark, log.end_offset)
+            assert [(0, b"before")] == await contents(log)
+
+    async def test_the_offsets_of_a_failed_append_are_given_again(self, tmp_path: Path) -> None:
+        """Nobody has seen them; what is appended next is dense, now and after the next start."""
+        expected = [(0, b"before"), (1, b"after")]
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"before"])])
+            self.fail_next_append(backend)
+            await assert_append_fails(log)
+            assert 1 == (await log.append([make_batch([b"after"])])).base_offset
+            assert expected == await contents(log)
+            assert backend.health.writable
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert expected == await contents(log)
+
+    async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
+        """What another partition was given offsets for before is stored or fails by itself."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+            await other.append([make_batch([b"first"])])
+            self.fail_next_append(backend)
+            await assert_append_fails(log)
+            assert 1 == (await other.append([make_batch([b"second"])])).base_offset
+            assert [(0, b"first"), (1, b"second")] == await contents(other)
+            assert [] == await contents(log)
+
+
+class UncleanStopSuite(BackendHarness):
+    """What a backend promises when it is stopped without warning."""
+
+    @abstractmethod
+    async def stop_uncleanly(self, backend: Backend) -> None:
+        """Let go of the store as a killed process does: nothing is finished or marked clean."""
+
+    async def test_what_was_answered_survives(self, tmp_path: Path) -> None:
+        """Every append that was answered is at its offset after an unclean stop."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        for number in range(30):
+            await log.append([make_batch([b"%d" % number])])
+        await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as reopened:
+            log = await reopened.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+            assert [(n, b"%d" % n) for n in range(30)] == await contents(log)
+            assert 30 == (await log.append([make_batch([b"30"])])).base_offset
+
+    async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
+        """Each unclean start begins an epoch, and the history tells where each one ended."""
+        async with self.opened(tmp_path) as backend:
+            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+            first = log.leader_epoch
+            await log.append([make_batch([b"a", b"b"])])
+        for number in range(2):
+            backend = self.make_backend(tmp_path)
+            await backend.open()
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            await log.append([make_batch([b"%d" % number])])
+            await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as backend:
+            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+            assert first + 2 == log.leader_epoch
+            result = await log.append([make_batch([b"e"])])
+            assert AppendResult(4, 4, first + 2) == result
+            assert EpochEnd(first, 3) == log.epoch_end(first)
+            assert EpochEnd(first + 1, 4) == log.epoch_end(first + 1)
+            assert EpochEnd(first + 2, 5) == log.epoch_end(first + 2)
+            assert log.epoch_end(first + 3) is None
+            epochs = [first, first, first, first + 1, first + 2, first + 2]
+            assert epochs == [log.epoch_at(offset) for offset in range(6)]
+            stored = await batches(log)
+            assert [first, first, first + 1, first + 2] == [b.leader_epoch for b in stored]
+
+    async def test_the_state_survives(self, tmp_path: Path) -> None:
+        """A set of changes that was applied is there after an unclean stop."""
+        backend = self.make_backend(tmp_path)
+        await backend.open()
+        await backend.state.apply([Change("suite", "a", b"1"), Change("suite", "b", b"2")])
+        await self.stop_uncleanly(backend)
+        async with self.opened(tmp_path) as reopened:
+            expected = {"a": Row(b"1", 1), "b": Row(b"2", 1)}
+            assert expected == await reopened.state.load("suite")

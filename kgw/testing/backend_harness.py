@@ -1,0 +1,91 @@
+"""What the suites of backends share: how they come by one, and how they read it."""
+
+# ruff: noqa: S101 - assert is how a suite speaks
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import LogSettings
+from kgw.errors import StorageError
+from kgw.state.base import ConflictError
+from kgw.testing.batches import make_batch, read_stored
+from kgw.types import PartitionKey, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from kgw.backend.base import Backend, PartitionLog
+    from kgw.records.batch import RecordBatch
+    from kgw.state.base import Change
+
+TOPIC: Final = TopicName("orders")
+KEY: Final = PartitionKey(TopicId(bytes(range(16))), 0)
+OTHER_KEY: Final = PartitionKey(TopicId(bytes(range(16))), 7)
+SETTINGS: Final = LogSettings()
+SMALL_SEGMENTS: Final = LogSettings(
+    segment_bytes=600, segment_index_bytes=1 << 12, index_interval_bytes=128
+)
+"""So small that a few batches fill several segments and several index entries."""
+UNBOUNDED_BYTES: Final = 1 << 30
+
+
+class BackendHarness(ABC):
+    """How the checks come by a backend."""
+
+    @abstractmethod
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a backend over the store in `directory`, not yet open.
+
+        Called again for the same directory after a stop: it must find what was stored.
+        """
+
+    @asynccontextmanager
+    async def opened(self, directory: Path) -> AsyncIterator[Backend]:
+        """Open a backend and close it at the end."""
+        backend = self.make_backend(directory)
+        await backend.open()
+        try:
+            yield backend
+        finally:
+            await backend.aclose()
+
+
+async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Return (offset, value) of every record that a consumer can get, read in small pieces."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.log_start_offset
+    end = log.high_watermark
+    while offset < end:
+        result = await log.read(offset, 400, end)
+        records = read_stored(result.buffers)
+        assert records, f"nothing at {offset}, below {end}"
+        found += [(r.offset, r.value) for r in records if r.offset >= offset]
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
+
+
+async def batches(log: PartitionLog) -> list[RecordBatch]:
+    """Return every batch, as replay yields it."""
+    return [batch async for batch in log.replay(log.log_start_offset)]
+
+
+async def assert_append_fails(log: PartitionLog) -> None:
+    """Append what has to be refused."""
+    try:
+        await log.append([make_batch([b"too late"])])
+    except StorageError:
+        return
+    raise AssertionError("an append succeeded that had to be refused")
+
+
+async def is_conflict(backend: Backend, changes: Sequence[Change]) -> bool:
+    """Whether a set of changes is refused for another one that came before."""
+    try:
+        await backend.state.apply(changes)
+    except ConflictError:
+        return True
+    return False
