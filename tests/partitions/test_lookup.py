@@ -22,7 +22,7 @@ from kgw.records.builder import BatchBuilder
 from kgw.records.crc import crc32c
 from kgw.records.limits import DEFAULT_LIMITS
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.backend_suite import KEY, SMALL_SEGMENTS, TOPIC
+from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.faults import SimulatedFs
 
 if TYPE_CHECKING:
