@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
-    from kgw.lag.sources import PartitionView
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +190,7 @@ class Gateway:
         self.lag = LagMonitor(
             self.groups,
             self.catalog,
-            _today,
+            self.upkeep.forecast,
             self.clock,
             LagSettings(
                 config.lag_interval_ms / 1000,
@@ -199,8 +198,11 @@ class Gateway:
                 config.lag_metrics_groups,
                 config.lag_clients_max,
                 config.lag_client_idle_ms / 1000,
+                config.lag_history_ms,
+                config.lag_history_samples_max,
             ),
             self.metrics,
+            self.backend.state.lag_history,
         )
         self.groups.when_committed_back.append(self.lag.committed_back)
         self.catalog.when_deleted.append(self.lag.forget_topic)
@@ -248,7 +250,3 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
-
-
-async def _today(partition: PartitionView, _: int) -> int:
-    return partition.log.log_start_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kgw.config.listeners import Listener, parse_listener
+from kgw.config.listeners import Listener, parse_admin_listener, parse_listener
 from kgw.config.refused import why_refused
 from kgw.config.server_settings import SERVER_ALIASES, SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, Value, suggest
@@ -96,6 +96,10 @@ class Config:
     lag_metrics_groups: int
     lag_clients_max: int
     lag_client_idle_ms: int
+    lag_history_ms: int
+    lag_history_samples_max: int
+    admin_listeners: tuple[str, ...]
+    admin_connections_max: int
     socket_request_max_bytes: int
     pre_auth_frame_bytes: int
     request_memory_bytes: int
@@ -264,6 +268,11 @@ class Config:
     def bound_listeners(self) -> list[Listener]:
         """The listeners to bind."""
         return [parse_listener(text) for text in self.listeners]
+
+    @property
+    def bound_admin_listeners(self) -> list[Listener]:
+        """The listeners to bind for health, metrics and JSON."""
+        return [parse_admin_listener(text) for text in self.admin_listeners]
 
     @property
     def advertised(self) -> dict[str, Listener]:

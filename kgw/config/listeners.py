@@ -74,6 +74,38 @@ def parse_listener(text: str) -> Listener:
     return Listener(name, host, port)
 
 
+def parse_admin_listener(text: str) -> Listener:
+    """Return the listener that `host:port` describes.
+
+    Raises ValueError for anything but a loopback address: whoever reaches it may read everything.
+    """
+    host, port = parse_address(text.removeprefix("http://"))
+    if not is_loopback(host):
+        raise ValueError(
+            f"{host or 'every address'} is no loopback address; without authentication the admin "
+            "listener serves this machine alone (127.0.0.1, ::1 or localhost)"
+        )
+    return Listener("ADMIN", host, port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address can only be this machine's own."""
+    if host == "localhost":
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_admin_listeners(value: object) -> None:
+    """Raise ValueError unless every item is an address of this machine alone."""
+    for item in value if isinstance(value, tuple) else ():
+        parse_admin_listener(item)
+
+
 def check_listeners(value: object) -> None:
     """Raise ValueError unless every item is a listener and no name comes twice."""
     names: set[str] = set()

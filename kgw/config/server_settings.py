@@ -5,6 +5,7 @@ from __future__ import annotations
 from kgw.config.listeners import check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
 from kgw.config.setting import INT_MAX, LONG_MAX, Setting, SettingType, Value, table
+from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
 BOOLEAN = SettingType.BOOLEAN
 STRING = SettingType.STRING
@@ -361,55 +362,8 @@ SERVER_SETTINGS = table(
         unit="ms",
         minimum=1,
     ),
-    # Lag.
-    Setting(
-        "kgw.lag.interval.ms",
-        LONG,
-        60_000,
-        "How often the lag of every group is looked at, for metrics, anomalies and the history; "
-        "0 for never.",
-        section="lag",
-        unit="ms",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.lag.risk.ms",
-        LONG,
-        3_600_000,
-        "A group counts as at risk in a partition when retention will remove records within this "
-        "time that the group has yet to read.",
-        section="lag",
-        unit="ms",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.lag.metrics.groups",
-        INT,
-        100,
-        "Groups that have their own series in metrics; the others are counted together as `other`.",
-        section="lag",
-        minimum=0,
-        maximum=10_000,
-    ),
-    Setting(
-        "kgw.lag.clients.max",
-        INT,
-        10_000,
-        "Positions that are remembered of clients that fetch, one for each client id and "
-        "partition.",
-        section="lag",
-        minimum=0,
-        maximum=1_000_000,
-    ),
-    Setting(
-        "kgw.lag.client.idle.ms",
-        LONG,
-        600_000,
-        "How long the position of a client that no longer fetches is remembered.",
-        section="lag",
-        unit="ms",
-        minimum=1,
-    ),
+    *LAG_SETTINGS,
+    *ADMIN_SETTINGS,
     # Limits of connections and requests.
     Setting(
         "socket.request.max.bytes",

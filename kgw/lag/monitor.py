@@ -12,8 +12,9 @@ from collections import deque
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.errors import KgwError
+from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
+from kgw.lag.history import history_points
 from kgw.lag.positions import ClientPositions
 from kgw.lag.sources import AtRisk, Event, GroupSample, LagSample, Standing
 from kgw.logs import EventLogger
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.lag.sources import Forecast, Groups, PartitionView, Topics
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
+    from kgw.state.history import LagHistory
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)
@@ -52,6 +54,8 @@ class LagSettings(NamedTuple):
     metric_groups: int = 100
     clients_max: int = 10_000
     client_idle_s: float = 600.0
+    history_ms: int = 86_400_000
+    history_samples: int = 100_000
 
 
 class LagMonitor:
@@ -65,6 +69,7 @@ class LagMonitor:
         clock: Clock,
         settings: LagSettings,
         metrics: Metrics,
+        history: LagHistory,
     ) -> None:
         self.settings = settings
         self.positions = ClientPositions(settings.clients_max)
@@ -76,6 +81,7 @@ class LagMonitor:
         self._forecast = forecast
         self._clock = clock
         self._metrics = metrics
+        self._history = history
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
         self._marks: dict[Place, tuple[int, int]] = {}
@@ -107,7 +113,10 @@ class LagMonitor:
             due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
             try:
-                await self.sample()
+                await self._remember(await self.sample())
+            except StorageError as error:
+                self._metrics.lag_failures += 1
+                _log.warning("the history of lag could not be written", why=error)
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
                 _log.error("lag could not be sampled", error=error)
@@ -192,6 +201,17 @@ class LagMonitor:
         self._set_metrics(sample)
         return sample
 
+    async def _remember(self, sample: LagSample) -> None:
+        """Add a sample to the history, and take out what is too old or too much."""
+        settings = self.settings
+        points = history_points(sample) if settings.history_ms else []
+        if not points:
+            return  # a gateway without groups writes nothing
+        await self._history.append(points)
+        await self._history.prune(
+            before_ms=sample.taken_ms - settings.history_ms, keep=settings.history_samples
+        )
+
     async def _look_at_logs(self) -> None:
         """Compare every log with what was seen of it last."""
         marks: dict[Place, tuple[int, int]] = {}
@@ -247,7 +267,7 @@ class LagMonitor:
         next_start = look.next_starts.get(log.key)
         if next_start is None:
             try:
-                next_start = await self._forecast(partition, look.taken_ms + self.settings.risk_ms)
+                next_start = await self._forecast(log.key, look.taken_ms + self.settings.risk_ms)
             except KgwError:
                 self._metrics.lag_failures += 1
                 next_start = log.log_start_offset

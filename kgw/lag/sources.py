@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.offsets.committed import OffsetTable
     from kgw.offsets.lag import LagSum, PartitionLag
-    from kgw.types import TopicId
+    from kgw.types import PartitionKey, TopicId
 
 
 class TopicView(Protocol):
@@ -59,7 +59,7 @@ class Groups(Protocol):
     def offsets(self, group_id: str) -> OffsetTable | None: ...
 
 
-Forecast: TypeAlias = "Callable[[PartitionView, int], Awaitable[int]]"
+Forecast: TypeAlias = "Callable[[PartitionKey, int], Awaitable[int]]"
 """Returns where a partition's log would begin if retention ran at a time (wall milliseconds), which
 is today's log start where nothing would go. Raises StorageError."""
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.backend.base import SegmentInfo
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.base import SegmentInfo
 
 NO_LIMIT: Final = -1
 
@@ -106,6 +106,40 @@ def plan_retention(
         size_bytes = sum(segment.size_bytes for segment in whole)
         removals.append(Removal(BY_OFFSET, floor, len(whole), size_bytes))
     return RetentionPlan(must_roll, tuple(removals))
+
+
+def forecast_log_start(
+    segments: Sequence[SegmentInfo],
+    rules: RetentionRules,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> int:
+    """Return where the log would begin once retention had run at a time, nothing being appended.
+
+    An active segment that must go is closed and goes, as the second run of a plan finds.
+    """
+    start = log_start_offset
+    for known in (segments, _closed(segments)):
+        plan = plan_retention(
+            known,
+            rules,
+            log_start_offset=start,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
+        if plan.removals:
+            start = plan.removals[-1].new_log_start
+        if not plan.must_roll:
+            break
+    return start
+
+
+def _closed(segments: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
+    """Return the segments as they are once the active one has been closed."""
+    end = segments[-1].end_offset if segments else 0
+    return [*segments, SegmentInfo(end, end, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)]
 
 
 def _is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:

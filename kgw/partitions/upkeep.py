@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
-from kgw.partitions.retention import plan_retention
+from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.state.base import Change
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.partitions.catalog import TopicCatalog
     from kgw.partitions.partition import Partition
     from kgw.partitions.retention import Removal, RetentionPlan
+    from kgw.types import PartitionKey
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +132,26 @@ class Upkeep:
                 idle += 1
                 if idle % _IDLE_PARTITIONS == 0:
                     await asyncio.sleep(0)
+
+    async def forecast(self, key: PartitionKey, at_ms: int) -> int:
+        """Return where a partition would begin if retention ran at a time and nothing was added.
+
+        That is today's log start where nothing would go. Raises StorageError.
+        """
+        topic = self._catalog.by_id(key.topic_id)
+        partition = None if topic is None else topic.partition(key.partition)
+        if topic is None or partition is None:
+            return 0
+        log = partition.log
+        if not topic.config.retention.removes:
+            return log.log_start_offset
+        return forecast_log_start(
+            await log.segments() if isinstance(log, Segmented) else (),
+            topic.config.retention,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            now_ms=at_ms,
+        )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> bool:
         """Do what the rules say; whether there was anything. Raises StorageError."""

@@ -11,6 +11,7 @@ from kgw.backend.memory import MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
 from kgw.lag import monitor as monitor_module
+from kgw.lag.history import history_points
 from kgw.lag.monitor import LagMonitor
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.testing.gateway import InProcessGateway
@@ -20,7 +21,7 @@ from tests.handlers.support import START_MS, batch, create_topic, fetch_request,
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.lag.sources import PartitionView
+    from kgw.types import PartitionKey
 
 
 @pytest.fixture
@@ -265,7 +266,7 @@ class TestForecast:
         """Who has yet to read what retention will remove in time is at risk, nobody else."""
         asked: list[int] = []
 
-        async def forecast(partition: PartitionView, at_ms: int) -> int:
+        async def forecast(key: PartitionKey, at_ms: int) -> int:
             asked.append(at_ms)
             return 6
 
@@ -286,13 +287,87 @@ class TestForecast:
     ) -> None:
         """The sample goes on without it."""
 
-        async def forecast(partition: PartitionView, at_ms: int) -> int:
+        async def forecast(key: PartitionKey, at_ms: int) -> int:
             raise StorageError("broken")
 
         monkeypatch.setattr(gateway.gateway.lag, "_forecast", forecast)
         await commit(gateway, 4)
         assert 6 == (await gateway.gateway.lag.sample()).groups["group"].total.lag
         assert 1 == gateway.gateway.metrics.lag_failures
+
+    async def test_before_and_after_retention(self) -> None:
+        """Before retention passes a group by it is at risk, afterwards below the log start."""
+        async with InProcessGateway() as gateway:
+            configs = {"kgw.retention.offset": "2"}
+            await gateway.gateway.catalog.create("orders", 1, configs)
+            for _ in range(3):
+                await produce(gateway, batch())
+            await commit(gateway, 1)
+            (one,) = (await gateway.gateway.lag.sample()).at_risk
+            assert (2, 1) == (one.next_log_start_offset, one.lost_count)
+            assert {} == counted(gateway)
+            await gateway.gateway.upkeep.retain()
+            assert () == (await gateway.gateway.lag.sample()).at_risk
+            assert {"committed-below-start": 1} == counted(gateway)
+
+
+class TestHistory:
+    async def test_samples_are_kept_and_pruned(self) -> None:
+        """Each sample of the schedule is stored; what is older than kgw.lag.history.ms goes."""
+        config = Config.of(lag_interval_ms=1_000, lag_history_ms=2_000)
+        async with InProcessGateway(config) as gateway:
+            await create_topic(gateway)
+            for _ in range(4):
+                await produce(gateway, batch())
+            await commit(gateway, 1)
+            for _ in range(5):
+                await settled(gateway)
+                gateway.manual_clock.advance(1)
+            await settled(gateway)
+            history = gateway.gateway.backend.state.lag_history
+            points = await history.load()
+            assert {3_000, 4_000, 5_000} == {one.sampled_at_ms - START_MS for one in points}
+            assert [
+                ("", -1, 0, 3),
+                ("orders", -1, 0, 3),
+                ("orders", 0, 1, 4),
+            ] == [one[2:6] for one in points[-3:]]
+
+    async def test_nothing_is_written_without_groups(self) -> None:
+        """A gateway that nobody reads from in groups leaves its disk alone."""
+        async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
+            await settled(gateway)
+            gateway.manual_clock.advance(1)
+            await settled(gateway)
+            assert [] == await gateway.gateway.backend.state.lag_history.load()
+
+    async def test_a_failing_disk_does_not_end_the_schedule(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The history may have a hole; the lag itself goes on being looked at."""
+        async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
+
+            async def fail(*_: object) -> None:
+                raise StorageError("full")
+
+            await create_topic(gateway)
+            await commit(gateway, 0)
+            monkeypatch.setattr(gateway.gateway.backend.state.lag_history, "append", fail)
+            await settled(gateway)
+            gateway.manual_clock.advance(1)
+            await settled(gateway)
+            assert "history of lag" in caplog.text
+            assert 1 == gateway.gateway.metrics.lag_failures
+
+    async def test_bounded(self, gateway: InProcessGateway) -> None:
+        """However many groups there are, a sample is a thousand points, groups before the rest."""
+        for number in range(600):
+            await commit(gateway, number % 7, group_id=f"group-{number}")
+        points = history_points(await gateway.gateway.lag.sample())
+        assert 1_000 == len(points)
+        assert 600 == sum(one.topic == "" for one in points)
+        assert 400 == sum(one.topic == "orders" and one.partition == -1 for one in points)
+        assert [10] * 85 == [one.lag for one in points[:85]]
 
 
 class TestMetrics:

@@ -11,6 +11,7 @@ from kgw.partitions.retention import (
     Removal,
     RetentionPlan,
     RetentionRules,
+    forecast_log_start,
     plan_retention,
 )
 from kgw.types import NO_TIMESTAMP_MS
@@ -192,3 +193,54 @@ def test_no_plan_breaks_a_promise(
         if removal.rule == BY_TIME:
             below = [one for one in segments if start < one.end_offset <= removal.new_log_start]
             assert all(NOW_MS - one.largest_timestamp_ms > retention_ms >= 0 for one in below)
+
+
+class TestForecast:
+    def start(self, segments: list[SegmentInfo], rules: RetentionRules, in_h: int = 0) -> int:
+        """Return the log start that is foreseen for a time."""
+        return forecast_log_start(
+            segments,
+            rules,
+            log_start_offset=0,
+            high_watermark=segments[-1].end_offset if segments else 0,
+            now_ms=NOW_MS + in_h * HOUR_MS,
+        )
+
+    def test_as_time_goes_by(self) -> None:
+        """Each segment goes in its time, the active one, closed by then, as well."""
+        rules = RetentionRules(retention_ms=3 * HOUR_MS)
+        segments = log_of(4, 2, 1)
+        assert [10, 10, 20, 30] == [self.start(segments, rules, in_h) for in_h in (0, 1, 2, 3)]
+
+    def test_by_size_and_offset(self) -> None:
+        """What would go now is foreseen for later too."""
+        assert 20 == self.start(log_of(2, 1, 0), RetentionRules(retention_bytes=100), 9)
+        assert 7 == self.start(log_of(2, 1, 0), RetentionRules(retention_offset=7), 9)
+
+    def test_nothing(self) -> None:
+        """Without rules, or without segments, a log begins where it does."""
+        assert 0 == self.start(log_of(2, 1, 0), RetentionRules(), 9)
+        assert 0 == self.start([], RetentionRules(retention_ms=1))
+
+    @given(
+        st.lists(st.integers(0, 9), min_size=1, max_size=6),
+        st.integers(1, 9),
+        st.integers(-1, 700),
+    )
+    def test_is_what_runs_of_retention_come_to(
+        self, ages_h: list[int], retention_h: int, retention_bytes: int
+    ) -> None:
+        """Two runs at that time, the active segment closed between them, end at the same start."""
+        rules = RetentionRules(
+            retention_ms=retention_h * HOUR_MS, retention_bytes=retention_bytes or -1
+        )
+        segments = log_of(*ages_h)
+        first = plan(segments, rules)
+        start = first.removals[-1].new_log_start if first.removals else 0
+        if first.must_roll:
+            end = segments[-1].end_offset
+            segments.append(SegmentInfo(end, end, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS))
+            left = [one for one in segments if one.end_offset > start or one is segments[-1]]
+            second = plan(left, rules, log_start_offset=start)
+            start = second.removals[-1].new_log_start if second.removals else start
+        assert start == self.start(log_of(*ages_h), rules)
