@@ -56,9 +56,11 @@ class LogSettings(NamedTuple):
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     is_relaxed: bool = False
-    """Whether an append counts once the system has it, and is synced by `flush_interval_ms`
-   . Otherwise it counts once it is durable."""
+    """Whether an append counts once the system has it. Otherwise it counts once it is durable."""
     flush_interval_ms: int = 100
+    """Time after which what is not durable is made so, in a relaxed log."""
+    flush_interval_messages: int = (1 << 63) - 1
+    """So many records are not left without being made durable."""
     delete_delay_ms: int = 60_000
     """How long the files of a dropped segment stay."""
 
@@ -174,6 +176,13 @@ class PartitionLog(ABC):
     def size_bytes(self) -> int:
         """Bytes of record batches held, without indexes."""
 
+    def is_in_gap(self, offset: int) -> bool:
+        """Whether `offset` was left out when the log went on after an unclean stop.
+
+        A reader that stands there has read what is lost, or was about to: it is out of range.
+        """
+        return False
+
     @abstractmethod
     def append(self, batches: Sequence[RecordBatch]) -> Awaitable[AppendResult]:
         """Take validated batches in this order and give them consecutive offsets.
@@ -181,7 +190,7 @@ class PartitionLog(ABC):
         Submitting is synchronous: two calls are stored in the order in which they were made. The
         batches' buffers must be writable and belong to the log from now on; base offset and leader
         epoch are written into them. The awaitable is an `asyncio.Future` that resolves once the
-        batches are durable.
+        batches are durable; in a relaxed log, once the system has them.
 
         Raises (through the awaitable) DiskFullError when nothing was stored for want of space,
         StorageError when the log has failed or is read-only.
@@ -269,6 +278,14 @@ class Health(NamedTuple):
     """Partitions that hold records and belong to no topic; each is among the problems too."""
 
 
+class Unsynced(NamedTuple):
+    """What has been answered and a power loss may take: in relaxed logs alone."""
+
+    size_bytes: int = 0
+    age_s: float = 0.0
+    """For how long the oldest of it has been so."""
+
+
 class Backend(ABC):
     """Record logs and a state store, opened and closed together."""
 
@@ -321,3 +338,8 @@ class Backend(ABC):
     @abstractmethod
     def health(self) -> Health:
         """Whether appends are taken now, and what is wrong."""
+
+    @property
+    def unsynced(self) -> Unsynced:
+        """What has been answered and is not durable now."""
+        return Unsynced()

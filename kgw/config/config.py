@@ -56,6 +56,8 @@ class Config:
     log_preallocate: bool
     log_flush_interval_messages: int
     log_flush_interval_ms: int
+    durability: str
+    flush_ms: int
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     offsets_topic_replication_factor: int

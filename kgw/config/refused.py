@@ -88,7 +88,7 @@ _REFUSED_PREFIXES = (
     ("leader.imbalance.", _ONE_NODE),
     ("listener.name.", _SECURITY),
     ("log.cleaner.", "kgw has no such buffers"),
-    ("log.flush.", "a record is flushed before it is acknowledged; see kgw.checkpoint.interval.ms"),
+    ("log.flush.", "see kgw.durability, kgw.flush.ms and kgw.checkpoint.interval.ms"),
     ("log.local.", _TIERS),
     ("log.message.", "removed in Kafka 4"),
     ("metadata.", _NO_QUORUM),

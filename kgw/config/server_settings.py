@@ -226,8 +226,8 @@ SERVER_SETTINGS = table(
         "log.flush.interval.messages",
         LONG,
         LONG_MAX,
-        "An upper bound of records between two flushes. Any value holds: "
-        "a record is flushed before it is acknowledged.",
+        "An upper bound of records between two flushes. Every value holds where a record is "
+        "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
         section="topic defaults",
         minimum=1,
     ),
@@ -235,11 +235,33 @@ SERVER_SETTINGS = table(
         "log.flush.interval.ms",
         LONG,
         LONG_MAX,
-        "An upper bound of time between two flushes. Any value holds: "
-        "a record is flushed before it is acknowledged.",
+        "An upper bound of time between two flushes. Every value holds where a record is flushed "
+        "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
+        "kgw.flush.ms counts.",
         section="topic defaults",
         unit="ms",
         minimum=0,
+    ),
+    Setting(
+        "kgw.durability",
+        STRING,
+        "strict",
+        "When a record counts as written. `strict`: it survives a power cut. `relaxed`: it "
+        "survives the end of the process, and is flushed kgw.flush.ms later; a power cut may take "
+        "what has been acknowledged since, but never gives its offsets to other records.",
+        section="topic defaults",
+        allowed=("strict", "relaxed"),
+        dynamic=True,
+    ),
+    Setting(
+        "kgw.flush.ms",
+        LONG,
+        100,
+        "Time after which an acknowledged record is flushed with kgw.durability=relaxed.",
+        section="topic defaults",
+        unit="ms",
+        minimum=1,
+        dynamic=True,
     ),
     Setting(
         "min.insync.replicas",

@@ -83,16 +83,8 @@ TOPIC_SETTINGS = table(
     _from_server("flush.messages", "log.flush.interval.messages"),
     _from_server("flush.ms", "log.flush.interval.ms"),
     _from_server("index.interval.bytes", "log.index.interval.bytes"),
-    Setting(
-        "kgw.durability",
-        SettingType.STRING,
-        "strict",
-        "When a record counts as written: `strict` means that it survives a power cut.",
-        section="topic",
-        allowed=("strict",),
-        reason="the relaxed mode is not served yet",
-        dynamic=True,
-    ),
+    _from_server("kgw.durability", "kgw.durability"),
+    _from_server("kgw.flush.ms", "kgw.flush.ms"),
     Setting(
         "kgw.retention.offset",
         SettingType.LONG,

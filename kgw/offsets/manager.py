@@ -1,7 +1,9 @@
 """One partition's offsets: what is assigned, what is durable, what may be seen. Pure.
 
-Always: log start <= high watermark <= durable end <= next offset. The first three never go back;
-the last one only where nobody has seen what is given up (see docs/native-offsets.md, rules 2-6).
+Always: log start <= high watermark <= next offset, and durable end <= next offset. What is durable
+is committed: the high watermark is never below the durable end, and above it only in a relaxed log,
+which commits what is written. Log start, high watermark and durable end never go back; the next
+offset only where nobody has seen what is given up (see docs/native-offsets.md, rules 2-6).
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class PartitionOffsetManager:
 
     @property
     def durable_end(self) -> int:
-        """The end of what no crash takes away. Never goes back."""
+        """The end of what no power loss takes away. Never goes back."""
         return self._durable_end
 
     @property
@@ -110,21 +112,38 @@ class PartitionOffsetManager:
                 f"durable end cannot go from {self._durable_end} to {end} "
                 f"with {self._next_offset} next"
             )
-        moved = end > self._high_watermark
         self._durable_end = end
         # One copy: durable is committed. With replicas the high watermark gets a step of its own.
+        if end <= self._high_watermark:
+            return False
+        self._high_watermark = end
+        return True
+
+    def advance_written(self, end: int) -> bool:
+        """Note that everything below `end` is committed, durable or not; whether that moved.
+
+        For a relaxed log, whose offsets up to there are reserved: a power loss may take the records
+        but never gives their offsets to others. Raises OffsetInvariantError when `end` goes back or
+        passes what was assigned.
+        """
+        if not self._high_watermark <= end <= self._next_offset:
+            raise OffsetInvariantError(
+                f"high watermark cannot go from {self._high_watermark} to {end} "
+                f"with {self._next_offset} next"
+            )
+        moved = end > self._high_watermark
         self._high_watermark = end
         return moved
 
     def rewind(self, next_offset: int) -> None:
         """Give up the assigned offsets from `next_offset` on, after an append that failed.
 
-        Only the owner of the log may say that nobody saw them: they were neither durable nor
-        answered. Raises OffsetInvariantError below the durable end or above the next offset.
+        Only the owner of the log may say that nobody saw them: they were neither committed nor
+        answered. Raises OffsetInvariantError below the high watermark or above the next offset.
         """
-        if not self._durable_end <= next_offset <= self._next_offset:
+        if not self._high_watermark <= next_offset <= self._next_offset:
             raise OffsetInvariantError(
-                f"cannot rewind to {next_offset}: durable end {self._durable_end}, "
+                f"cannot rewind to {next_offset}: high watermark {self._high_watermark}, "
                 f"next {self._next_offset}"
             )
         self._next_offset = next_offset

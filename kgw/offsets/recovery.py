@@ -54,6 +54,8 @@ class LogFacts(NamedTuple):
     """As far as anything but the checkpoint says; 0 when nothing does."""
     leader_epoch: int = NO_LEADER_EPOCH
     """The newest epoch that the log's own history knows."""
+    reserved_end: int = 0
+    """Offsets below it may have been answered before they were durable (a relaxed log)."""
 
 
 class AnomalyKind(Enum):
@@ -66,6 +68,8 @@ class AnomalyKind(Enum):
     CHECKPOINT_BEHIND = "checkpoint-behind"
     LOG_MISSING = "log-missing"
     RECORDS_MISSING = "records-missing"
+    GAP_ANNOUNCED = "gap-announced"
+    """No damage: a relaxed log was not stopped in order and goes on above its reservation."""
 
 
 class Anomaly(NamedTuple):
@@ -96,6 +100,8 @@ class RecoveryPlan(NamedTuple):
     raise_epoch: bool
     """Whether the new run must be told from the old one by its epoch."""
     anomalies: tuple[Anomaly, ...] = ()
+    reserved_end: int = 0
+    """Where to go on at least; 0 when the stop was in order and nothing can be lost."""
 
 
 class ScanResult(NamedTuple):
@@ -148,14 +154,15 @@ def plan_recovery(
         scan=scan,
         raise_epoch=raise_epoch,
         anomalies=tuple(anomalies),
+        reserved_end=facts.reserved_end if raise_epoch else 0,
     )
 
 
 def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> Recovered:
     """Decide where to go on. `scanned` is needed exactly when the plan asks for a scan.
 
-    The next offset is never below one that the checkpoint knew as assigned: what is gone leaves a
-    hole, it does not come back with another value.
+    The next offset is never below one that the checkpoint knew as assigned, or that a reservation
+    allowed to be answered: what is gone leaves a hole, it does not come back with another value.
     """
     if (plan.scan is None) != (scanned is None):
         raise ValueError("a scan's result belongs to a plan that asks for a scan")
@@ -169,6 +176,9 @@ def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> 
         if log_end_offset < plan.next_offset and not known_ahead:
             anomalies = (*anomalies, _records_missing(plan.next_offset, log_end_offset))
     next_offset = max(plan.next_offset, log_end_offset)
+    if next_offset < plan.reserved_end:
+        next_offset = plan.reserved_end
+        anomalies = (*anomalies, _gap_announced(log_end_offset, next_offset))
     if leader_epoch == NO_LEADER_EPOCH:
         leader_epoch = 0
     elif plan.raise_epoch:
@@ -244,6 +254,7 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
         scan=scan,
         raise_epoch=bool(segments) or facts.leader_epoch != NO_LEADER_EPOCH,
         anomalies=tuple(anomalies),
+        reserved_end=facts.reserved_end,
     )
 
 
@@ -317,4 +328,12 @@ def _records_missing(next_offset: int, log_end_offset: int) -> Anomaly:
     return Anomaly(
         AnomalyKind.RECORDS_MISSING,
         f"offsets from {log_end_offset} to {next_offset - 1} were assigned and are gone",
+    )
+
+
+def _gap_announced(log_end_offset: int, next_offset: int) -> Anomaly:
+    return Anomaly(
+        AnomalyKind.GAP_ANNOUNCED,
+        f"offsets {log_end_offset} to {next_offset - 1} are left out: they were reserved when the "
+        "relaxed log stopped out of order, and may have been answered",
     )

@@ -115,6 +115,9 @@ class PartitionRead:
         if not is_in_range(offset, self.log_start_offset, end_offset):
             self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return None
+        if log.is_in_gap(offset):
+            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return None
         return partition if offset < high_watermark else None
 
     def _diverges(self, partition: Partition) -> bool:

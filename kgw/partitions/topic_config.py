@@ -66,6 +66,11 @@ class TopicConfig:
             segment_index_bytes=cast("int", values["segment.index.bytes"]),
             index_interval_bytes=cast("int", values["index.interval.bytes"]),
             delete_delay_ms=cast("int", values["file.delete.delay.ms"]),
+            is_relaxed=values["kgw.durability"] == "relaxed",
+            flush_interval_ms=min(
+                cast("int", values["kgw.flush.ms"]), cast("int", values["flush.ms"])
+            ),
+            flush_interval_messages=cast("int", values["flush.messages"]),
         )
 
     def own_texts(self) -> dict[str, str]:

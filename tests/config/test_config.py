@@ -197,7 +197,7 @@ def test_all_topics_cannot_be_emptied_by_a_slip() -> None:
         ("min.insync.replicas", "2"),
         ("segment.ms", "0"),
         ("min.cleanable.dirty.ratio", "1.5"),
-        ("kgw.durability", "relaxed"),
+        ("kgw.durability", "lazy"),
         ("compression.type", "zstd"),
         ("preallocate", "true"),
         ("local.retention.ms", "1"),

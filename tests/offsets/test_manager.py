@@ -85,6 +85,25 @@ def test_the_high_watermark_follows_the_durable_end() -> None:
     assert (3, 3, 2) == (manager.high_watermark, manager.durable_end, manager.undurable_count)
 
 
+def test_a_relaxed_log_shows_what_is_written_before_it_is_durable() -> None:
+    """The high watermark goes ahead and the durable end follows; neither goes back (rule 6)."""
+    manager = PartitionOffsetManager(0, 3)
+    manager.assign(5)
+
+    assert manager.advance_written(6)
+    assert not manager.advance_written(6)
+    assert (3, 6, 8) == (manager.durable_end, manager.high_watermark, manager.next_offset)
+    assert not manager.advance_durable(5)
+    assert (5, 6) == (manager.durable_end, manager.high_watermark)
+    for end in (5, 9):
+        with pytest.raises(OffsetInvariantError):
+            manager.advance_written(end)
+    with pytest.raises(OffsetInvariantError):
+        manager.rewind(5)
+    manager.rewind(6)
+    assert manager.advance_durable(6) is False
+
+
 @pytest.mark.parametrize("end", [1, 2, 11])
 def test_the_durable_end_neither_goes_back_nor_ahead(end: int) -> None:
     """It moves up to what was assigned and never down."""
@@ -155,6 +174,7 @@ class OffsetsNeverComeBack(RuleBasedStateMachine):
         self.seen_end = self.manager.high_watermark
         self.seen_start = self.manager.log_start_offset
         self.assigned_end = self.manager.next_offset
+        self.durable_end = self.seen_end
 
     @rule(count=st.integers(-1, 5))
     def assign(self, count: int) -> None:
@@ -176,17 +196,29 @@ class OffsetsNeverComeBack(RuleBasedStateMachine):
     @rule(distance=st.integers(-3, 10))
     def advance(self, distance: int) -> None:
         """Up to what was assigned, or refused."""
-        end = self.manager.durable_end + distance
+        end = self.durable_end + distance
         if 0 <= distance and end <= self.assigned_end:
-            assert (distance > 0) == self.manager.advance_durable(end)
-            self.seen_end = end
+            assert (end > self.seen_end) == self.manager.advance_durable(end)
+            self.durable_end = end
+            self.seen_end = max(self.seen_end, end)
         else:
             with pytest.raises(OffsetInvariantError):
                 self.manager.advance_durable(end)
 
     @rule(distance=st.integers(-3, 10))
+    def advance_written(self, distance: int) -> None:
+        """Up to what was assigned and never back, or refused."""
+        end = self.seen_end + distance
+        if 0 <= distance and end <= self.assigned_end:
+            assert (distance > 0) == self.manager.advance_written(end)
+            self.seen_end = end
+        else:
+            with pytest.raises(OffsetInvariantError):
+                self.manager.advance_written(end)
+
+    @rule(distance=st.integers(-3, 10))
     def rewind(self, distance: int) -> None:
-        """Down to what is durable, or refused."""
+        """Down to what is seen, or refused."""
         next_offset = self.assigned_end - distance
         if self.seen_end <= next_offset <= self.assigned_end:
             self.manager.rewind(next_offset)
@@ -208,17 +240,18 @@ class OffsetsNeverComeBack(RuleBasedStateMachine):
 
     @invariant()
     def bounds_are_in_order(self) -> None:
-        """Log start <= high watermark <= durable end <= next offset, as the model has them."""
+        """Log start, durable end <= high watermark <= next offset, as the model has them."""
         if not hasattr(self, "manager"):
             return
         manager = self.manager
-        assert (self.seen_start, self.seen_end, self.assigned_end) == (
+        assert (self.seen_start, self.durable_end, self.seen_end, self.assigned_end) == (
             manager.log_start_offset,
+            manager.durable_end,
             manager.high_watermark,
             manager.next_offset,
         )
-        assert manager.log_start_offset <= manager.high_watermark <= manager.durable_end
-        assert manager.durable_end <= manager.next_offset
+        assert max(manager.log_start_offset, manager.durable_end) <= manager.high_watermark
+        assert manager.high_watermark <= manager.next_offset
 
 
 OffsetsNeverComeBack.TestCase.settings = settings(max_examples=60, deadline=None)

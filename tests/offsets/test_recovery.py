@@ -67,6 +67,39 @@ def test_a_clean_stop_is_trusted_without_reading() -> None:
     assert Recovered(7, 500, 500, 5, ()) == conclude_recovery(plan)
 
 
+@pytest.mark.parametrize("known", [checkpoint(), checkpoint(clean=True), None])
+def test_an_unclean_stop_goes_on_above_what_was_reserved(known: Checkpoint | None) -> None:
+    """Offsets that may have been answered are left out, and that is announced (rule 2)."""
+    log = facts((400, 12_000))._replace(reserved_end=900)
+    recovered = conclude_recovery(plan_recovery(known, log), ScanResult(620, 5))
+
+    assert (620, 900, 6) == (
+        recovered.log_end_offset,
+        recovered.next_offset,
+        recovered.leader_epoch,
+    )
+    assert AnomalyKind.GAP_ANNOUNCED in kinds(recovered)
+    assert "620 to 899" in recovered.anomalies[-1].detail
+
+
+@pytest.mark.parametrize("reserved_end", [0, 400, 620])
+def test_a_reservation_that_is_used_up_leaves_no_gap(reserved_end: int) -> None:
+    """What the log holds above it was durable before it was answered."""
+    log = facts((400, 12_000))._replace(reserved_end=reserved_end)
+    recovered = conclude_recovery(plan_recovery(checkpoint(), log), ScanResult(620, 5))
+
+    assert (620, []) == (recovered.next_offset, kinds(recovered))
+
+
+def test_an_orderly_stop_leaves_no_gap() -> None:
+    """Everything was durable then, whatever is reserved for later."""
+    log = facts((0, 10), (400, 9_000), clean=True)._replace(reserved_end=10_000)
+
+    recovered = conclude_recovery(plan_recovery(checkpoint(clean=True), log))
+
+    assert Recovered(0, 500, 500, 5, ()) == recovered
+
+
 @pytest.mark.parametrize(("marker", "clean"), [(True, False), (False, True), (False, False)])
 def test_an_unclean_stop_is_scanned_from_the_checkpoint(marker: bool, clean: bool) -> None:
     """What the log holds above the checkpoint counts, under a new epoch."""

@@ -18,9 +18,10 @@ from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from kgw.backend.base import Backend, Health
+from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.cache import HotCache
+from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -80,6 +81,8 @@ class EmbeddedBackend(Backend):
         self._io: ThreadPoolExecutor
         self._maintenance: ThreadPoolExecutor
         self._syncers: ThreadPoolExecutor
+        self._relaxed: ThreadPoolExecutor
+        self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         # The flusher's inbox. A deque's ends are safe to use from two threads.
@@ -96,7 +99,11 @@ class EmbeddedBackend(Backend):
     def _make_store(self) -> Store:
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
         store.announce = self._announce
+        store.remark = self._remark
         return store
+
+    def _remark(self, sentence: str) -> None:
+        _log.info("storage", detail=sentence, data=self._root)
 
     def _announce(self, problem: str) -> None:
         _log.warning("storage problem", problem=problem, data=self._root)
@@ -113,6 +120,11 @@ class EmbeddedBackend(Backend):
         self._io = ThreadPoolExecutor(self._options.io_threads, "kgw-io")
         self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")
         self._syncers = ThreadPoolExecutor(self._options.sync_threads, "kgw-sync")
+        # Of its own: a strict append never waits behind the syncs of relaxed ones.
+        self._relaxed = ThreadPoolExecutor(self._options.flush_threads, "kgw-relaxed")
+        self._flush_timer = FlushTimer(
+            loop, self._store.relaxed, self.run_in_flusher, self._relaxed, self._options
+        )
         try:
             await loop.run_in_executor(self._io, self._open_directory)
             self.state = self._given_state or self._sqlite_state()
@@ -127,6 +139,7 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the checkpoint row {key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
         self._store.sync_many = self._sync_many
+        self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(self._options.switch_interval_s)
         self._flusher = Thread(target=self._run_flusher, name="kgw-flusher", daemon=True)
@@ -178,6 +191,7 @@ class EmbeddedBackend(Backend):
         self._store.is_closed = True
         if self._checkpoint_task is not None:
             await self._checkpoint_task
+        await self._flush_timer.aclose()
         try:
             while self._store.has_pending:
                 await self.run_in_flusher(_nothing)
@@ -198,6 +212,7 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the directory was not left in order: {error}")
 
     async def _stop(self) -> None:
+        await self._flush_timer.aclose()
         flusher, self._flusher = self._flusher, None
         if flusher is not None:
             self._wakeup.put(False)
@@ -216,7 +231,7 @@ class EmbeddedBackend(Backend):
         self._logs.clear()
 
     def _stop_executors(self) -> None:
-        for executor in (self._io, self._maintenance, self._syncers):
+        for executor in (self._io, self._maintenance, self._syncers, self._relaxed):
             executor.shutdown(wait=True)
 
     # --- partitions ------------------------------------------------------------------------------
@@ -324,6 +339,12 @@ class EmbeddedBackend(Backend):
             len(unclaimed),
         )
 
+    @property
+    def unsynced(self) -> Unsynced:
+        if not self._is_open:
+            return Unsynced()
+        return Unsynced(self._store.relaxed.unsynced_bytes, self._flush_timer.age_s())
+
     # --- the way to the threads and back ---------------------------------------------------------
 
     def create_future(self) -> asyncio.Future[AppendResult]:
@@ -410,6 +431,8 @@ class EmbeddedBackend(Backend):
                     if partition is not None:
                         self._cache.add(partition.tail, append.batches)
             for log in moved:
+                if log.offsets.durable_end < log.offsets.high_watermark:
+                    self._flush_timer.note(log)
                 partition = self._logs.get(log)
                 if partition is not None and partition.on_advance is not None:
                     partition.on_advance(partition)
@@ -423,6 +446,9 @@ class EmbeddedBackend(Backend):
         # Each sync waits for the disk and then for its turn on a busy core: side by side those
         # waits overlap (16 KB to each of 4 files, on loaded cores: 16 ms in turn, 0.5 ms so).
         return list(self._syncers.map(sync_segment, segments))
+
+    def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
+        self._relaxed.submit(self._store.relaxed.reserve, log, reserved_end)
 
     def _retire_soon(self, retirement: Retirement) -> None:
         self._maintenance.submit(self._store.retire, retirement)

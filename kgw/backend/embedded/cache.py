@@ -1,7 +1,7 @@
 """Recently appended batches, in memory, so that readers at the tail never meet the disk.
 
-Bounded over all partitions; the oldest batch goes first. Only durable batches enter, so that what
-is read here is what would be read from the disk. Used in the event loop alone.
+Bounded over all partitions; the oldest batch goes first. Only batches that may be shown enter, so
+that what is read here is what would be read from the disk. Used in the event loop alone.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class PartitionCheck:
         for number, base_offset in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
             stem = f"{self._path}/{layout.segment_stem(base_offset)}"
-            if base_offset != expected and not self._is_known_damage(expected, base_offset):
+            if base_offset != expected and not self._is_known_hole(expected, base_offset):
                 yield Problem(stem + layout.LOG_SUFFIX, f"begins where {expected} was expected")
             found, problems = self._check_segment(stem, base_offset, following)
             yield from problems
@@ -177,6 +177,12 @@ class PartitionCheck:
             yield Problem(
                 path, f"offsets {damaged.start_offset} to {damaged.end_offset - 1} are damaged"
             )
+
+    def _is_known_hole(self, start: int, end: int) -> bool:
+        gaps = self._state.gaps if self._state is not None else ()
+        return self._is_known_damage(start, end) or any(
+            gap.start_offset <= start and end <= gap.end_offset for gap in gaps
+        )
 
     def _is_known_damage(self, start: int, end: int) -> bool:
         known = self._state.damaged if self._state is not None else ()

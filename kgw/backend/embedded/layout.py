@@ -32,6 +32,7 @@ DELETED_SUFFIX: Final = ".deleted"
 
 PARTITION_NAME: Final = "partition.json"
 LOG_STATE_NAME: Final = "log-state.json"
+RESERVATION_NAME: Final = "reserved.json"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 
 LOG_SUFFIX: Final = ".log"
@@ -61,6 +62,16 @@ class DamagedRange(NamedTuple):
     end_offset: int
 
 
+class Gap(NamedTuple):
+    """Offsets of a relaxed log that were left out at an unclean start.
+
+    Records may have been there and were lost: a reader that stands inside is told so.
+    """
+
+    start_offset: int
+    end_offset: int
+
+
 class PartitionIdentity(NamedTuple):
     """What `partition.json` says: enough to bring a partition back without the database."""
 
@@ -74,6 +85,7 @@ class LogState(NamedTuple):
     log_start_offset: int = 0
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     damaged: tuple[DamagedRange, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 def segment_stem(base_offset: int) -> str:
@@ -153,6 +165,7 @@ def encode_log_state(state: LogState) -> bytes:
             "log_start_offset": state.log_start_offset,
             "epochs": state.epochs,
             "damaged": state.damaged,
+            "gaps": state.gaps,
         }
     )
 
@@ -163,12 +176,26 @@ def decode_log_state(data: bytes) -> LogState:
     try:
         epochs = tuple(EpochStart(int(one[0]), int(one[1])) for one in fields["epochs"])
         damaged = tuple(DamagedRange(int(one[0]), int(one[1])) for one in fields["damaged"])
+        gaps = tuple(Gap(int(one[0]), int(one[1])) for one in fields.get("gaps", ()))
         log_start_offset = int(fields["log_start_offset"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SmallFileError(f"lacks or mistypes {error}") from error
     if not epochs or list(epochs) != sorted(epochs):
         raise SmallFileError("the epochs are not in order")
-    return LogState(log_start_offset, epochs, damaged)
+    return LogState(log_start_offset, epochs, damaged, gaps)
+
+
+def encode_reservation(reserved_end: int) -> bytes:
+    """Return the content of `reserved.json`."""
+    return encode_small({"format": FORMAT_VERSION, "reserved_end": reserved_end})
+
+
+def decode_reservation(data: bytes) -> int:
+    """Return the end that `reserved.json` names. Raises SmallFileError."""
+    reserved_end = decode_small(data).get("reserved_end")
+    if type(reserved_end) is not int or reserved_end < 0:
+        raise SmallFileError(f"reserved_end is {reserved_end!r}")
+    return reserved_end
 
 
 def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:

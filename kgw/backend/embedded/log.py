@@ -15,7 +15,7 @@ from kgw.backend.base import EpochEnd
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import replace_durably
 from kgw.backend.embedded.journal import Redo
-from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
+from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
 from kgw.offsets.recovery import Checkpoint
 
@@ -44,10 +44,23 @@ class DataDirectory(NamedTuple):
     """Takes a sentence about something that an operator should know."""
     wall_ms: Callable[[], int]
     """The time, for when a segment was begun."""
+    note: Callable[[str], None]
+    """Takes a sentence for the log about something that is in order, but not usual."""
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""
         return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
+
+
+class DurableMark(NamedTuple):
+    """A place between two batches up to which a sync has made a log durable, or is about to."""
+
+    segment: Segment
+    """The last one; a roll has synced those before it."""
+    position: int
+    entry_count: int
+    """Batches of the segment before the place."""
+    end_offset: int
 
 
 class SegmentedLog:
@@ -72,6 +85,16 @@ class SegmentedLog:
         self.damaged: tuple[DamagedRange, ...] = ()
         self.written_end = offsets.next_offset
         """The offset after the last batch that is in a segment, as the flusher knows it."""
+        self.durable: DurableMark | None = None
+        """How far the log is durable; None when all of `written_end` is, as always but in a relaxed
+        log."""
+        self.first_offset = offsets.next_offset
+        """Where appending has begun since the log was opened."""
+        self.reserved_end = 0
+        """Offsets below it may be answered before they are durable: no start goes on below it."""
+        self.is_reserving = False
+        """Whether `reserved_end` is about to change."""
+        self.gaps: tuple[Gap, ...] = ()
         self.noted_log_start = 0
         """The log start in `log-state.json`, which may be ahead of the one that is shown."""
         self.state_is_stale = False
@@ -130,6 +153,13 @@ class SegmentedLog:
             if damaged.start_offset <= offset < damaged.end_offset:
                 return damaged
         return None
+
+    def is_in_gap(self, offset: int) -> bool:
+        """Whether `offset` was left out: no reader has a reason to stand there."""
+        start_offset = self.offsets.log_start_offset
+        return any(
+            max(gap.start_offset, start_offset) < offset < gap.end_offset for gap in self.gaps
+        )
 
     # --- submitting: the event loop ------------------------------------------------------------
 
@@ -224,6 +254,32 @@ class SegmentedLog:
         self.segments = (*self.segments, segment)
         return segment
 
+    @property
+    def durable_end(self) -> int:
+        """The offset after the last batch that no power loss takes, as the flusher knows it."""
+        return self.written_end if self.durable is None else self.durable.end_offset
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that a power loss may take."""
+        durable = self.durable
+        return 0 if durable is None else durable.segment.size_bytes - durable.position
+
+    def mark(self) -> DurableMark | None:
+        """Return the end of what is written, to be synced from here; None without a segment."""
+        if not self.segments:
+            return None
+        segment = self.segments[-1]
+        return DurableMark(segment, segment.size_bytes, segment.entry_count, self.written_end)
+
+    def leave_unsynced(self, before: DurableMark | None) -> None:
+        """Note that what was written after `before`, or in a new segment, is not durable."""
+        durable = self.durable or before
+        segment = self.segments[-1]
+        if durable is None or durable.segment is not segment:
+            durable = DurableMark(segment, 0, 0, segment.base_offset)
+        self.durable = durable
+
     def undo(self) -> None:
         """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
@@ -262,7 +318,7 @@ class SegmentedLog:
     def _save_log_state(self, log_start_offset: int) -> None:
         # What has been noted may be shown at any moment now: it must not go back.
         log_start_offset = max(log_start_offset, self.noted_log_start)
-        state = LogState(log_start_offset, self.epochs, self.damaged)
+        state = LogState(log_start_offset, self.epochs, self.damaged, self.gaps)
         self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
         self.noted_log_start = log_start_offset
 
@@ -286,15 +342,18 @@ class SegmentedLog:
         return removed
 
     def make_checkpoint(self, *, clean: bool) -> Checkpoint:
-        """Say how far the log is durable; everything written so far is."""
+        """Say how far the log is durable, or will be once its last segment has been synced."""
         segment = self.segments[-1] if self.segments else None
+        position = segment.size_bytes if segment else 0
+        if self.durable is not None:
+            segment, position = self.durable.segment, self.durable.position
         return Checkpoint(
             topic_id=self.key.topic_id,
             partition=self.key.partition,
             log_start_offset=self.offsets.log_start_offset,
-            next_offset=self.written_end,
+            next_offset=self.durable_end,
             leader_epoch=self.leader_epoch,
             segment_base_offset=segment.base_offset if segment else self.written_end,
-            segment_position=segment.size_bytes if segment else 0,
+            segment_position=position,
             clean=clean,
         )

@@ -30,6 +30,16 @@ class EmbeddedOptions(NamedTuple):
     """Segments behind the journal after which they are synced and the journal is changed. Each
     holds a descriptor until then. With those of the other journal file and of the group at hand
     there are five times as many at most, which the server's reserve of 1,024 covers."""
+    unsynced_segments: int = 256
+    """Relaxed logs that may hold what no sync has covered; each holds a descriptor. A log beyond
+    them is made durable as a strict one until there is room."""
+    reserved_offsets: int = 10_000
+    """The fewest offsets that a relaxed log reserves ahead; as many again as it has got since it
+    was opened are, when those are more. An unclean start leaves out what is left of them."""
+    reserved_offsets_max: int = 1_000_000
+    """The most that are reserved at a time: one small file is replaced for each block."""
+    flush_threads: int = 2
+    """Threads that sync what relaxed logs have answered, and reserve offsets for them."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
     sync_threads: int = 8

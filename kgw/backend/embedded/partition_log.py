@@ -78,6 +78,9 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     def size_bytes(self) -> int:
         return self._log.size_bytes
 
+    def is_in_gap(self, offset: int) -> bool:
+        return self._log.is_in_gap(offset)
+
     def append(self, batches: Sequence[RecordBatch]) -> Future[AppendResult]:
         future: Future[AppendResult] = self._backend.create_future()
         try:

@@ -18,7 +18,7 @@ from kgw.backend.embedded.failures import (
     sync_directory,
     sync_file,
 )
-from kgw.backend.embedded.layout import DamagedRange, EpochStart, LogState
+from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.segment import Segment
@@ -40,9 +40,14 @@ if TYPE_CHECKING:
     from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
 
+_GAPS: Final = 100
+"""The newest gaps of a log are remembered; in older ones readers are sent on to what follows."""
 _COPY_BYTES: Final = 4 << 20
 _REPLAY_FILES: Final = 128
 """Segments that replay holds open at a time: a journal may know thousands."""
+_UNKNOWN_RESERVATION: Final = 1 << 33
+"""Added where a reservation cannot be read: more than what a segment holds and what can have been
+answered behind it. Offsets are plenty, and none may be given twice."""
 _QUARANTINE_BYTES: Final = 64 << 20
 """The most that is kept of one torn tail."""
 
@@ -154,6 +159,9 @@ class LogRecovery:
         self._least_epoch = NO_LEADER_EPOCH
         self._scanned: _Scanned | None = None
         self._names: frozenset[str] = frozenset()
+        self._reserved_end = 0
+        self._gap: Gap | None = None
+        """What this start leaves out."""
 
     def run(
         self, checkpoint: Checkpoint | None, *, checkpoint_damaged: bool, clean_stop: bool
@@ -176,6 +184,7 @@ class LogRecovery:
             clean_stop=clean_stop,
             log_start_offset=self._state.log_start_offset,
             leader_epoch=max(self._state.epochs[-1].leader_epoch, self._least_epoch),
+            reserved_end=self._reserved_end,
         )
         offsets, recovered = self._registry.recover(
             self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
@@ -184,11 +193,19 @@ class LogRecovery:
             if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING:
                 # Also the fate of every log that was killed before its first checkpoint.
                 continue
-            self._directory.report(f"partition {self._key} of {self._topic}: {anomaly.detail}")
+            finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
+            if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
+                self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
+                self._directory.note(finding)
+            else:
+                self._directory.report(finding)
         log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         log.segments = tuple(self._segments)
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
+        log.reserved_end = self._reserved_end
         self._take_state(log, recovered.leader_epoch)
+        # Before a new segment, whose creation syncs the directory: none may come back.
+        self._drop_snapshots(log)
         self._take_damage(log)
         log.unindexed = {
             segment: None
@@ -197,7 +214,6 @@ class LogRecovery:
             or f"{segment.stem}{layout.OFFSET_INDEX_SUFFIX}" not in self._names
         }
         log.is_changed = self._scanned is not None or log.state_is_stale
-        self._drop_snapshots_above(log.offsets.next_offset)
         return log
 
     def _is_own(self, checkpoint: Checkpoint) -> bool:
@@ -237,7 +253,23 @@ class LogRecovery:
             if self._segments:
                 state = LogState(self._segments[0].base_offset)
         self._state = state or LogState()
+        self._reserved_end = self._read_reservation()
         self._drop_left_overs()
+
+    def _read_reservation(self) -> int:
+        """Return the end of what is reserved, 0 when nothing is."""
+        if layout.RESERVATION_NAME not in self._names:
+            return 0
+        path = f"{self._path}/{layout.RESERVATION_NAME}"
+        try:
+            return layout.decode_reservation(self._directory.fs.read_bytes(path))
+        except layout.SmallFileError as error:
+            last = self._segments[-1].base_offset if self._segments else 0
+            reserved_end = max(last, self._state.log_start_offset) + _UNKNOWN_RESERVATION
+            self._directory.report(
+                f"{path}: {error}; after an unclean stop the log goes on at {reserved_end}"
+            )
+            return reserved_end
 
     def _drop_left_overs(self) -> None:
         """Remove what a crash has left of segments that were being removed.
@@ -305,12 +337,20 @@ class LogRecovery:
                 found.damaged[-1].end_offset == found.next_offset
             )
             if following is not None and end_offset < following.base_offset:
-                damaged.append(DamagedRange(end_offset, following.base_offset))
+                if not self._is_gap(end_offset, following.base_offset):
+                    damaged.append(DamagedRange(end_offset, following.base_offset))
                 end_offset = following.base_offset
         if end_offset < self._proven_end:
             damaged.append(DamagedRange(end_offset, self._proven_end))
         self._scanned = _Scanned(end_offset, self._proven_end, ends_in_damage, damaged, epochs)
         return ScanResult(max(end_offset, self._proven_end), leader_epoch)
+
+    def _is_gap(self, start_offset: int, end_offset: int) -> bool:
+        """Whether offsets between two segments were left out on purpose."""
+        return any(
+            gap.start_offset <= start_offset and end_offset <= gap.end_offset
+            for gap in self._state.gaps
+        )
 
     def _last_mark(self) -> int:
         """Return the newest "durable up to" that an intact side entry of the last segment has."""
@@ -379,15 +419,25 @@ class LogRecovery:
                     epochs.append(epoch)
             epochs = epochs or [EpochStart(0, log.offsets.log_start_offset)]
         log.damaged = self._state.damaged
+        log.gaps = self._gaps(log.offsets.log_start_offset)
         log.state_is_stale = self._state_is_lost
         if leader_epoch > epochs[-1].leader_epoch:
-            next_offset = log.offsets.next_offset
-            while epochs and epochs[-1].start_offset >= next_offset:
+            # The old epoch ends where its records do, so that a client that has read further is
+            # told (KIP-320).
+            start_offset = log.offsets.next_offset if self._gap is None else self._gap.start_offset
+            while epochs and epochs[-1].start_offset >= start_offset:
                 # Nothing was ever written under it.
                 epochs.pop()
-            epochs.append(EpochStart(leader_epoch, next_offset))
+            epochs.append(EpochStart(leader_epoch, start_offset))
             log.state_is_stale = True
         log.epochs = tuple(epochs)
+
+    def _gaps(self, log_start_offset: int) -> tuple[Gap, ...]:
+        """Return the gaps that a reader can still stand in."""
+        gaps = [gap for gap in self._state.gaps if gap.end_offset > log_start_offset]
+        if self._gap is not None and self._gap not in gaps:
+            gaps.append(self._gap)
+        return tuple(gaps[-_GAPS:])
 
     def _take_damage(self, log: SegmentedLog) -> None:
         """Record what is gone, and begin a segment where the log goes on behind a hole."""
@@ -396,13 +446,18 @@ class LogRecovery:
         physical_end = scanned.end_offset if scanned is not None else next_offset
         if scanned is None and not self._segments and next_offset > log.offsets.log_start_offset:
             physical_end = log.offsets.log_start_offset
-            self._note_damage(log, [DamagedRange(physical_end, next_offset)])
+            lost_end = next_offset if self._gap is None else self._gap.start_offset
+            if lost_end > physical_end:
+                self._note_damage(log, [DamagedRange(physical_end, lost_end)])
         if scanned is not None:
             self._note_damage(log, scanned.damaged)
         is_broken_off = next_offset > physical_end or (
             scanned is not None and scanned.ends_in_damage
         )
         last = self._segments[-1] if self._segments else None
+        if self._gap is not None:
+            # Noted before there is a segment behind it, or it would be taken for damage.
+            log.save_state()
         if is_broken_off and (last is None or last.base_offset != next_offset):
             log.roll(next_offset)
 
@@ -422,10 +477,17 @@ class LogRecovery:
         except OSError as error:
             self._directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
 
-    def _drop_snapshots_above(self, next_offset: int) -> None:
+    def _drop_snapshots(self, log: SegmentedLog) -> None:
+        """Remove the snapshots of records that are not there.
+
+        What such a one knows as stored, a retry would be answered with.
+        """
         for name in self._names:
             offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
-            if offset is not None and offset > next_offset:
+            if offset is not None and (
+                offset > log.offsets.next_offset
+                or any(gap.start_offset < offset < gap.end_offset for gap in log.gaps)
+            ):
                 self._directory.fs.unlink(f"{self._path}/{name}")
 
 
@@ -524,6 +586,10 @@ def rebuild_side(directory: DataDirectory, log: SegmentedLog, segment: Segment) 
     segment_end = (
         segments[number + 1].base_offset if number + 1 < len(segments) else log.written_end
     )
+    if log.durable is not None and segment is log.durable.segment:
+        # The entries are about to say so of every batch.
+        segment.sync()
+        log.durable = None
     if segment.side is not None:
         segment.write_side(at_least_bytes=1)
     scan_and_repair(

@@ -272,16 +272,23 @@ class Segment:
             self.size_bytes += len(buffer)
         return buffers
 
-    def write_side(self, *, at_least_bytes: int = _SIDE_TAIL_BYTES) -> None:
+    def write_side(
+        self, *, at_least_bytes: int = _SIDE_TAIL_BYTES, durable_count: int | None = None
+    ) -> None:
         """Write the gathered side entries to their file when they are many.
 
-        Their batches are durable. Raises OSError.
+        Their batches are durable; with `durable_count`, those of the first so many entries of the
+        segment are, and only these are written. Raises OSError.
         """
         side = self.side
         if side is None or len(side[1]) < at_least_bytes:
             return
         written, tail = side
-        if not tail:
+        rest = b""
+        if durable_count is not None:
+            ready_bytes = max(durable_count - written, 0) * ENTRY_BYTES
+            tail, rest = tail[:ready_bytes], tail[ready_bytes:]
+        if not tail or len(tail) < at_least_bytes:
             return
         pooled = self.pool.acquire(self.side_path, create=True)
         try:
@@ -289,7 +296,7 @@ class Segment:
         finally:
             self.pool.release(pooled)
         self.side_is_dirty = True
-        self.side = (written + len(tail) // ENTRY_BYTES, b"")
+        self.side = (written + len(tail) // ENTRY_BYTES, rest)
 
     def go_back(self, mark: SegmentMark) -> None:
         """Undo what was written since the mark, durably. Raises OSError, SyncFailedError."""

@@ -308,6 +308,7 @@ class Store(GroupWriter):
                 for segment in log.segments:
                     segment.forget()
                     self._dirty.pop(segment, None)
+                self.relaxed.settle(log)
             target = path + layout.DELETED_SUFFIX
             if self.fs.is_directory(target):
                 self.fs.remove_tree(target)
@@ -424,11 +425,18 @@ class Store(GroupWriter):
             for log in list(self.logs.values()):
                 if not log.is_changed and (log.has_clean_checkpoint or not clean):
                     continue
-                log.is_changed = False
-                log.has_clean_checkpoint = clean
                 plan.logs.append(log)
+                if clean and log.durable is not None:
+                    log.segments[-1].sync()
+                    self.relaxed.settle(log)
+                durable = log.durable
+                log.is_changed = durable is not None
+                log.has_clean_checkpoint = clean
                 if log.segments:
-                    log.segments[-1].write_side(at_least_bytes=1)
+                    log.segments[-1].write_side(
+                        at_least_bytes=1,
+                        durable_count=None if durable is None else durable.entry_count,
+                    )
                 plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
                 plan.checkpoints.append(log.make_checkpoint(clean=clean))
         except (OSError, SyncFailedError) as error:

@@ -4,7 +4,8 @@ Plain code without threads. `submit` and `complete_group` belong to the event lo
 `write_group` to the flusher, `retire` to a thread that may wait for the disk.
 
 The order that every promise rests on: bytes are written, then synced (in the journal or in their
-segments), then their appends succeed, then the high watermark moves.
+segments), then their appends succeed, then the high watermark moves. In a relaxed log the sync
+comes last (`relaxed`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
 
@@ -39,7 +41,16 @@ _MAX_PROBLEMS: Final = 100
 class Append:
     """Batches on their way to the disk; then `result` or `error` is set."""
 
-    __slots__ = ("attempt", "batches", "error", "log", "result", "size_bytes", "waiter")
+    __slots__ = (
+        "attempt",
+        "batches",
+        "error",
+        "is_durable",
+        "log",
+        "result",
+        "size_bytes",
+        "waiter",
+    )
 
     def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
         self.log = log
@@ -48,6 +59,8 @@ class Append:
         self.result = AppendResult(base_offset, batches[-1].last_offset, batches[-1].leader_epoch)
         """Where it lands; it counts only once `error` has stayed None through `complete_group`."""
         self.error: StorageError | None = None
+        self.is_durable = True
+        """Whether success means more than that the system has the bytes."""
         # Nearly always one batch, ten thousand times a second: sum() costs a microsecond more.
         self.size_bytes = (
             len(batches[0].buffer)
@@ -82,13 +95,22 @@ class GroupWriter:
         self.root = root
         self.options = options
         self.pool = FilePool(fs, options.open_files)
-        self.directory = DataDirectory(
-            root, fs, self.pool, options, self.report, wall_ms or SystemClock().wall_ms
-        )
-        self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
-        self.problems: list[str] = []
         self.announce: Callable[[str], None] = _keep_quiet
         """Told of each problem once, as it is found, by whichever thread finds it."""
+        self.remark: Callable[[str], None] = _keep_quiet
+        """Told of what is in order, but not usual."""
+        self.directory = DataDirectory(
+            root,
+            fs,
+            self.pool,
+            options,
+            self.report,
+            wall_ms or SystemClock().wall_ms,
+            self.note,
+        )
+        self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
+        self.relaxed = RelaxedLogs(options, self.report, self.fail)
+        self.problems: list[str] = []
         self.failure: StorageError | None = None
         """Why nothing is written any more: a sync failed, once and for all."""
         self.is_out_of_space = False
@@ -157,19 +179,19 @@ class GroupWriter:
         written: dict[SegmentedLog, list[Redo]] = {}
         for log, appends in by_log.items():
             redos = self._write(log, appends)
-            if redos is not None:
+            if redos is not None and appends[0].is_durable:
                 written[log] = redos
-        if not written:
-            return
-        try:
-            if self.failure is None and not self._sync_through_journal(written):
-                self._sync_segments(written)
-        except SyncFailedError as error:
-            self.fail(error)
+        if written:
+            try:
+                if self.failure is None:
+                    self._make_durable(written)
+            except SyncFailedError as error:
+                self.fail(error)
         if self.failure is not None:
-            for log in written:
-                _fail(by_log[log], self.failure)
-        # What `_sync_segments` removed from `written` before a failure is durable.
+            # What `_sync_segments` removed from `written` before a failure is durable.
+            for log, appends in by_log.items():
+                if log in written or not appends[0].is_durable:
+                    _fail(appends, self.failure)
         for appends in by_log.values():
             if appends[0].error is None:
                 appends[0].log.written_end = appends[-1].result.last_offset + 1
@@ -217,10 +239,12 @@ class GroupWriter:
             if len(appends) == 1
             else [batch for append in appends for batch in append.batches]
         )
+        may_wait = self.relaxed.may_wait(log, appends[-1].result.last_offset + 1)
         log.begin_write()
         try:
             try:
                 self._load_last(log)
+                before = log.mark() if may_wait else None
                 redos = log.write(batches)
             except OSError as error:
                 log.undo()
@@ -231,6 +255,10 @@ class GroupWriter:
             self.fail(error)
             _fail(appends, self.failure)
             return None
+        if may_wait:
+            self.relaxed.note(log, before)
+            for append in appends:
+                append.is_durable = False
         return redos
 
     def _load_last(self, log: SegmentedLog) -> None:
@@ -243,6 +271,20 @@ class GroupWriter:
                 log.segments[-1].load()
             except SideFileDamagedError as error:
                 rebuild_side(self.directory, log, error.segment)
+
+    def _make_durable(self, written: dict[SegmentedLog, list[Redo]]) -> None:
+        """Sync a group. What has failed stays in `written`. Raises SyncFailedError."""
+        behind = {log: redos for log, redos in written.items() if log.durable is not None}
+        if behind:
+            # The journal cannot vouch for what lies behind bytes that no sync has covered.
+            for log in behind:
+                del written[log]
+            try:
+                self._sync_segments(behind)
+            finally:
+                written.update(behind)
+        if written and not self._sync_through_journal(written):
+            self._sync_segments(written)
 
     def _sync_through_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
         """Make a group of small appends durable with one sync; False when it is not the way.
@@ -286,6 +328,8 @@ class GroupWriter:
             if failure is not None:
                 raise failure
             self._dirty.pop(segment, None)
+            if log.durable is not None:
+                self.relaxed.settle(log)
             self._write_side(segment, at_least_bytes=1)
             del written[log]
 
@@ -297,18 +341,20 @@ class GroupWriter:
             self.report(f"{segment.side_path}: {error}")
 
     def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
-        """Move the durable ends, give up the offsets of what failed; returns the logs that moved.
+        """Move the high watermarks and give up the offsets of what failed, group after group.
 
-        In the order in which groups were taken.
+        Returns the logs whose high watermark has moved.
         """
         moved: dict[SegmentedLog, None] = {}
         for append in group:
             log = append.log
             if append.error is None:
-                if log.offsets.advance_durable(append.result.last_offset + 1):
+                offsets = log.offsets
+                advance = offsets.advance_durable if append.is_durable else offsets.advance_written
+                if advance(append.result.last_offset + 1):
                     moved[log] = None
             elif append.attempt == log.attempt and not log.is_deleted and self.failure is None:
-                log.offsets.rewind(log.offsets.durable_end)
+                log.offsets.rewind(log.offsets.high_watermark)
                 log.attempt += 1
         return list(moved)
 
@@ -317,6 +363,9 @@ class GroupWriter:
         if self.failure is None:
             self.failure = StorageError(f"the data directory has failed: {error}")
             self.report(str(self.failure))
+            at_risk = self.relaxed.at_risk()
+            if at_risk is not None:
+                self.report(at_risk)
 
     # --- the journal ---------------------------------------------------------------------------
 
@@ -377,6 +426,10 @@ class GroupWriter:
         if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
             self.announce(problem)
+
+    def note(self, sentence: str) -> None:
+        """Have something said in the log that is no problem."""
+        self.remark(sentence)
 
     @property
     def is_writable(self) -> bool:

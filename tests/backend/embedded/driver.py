@@ -12,6 +12,7 @@ from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.store import Store
+from kgw.backend.embedded.writer import sync_each
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
@@ -29,6 +30,7 @@ OTHER_KEY = PartitionKey(TopicId(bytes(range(16))), 1)
 JOURNALED = EmbeddedOptions(journal_bytes=256 << 10, min_free_bytes=0)
 DIRECT = EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0)
 SETTINGS = LogSettings()
+RELAXED = LogSettings(is_relaxed=True)
 SMALL_SEGMENTS = LogSettings(segment_bytes=400, index_interval_bytes=100)
 
 
@@ -72,6 +74,14 @@ class Driver:
         """Queue one batch."""
         batch = make_batch(values, timestamps_ms=[timestamp_ms] * len(values))
         return self.store.submit(self.log(key), [batch])
+
+    def flush(self, key: PartitionKey = KEY) -> None:
+        """Sync what a relaxed partition has answered, as the timer does."""
+        relaxed = self.store.relaxed
+        flushes = relaxed.begin_flush([self.log(key)])
+        outcomes = sync_each([flush.mark.segment for flush in flushes])
+        for log, end_offset in relaxed.finish_flush(flushes, outcomes):
+            log.offsets.advance_durable(end_offset)
 
     def values(self, key: PartitionKey = KEY, *, max_bytes: int = 1 << 20) -> list[bytes]:
         """Return what a consumer reads from the start to the end. Raises CorruptionError."""

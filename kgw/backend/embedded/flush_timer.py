@@ -1,0 +1,118 @@
+"""The timer of relaxed logs: what they have answered is synced `kgw.flush.ms` later.
+
+In the event loop, where answers are given: so the time runs from the answer. One round at a time;
+while a round takes longer than the interval, a record waits for that round and its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kgw.backend.embedded.relaxed import FlushSchedule
+from kgw.backend.embedded.writer import sync_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from kgw.backend.embedded.failures import SyncFailedError
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.relaxed import Flush, RelaxedLogs
+
+_Result = TypeVar("_Result")
+
+
+class RunInFlusher(Protocol):
+    """A way to have something done between two groups."""
+
+    async def __call__(self, function: Callable[[], _Result], /) -> _Result: ...
+
+
+class FlushTimer:
+    """Has each relaxed log synced when it is due."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        relaxed: RelaxedLogs,
+        run_in_flusher: RunInFlusher,
+        executor: Executor,
+        options: EmbeddedOptions,
+    ) -> None:
+        self._loop = loop
+        self._relaxed = relaxed
+        self._run_in_flusher = run_in_flusher
+        self._executor = executor
+        self._threads = options.flush_threads
+        self._schedule = FlushSchedule()
+        self._timer: asyncio.TimerHandle | None = None
+        self._round: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def note(self, log: SegmentedLog) -> None:
+        """Have a log synced that holds what is not durable."""
+        due_s = self._schedule.note(log, self._loop.time())
+        if self._timer is None or due_s < self._timer.when():
+            self._arm(due_s)
+
+    def age_s(self) -> float:
+        """Return for how long the oldest of what is not durable has been so."""
+        return self._schedule.age_s(self._loop.time())
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._round is None and not self._is_closed:
+            self._timer = self._loop.call_at(due_s, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._round = self._loop.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await self._flush_due()
+        except Exception as error:  # noqa: BLE001 - a bug must not leave records unsynced in silence
+            self._relaxed.fail(error)
+            self._is_closed = True
+        self._round = None
+        due_s = self._schedule.next_due_s()
+        if due_s is not None:
+            self._arm(due_s)
+
+    async def _flush_due(self) -> None:
+        logs = self._schedule.begin(self._loop.time())
+        flushes = await self._run_in_flusher(partial(self._relaxed.begin_flush, logs))
+        outcomes = await self._sync(flushes)
+        moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
+        for log, end_offset in moved:
+            if end_offset > log.offsets.durable_end:
+                log.offsets.advance_durable(end_offset)
+        if any(outcome is not None for outcome in outcomes):
+            # Nobody could believe another sync: what is unsynced stays so.
+            self._is_closed = True
+        else:
+            self._schedule.finish()
+
+    async def _sync(self, flushes: list[Flush]) -> list[SyncFailedError | None]:
+        """Sync segments, each thread its share of them one after the other."""
+        segments = [flush.mark.segment for flush in flushes]
+        share = -(-len(segments) // self._threads) or 1
+        shares = [segments[start : start + share] for start in range(0, len(segments), share)]
+        outcomes = await asyncio.gather(
+            *(self._loop.run_in_executor(self._executor, sync_each, one) for one in shares)
+        )
+        return [outcome for one in outcomes for outcome in one]
+
+    async def aclose(self) -> None:
+        """Begin no more rounds, and wait for the one that runs."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._round is not None:
+            await self._round
