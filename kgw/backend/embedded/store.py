@@ -350,6 +350,7 @@ class Store(GroupWriter):
                 self._load_last(log)
                 log.is_changed = True
                 log.roll(log.written_end)
+                self.relaxed.settle(log)
             except OSError as error:
                 log.undo()
                 raise storage_error(error, f"cannot roll partition {log.key}") from error
