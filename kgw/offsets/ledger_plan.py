@@ -1,0 +1,451 @@
+"""From old Kafka offsets to native ones: matches, what does not fit, and groups' positions. Pure.
+
+A partition's ledger entries and its records are matched by time, then by size, then by order.
+A group's position moves to the next record that it has not read. It never moves past one, given:
+
+1. Records stand in the order of their old offsets, except where matched ones show otherwise.
+2. Each record of the partition had an old offset, though its entry may be lost.
+3. Of the records that the ledger knows with the time of its last entry none was lost.
+4. A clock that was set back did not repeat a time of which a record was lost.
+
+Where these leave more than one place the earliest is taken and said to be a lower bound: what a
+group may have read then comes again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_NONE = -1
+
+
+class MatchClass(Enum):
+    """What became of an entry, a record, or an old offset."""
+
+    MATCHED = "matched"
+    """One entry and one record of that time, of the same size."""
+
+    EQUAL_TIMES = "equal-times"
+    """Several of one time; order and size leave one way to pair them."""
+
+    AMBIGUOUS = "ambiguous"
+    """Of one time, but there are several ways to pair them, or the sizes differ."""
+
+    NON_MONOTONIC = "non-monotonic"
+    """Paired, but against the order of the other pairs: a clock that was set, an offset used twice,
+    two writers."""
+
+    ONLY_LEDGER = "only-in-ledger"
+    ONLY_DATA = "only-in-data"
+    HOLE = "hole"
+    """Old offsets without an entry."""
+
+
+class Certainty(Enum):
+    """How sure it is that a position is the next unread record."""
+
+    EXACT = "exact"
+    """The records on both sides are known by their entries, and nothing lies between."""
+
+    BY_ORDER = "by-order"
+    """Between two known records as many, or fewer, are without an entry as offsets are missing."""
+
+    LOWER_BOUND = "lower-bound"
+    """In doubt: behind the last record that was surely read, or at one surely unread."""
+
+
+class Run(NamedTuple):
+    """Neighbours that share a class: offsets go on by one on both sides; None where one lacks."""
+
+    match_class: MatchClass
+    old_offset: int | None
+    offset: int | None
+    length: int
+
+
+class MappedPosition(NamedTuple):
+    """Where a group goes on.
+
+    At most `comes_again` records from there on were read already; that holds where each time has
+    one record. Of several a lost one may shift the others: to an earlier place, never a later one.
+    """
+
+    offset: int
+    certainty: Certainty
+    comes_again: int
+
+
+class Entries:
+    """A partition's ledger entries, in any order: 20 bytes each."""
+
+    __slots__ = ("old_offsets", "sizes_bytes", "times_ns")
+
+    def __init__(self) -> None:
+        self.old_offsets = array("q")
+        self.times_ns = array("q")
+        self.sizes_bytes = array("i")
+
+    def __len__(self) -> int:
+        return len(self.old_offsets)
+
+    def add(self, old_offset: int, ts_ns: int, size_bytes: int) -> None:
+        self.old_offsets.append(old_offset)
+        self.times_ns.append(ts_ns)
+        self.sizes_bytes.append(size_bytes)
+
+
+class Records:
+    """A partition's records by native offset: 24 bytes each."""
+
+    __slots__ = ("fingerprints", "offsets", "sizes_bytes", "times_ns")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.times_ns = array("q")
+        self.sizes_bytes = array("i")
+        self.fingerprints = array("I")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, offset: int, ts_ns: int, size_bytes: int, fingerprint: int = 0) -> None:
+        """Take the next record. Raises ValueError when its offset is not above the last one."""
+        if self.offsets and offset <= self.offsets[-1]:
+            raise ValueError(f"offset {offset} after offset {self.offsets[-1]}")
+        self.offsets.append(offset)
+        self.times_ns.append(ts_ns)
+        self.sizes_bytes.append(size_bytes)
+        self.fingerprints.append(fingerprint)
+
+
+class PartitionMapping:
+    """The old offsets of one partition, matched with its records."""
+
+    def __init__(
+        self, entries: Entries, records: Records, end_offset: int, *, precision_ns: int = 1
+    ) -> None:
+        """Match. Times are equal when they are within the same `precision_ns`.
+
+        `end_offset` is the native offset behind the last record.
+        """
+        self._entries = entries
+        self._records = records
+        self._end_offset = end_offset
+        self._precision_ns = precision_ns
+        order = sorted(range(len(entries)), key=lambda one: (self._entry(one), one))
+        self._order = [
+            one for before, one in pairwise([_NONE, *order]) if not self._is_copy(before, one)
+        ]
+        """Entries by old offset; of those that say the same, one."""
+        self.duplicates = len(order) - len(self._order)
+        self._known = array("q", sorted({entries.old_offsets[one] for one in self._order}))
+        self._last_old = self._known[-1] if self._known else _NONE
+        self._record_of = array("q", [_NONE]) * len(entries)
+        self._classes = [MatchClass.ONLY_LEDGER] * len(entries)
+        self._entry_of = array("q", [_NONE]) * len(records)
+        self._ambiguous_records: set[int] = set()
+        buckets = list(self._buckets())
+        self.sizes_count = self._do_sizes_count(buckets)
+        """Whether sizes are evidence: early gateways wrote estimates."""
+        for ours, theirs in buckets:
+            self._match_bucket(ours, theirs)
+        self._anchors: list[tuple[int, int]] = []
+        """Old offset and index of the record, both growing."""
+        self._strays: list[tuple[int, int]] = []
+        self._part_anchors()
+        self._stray_minimum = _suffix_minimum([index for _, index in self._strays])
+
+    def runs(self) -> Iterator[Run]:
+        """Yield everything that was found: by old offset, then the records without one."""
+        yield from _joined(self._rows())
+
+    def position(self, old_offset: int) -> MappedPosition:
+        """Return where a group goes on that would have read an old offset next."""
+        after = bisect_left(self._anchors, (old_offset, _NONE))
+        before = after - 1
+        has_next = after < len(self._anchors)
+        next_old, next_index = (
+            self._anchors[after] if has_next else (old_offset, len(self._records))
+        )
+        chosen, missing = self._gap(before, next_old)
+        stray_records, stray_offsets = self._strays_within(chosen, next_index, next_old, missing)
+        certainty = Certainty.EXACT
+        comes_again = 0
+        if has_next and missing == stray_offsets and next_index - chosen == stray_records:
+            chosen = next_index
+        elif missing or has_next:
+            # A record may have taken the place of a lost one of the same time: begin before those.
+            chosen, missing = self._gap(self._before_bucket(before), next_old)
+            unknown = next_index - chosen
+            in_order = has_next and not any(
+                self._strays_within(chosen, next_index, next_old, missing)
+            )
+            if in_order and unknown == missing:
+                chosen, certainty = next_index - (next_old - old_offset), Certainty.BY_ORDER
+            elif in_order and unknown < missing and next_old == old_offset:
+                chosen, certainty = next_index, Certainty.BY_ORDER
+            else:
+                certainty = Certainty.LOWER_BOUND
+                comes_again = min(unknown, missing - (next_old - old_offset))
+        first_stray = self._first_stray(old_offset)
+        if first_stray < chosen:
+            comes_again += chosen - first_stray
+            chosen, certainty = first_stray, Certainty.LOWER_BOUND
+        twice = [index for old, index in self._strays if old == next_old and index > chosen]
+        if twice:
+            # The offset was given out again: the group may have meant the later record.
+            comes_again += max(twice) - chosen
+            certainty = Certainty.LOWER_BOUND
+        comes_again += sum(old < old_offset and index >= chosen for old, index in self._strays)
+        return MappedPosition(
+            self._records.offsets[chosen] if chosen < len(self._records) else self._end_offset,
+            certainty,
+            comes_again,
+        )
+
+    def index_of(self, offset: int) -> int:
+        """Return where in the records a native offset is, or the next one above it."""
+        return bisect_left(self._records.offsets, offset)
+
+    # Positions
+
+    def _gap(self, before: int, next_old: int) -> tuple[int, int]:
+        """Return what follows an anchor: the index of a record, and how many offsets lack one."""
+        old, index = self._anchors[before] if before >= 0 else (_NONE, _NONE)
+        return index + 1, next_old - old - 1
+
+    def _before_bucket(self, before: int) -> int:
+        """Return the last anchor of another time than the given one."""
+        if before < 0:
+            return before
+        time = self._time_of(self._anchors[before][1])
+        while before >= 0 and self._time_of(self._anchors[before][1]) == time:
+            before -= 1
+        return before
+
+    def _strays_within(self, start: int, stop: int, next_old: int, missing: int) -> tuple[int, int]:
+        """Return how many records, and how many old offsets, of a gap are paired out of order."""
+        return (
+            sum(start <= index < stop for _, index in self._strays),
+            len({old for old, _ in self._strays if next_old - missing <= old < next_old}),
+        )
+
+    def _first_stray(self, old_offset: int) -> int:
+        low = bisect_left(self._strays, (old_offset, _NONE))
+        return self._stray_minimum[low]
+
+    # Matching
+
+    def _entry(self, one: int) -> tuple[int, int, int]:
+        entries = self._entries
+        return entries.old_offsets[one], entries.times_ns[one], entries.sizes_bytes[one]
+
+    def _is_copy(self, before: int, one: int) -> bool:
+        return before != _NONE and self._entry(before) == self._entry(one)
+
+    def _time_of(self, index: int) -> int:
+        return self._records.times_ns[index] // self._precision_ns
+
+    def _buckets(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield what there is of each time: entries by old offset, records by offset."""
+        times = self._entries.times_ns
+        precision_ns = self._precision_ns
+        ours = sorted(self._order, key=lambda one: times[one] // precision_ns)
+        theirs = sorted(range(len(self._records)), key=self._time_of)
+        at = 0
+        for entries in _groups(ours, lambda one: times[one] // precision_ns):
+            time = times[entries[0]] // precision_ns
+            while at < len(theirs) and self._time_of(theirs[at]) < time:
+                at += 1
+            first = at
+            while at < len(theirs) and self._time_of(theirs[at]) == time:
+                at += 1
+            if at > first:
+                yield entries, theirs[first:at]
+
+    def _do_sizes_count(self, buckets: Sequence[tuple[list[int], list[int]]]) -> bool:
+        agree = differ = 0
+        for ours, theirs in buckets:
+            if len(ours) == len(theirs):
+                same = sum(map(self._same_size, ours, theirs))
+                agree += same
+                differ += len(ours) - same
+        return agree > differ
+
+    def _same_size(self, one: int, index: int) -> bool:
+        return self._entries.sizes_bytes[one] == self._records.sizes_bytes[index]
+
+    def _match_bucket(self, ours: list[int], theirs: list[int]) -> None:
+        pairs = self._pairs(ours, theirs)
+        if pairs is None:
+            for one in ours:
+                self._classes[one] = MatchClass.AMBIGUOUS
+            self._ambiguous_records.update(theirs)
+            return
+        is_single = len(ours) == len(theirs) == 1
+        for one, index in pairs:
+            self._record_of[one] = index
+            self._entry_of[index] = one
+            self._classes[one] = MatchClass.MATCHED if is_single else MatchClass.EQUAL_TIMES
+
+    def _pairs(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]] | None:
+        """Return the one way to pair entries and records of one time, None without."""
+        if self._may_be_shifted(ours):
+            return None
+        if len(ours) == len(theirs):
+            if self.sizes_count and not all(map(self._same_size, ours, theirs)):
+                return None
+            return list(zip(ours, theirs, strict=True))
+        if not self.sizes_count:
+            return None
+        our_sizes = [self._entries.sizes_bytes[one] for one in ours]
+        their_sizes = [self._records.sizes_bytes[index] for index in theirs]
+        if len(ours) < len(theirs):
+            places = _only_embedding(our_sizes, their_sizes)
+            return None if places is None else [(ours[i], theirs[at]) for i, at in places]
+        places = _only_embedding(their_sizes, our_sizes)
+        return None if places is None else [(ours[at], theirs[i]) for i, at in places]
+
+    def _may_be_shifted(self, ours: list[int]) -> bool:
+        """Whether a record without an entry may be one of these, and a lost one make up for it.
+
+        Several entries of one time would then be paired with records that come after theirs.
+        """
+        if len(ours) == 1:
+            return False
+        first, last = (self._entries.old_offsets[ours[at]] for at in (0, -1))
+        stop = min(last + 1, self._last_old)
+        within = bisect_right(self._known, stop) - bisect_left(self._known, first)
+        return within != stop - first + 1
+
+    def _part_anchors(self) -> None:
+        """Part the pairs into the most that agree on an order, and those that do not."""
+        pairs = [
+            (self._entries.old_offsets[one], self._record_of[one])
+            for one in self._order
+            if self._record_of[one] != _NONE
+        ]
+        # Of an offset that was used twice at most one can be in order.
+        pairs.sort(key=lambda pair: (pair[0], -pair[1]))
+        chosen = set(_longest_growing([index for _, index in pairs]))
+        for at, pair in enumerate(pairs):
+            (self._anchors if at in chosen else self._strays).append(pair)
+        self._strays.sort()
+        for _, index in self._strays:
+            self._classes[self._entry_of[index]] = MatchClass.NON_MONOTONIC
+
+    def _rows(self) -> Iterator[Run]:
+        expected = 0
+        for one in self._order:
+            old_offset = self._entries.old_offsets[one]
+            if old_offset > expected:
+                yield Run(MatchClass.HOLE, expected, None, old_offset - expected)
+            expected = old_offset + 1
+            index = self._record_of[one]
+            offset = None if index == _NONE else self._records.offsets[index]
+            yield Run(self._classes[one], old_offset, offset, 1)
+        for index, one in enumerate(self._entry_of):
+            if one == _NONE:
+                is_ambiguous = index in self._ambiguous_records
+                found = MatchClass.AMBIGUOUS if is_ambiguous else MatchClass.ONLY_DATA
+                yield Run(found, None, self._records.offsets[index], 1)
+
+
+def _groups(items: Sequence[int], key: Callable[[int], int]) -> Iterator[list[int]]:
+    group: list[int] = []
+    for item in items:
+        if group and key(group[0]) != key(item):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def _only_embedding(short: list[int], long: list[int]) -> list[tuple[int, int]] | None:
+    """Return where a sequence lies in a longer one, None unless there is exactly one place."""
+    first = _leftmost(short, long)
+    if first is None:
+        return None
+    mirrored = _leftmost(short[::-1], long[::-1])
+    if mirrored is None or first != [len(long) - 1 - at for at in reversed(mirrored)]:
+        return None
+    return list(enumerate(first))
+
+
+def _leftmost(short: list[int], long: list[int]) -> list[int] | None:
+    found = []
+    at = 0
+    for size in short:
+        while at < len(long) and long[at] != size:
+            at += 1
+        if at == len(long):
+            return None
+        found.append(at)
+        at += 1
+    return found
+
+
+def _longest_growing(values: Sequence[int]) -> list[int]:
+    """Return the places of the longest strictly growing subsequence; of several the last found."""
+    tails: list[int] = []
+    places: list[int] = []
+    previous = array("q", [_NONE]) * len(values)
+    for at, value in enumerate(values):
+        length = bisect_left(tails, value)
+        previous[at] = places[length - 1] if length else _NONE
+        if length == len(tails):
+            tails.append(value)
+            places.append(at)
+        else:
+            tails[length] = value
+            places[length] = at
+    found = []
+    at = places[-1] if places else _NONE
+    while at != _NONE:
+        found.append(at)
+        at = previous[at]
+    return found[::-1]
+
+
+def _suffix_minimum(values: list[int]) -> list[int]:
+    """Return the least of the values from each place on; beyond any index behind the last."""
+    found = [1 << 62]
+    for value in reversed(values):
+        found.append(min(found[-1], value))
+    return found[::-1]
+
+
+def _joined(rows: Iterator[Run]) -> Iterator[Run]:
+    """Join neighbours."""
+    current: Run | None = None
+    for row in rows:
+        if current is not None and _goes_on(current, row):
+            current = current._replace(length=current.length + row.length)
+            continue
+        if current is not None:
+            yield current
+        current = row
+    if current is not None:
+        yield current
+
+
+def _goes_on(run: Run, row: Run) -> bool:
+    return (
+        run.match_class is row.match_class
+        and _follows(run.old_offset, row.old_offset, run.length)
+        and _follows(run.offset, row.offset, run.length)
+    )
+
+
+def _follows(before: int | None, after: int | None, length: int) -> bool:
+    if before is None or after is None:
+        return before is after
+    return after == before + length
