@@ -144,7 +144,7 @@ def test_log_files(entries: list[LedgerEntry]) -> None:
 
 
 def test_damaged_log_files() -> None:
-    """A damaged message is passed over; a cut or an impossible length ends the file. Both are said."""
+    """A damaged message is passed over; a cut or impossible length ends the file: both are said."""
     damaged = b"\0\0\0\2\xff\xff"
     content = log_file([ENTRY]) + damaged + log_file([ENTRY])
     kinds = [type(one) for one in read_log_file(io.BytesIO(content).read)]
