@@ -8,6 +8,8 @@ Behaviour:
 - answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
   refusal closes the connection, as in Kafka: there is no other way to tell;
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
+- a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
+  records are read for that, and for message.timestamp.before.max.ms where a topic sets it;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
   UNKNOWN_TOPIC_ID from v13 on;
 - transactions are not served yet: INVALID_TXN_STATE;
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import Later
+from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -54,6 +57,8 @@ class _Pending(NamedTuple):
     answer: PartitionProduceResponse
     partition: Partition
     result: Future[AppendResult]
+    is_undecided: bool
+    """Whether it may still be refused for what its records are."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
@@ -95,8 +100,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
             )
         )
     if request.acks == 0:
-        _close_on_refusal(response)
-        return None
+        return _unanswered(response, pending, context)
     if not pending:
         return response
 
@@ -140,6 +144,9 @@ def _append(
         # A decoded request has a memoryview there; lists of buffers are for those who encode.
         records = cast("Buffer | None", data.records)
         appended = partition.append(records, zstd_allowed=version >= 7)
+    except UnfitRecordsError as error:
+        _refuse_records(answer, error)
+        return
     except KafkaError as error:
         _refuse(answer, error.code, error.message)
         if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
@@ -155,7 +162,7 @@ def _append(
     if appended.result is None:
         answer.base_offset = appended.base_offset
     else:
-        pending.append(_Pending(answer, partition, appended.result))
+        pending.append(_Pending(answer, partition, appended.result, appended.is_undecided))
 
 
 def _record_count(data: PartitionProduceData) -> int:
@@ -167,7 +174,7 @@ def _record_count(data: PartitionProduceData) -> int:
 
 def _finish(pending: _Pending, context: RequestContext) -> None:
     """Fill in what became of a submitted batch."""
-    answer, partition, result = pending
+    answer, partition, result, _ = pending
     error = None if result.cancelled() else result.exception()
     if error is None and not result.cancelled():
         answer.base_offset = result.result().base_offset
@@ -175,6 +182,8 @@ def _finish(pending: _Pending, context: RequestContext) -> None:
         _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
     elif result.cancelled() or isinstance(error, StorageError):
         _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR, str(error or "the server is stopping"))
+    elif isinstance(error, UnfitRecordsError):
+        _refuse_records(answer, error)
     elif isinstance(error, KafkaError):
         _refuse(answer, error.code, error.message)
     else:
@@ -189,6 +198,31 @@ def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | No
     answer.base_offset = NO_OFFSET
     answer.log_append_time_ms = -1
     answer.log_start_offset = NO_OFFSET
+
+
+def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) -> None:
+    _refuse(answer, error.code, error.message)
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index, message in error.records
+    ]
+
+
+def _unanswered(
+    response: ProduceResponse, pending: list[_Pending], context: RequestContext
+) -> Later | None:
+    """Deal with acks=0: no answer, but the connection closes when something is refused."""
+    _close_on_refusal(response)
+    undecided = [one for one in pending if one.is_undecided]
+    if not undecided:
+        return None
+
+    def decide() -> None:
+        for one in undecided:
+            _finish(one, context)
+        _close_on_refusal(response)
+
+    return Later(_all_done([one.result for one in undecided]), decide)
 
 
 def _close_on_refusal(response: ProduceResponse) -> None:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.partitions.entering import Entrance, is_walked_at_once
 from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, SnapshotError
-from kgw.partitions.validation import read_produced_batch, validate_batch
+from kgw.partitions.validation import (
+    read_produced_batch,
+    record_rules,
+    validate_batch,
+    validate_records,
+)
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.waits import FetchWait
+    from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
 _log = logging.getLogger(__name__)
@@ -40,6 +47,8 @@ class Appended(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     """-1 unless the topic uses log append time."""
+    is_undecided: bool = False
+    """Whether `result` may still be a refusal: a KafkaError."""
 
 
 class Partition:
@@ -54,6 +63,7 @@ class Partition:
     __slots__ = (
         "_clock",
         "_config",
+        "_entrance",
         "_in_flight_count",
         "_in_flight_of_producers",
         "_is_fenced",
@@ -79,6 +89,7 @@ class Partition:
         self.producers = ProducerState()
         self._clock = clock
         self._config = topic.config
+        self._entrance: Entrance | None = None
         self._in_flight_count = 0
         self._in_flight_of_producers = 0
         self._is_fenced = False
@@ -153,9 +164,22 @@ class Partition:
         validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
         if batch.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        append_time_ms = NO_TIMESTAMP_MS
-        if config.uses_log_append_time:
-            append_time_ms = now_ms
+        append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
+        rules = record_rules(config, now_ms) if config.checks_records else None
+        if rules is not None and is_walked_at_once(batch):
+            validate_records(batch, rules, config.decompression_limits)
+            rules = None
+        entrance = self._entrance
+        if rules is not None or (entrance is not None and entrance.is_busy):
+            if entrance is None:
+                entrance = self._entrance = Entrance()
+            enter = partial(self._enter, batch, now_ms, append_time_ms)
+            result = entrance.submit(batch, rules, config.decompression_limits, enter)
+            return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
+        return self._enter(batch, now_ms, append_time_ms)
+
+    def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
+        """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
         size_bytes = batch.size_bytes
         if not batch.has_producer_id:
             if append_time_ms >= 0:

@@ -9,6 +9,8 @@ from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.cleaner import CompactionRules
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
+from kgw.partitions.validation import NO_BEFORE_MAX_MS
+from kgw.records.limits import DecompressionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +22,9 @@ class TopicConfig:
     """The effective settings of one topic, as values to act on. It never changes."""
 
     __slots__ = (
+        "checks_records",
         "compaction",
+        "decompression_limits",
         "deletes",
         "is_compacted",
         "log_settings",
@@ -43,6 +47,11 @@ class TopicConfig:
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
         self.deletes = "delete" in policies
         self.is_compacted = "compact" in policies
+        # On the way of every batch, so that most need not ask further.
+        self.checks_records = self.is_compacted or self.timestamp_before_max_ms != NO_BEFORE_MAX_MS
+        self.decompression_limits = DecompressionLimits(
+            config.decompressed_bytes_max, config.decompression_ratio_max
+        )
         max_compaction_lag_ms = cast("int", values["max.compaction.lag.ms"])
         segment_ms = cast("int", values["segment.ms"])
         self.retention = RetentionRules(

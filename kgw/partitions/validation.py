@@ -1,7 +1,9 @@
-"""May this batch enter? The rules for what a client may send, on the header alone. Pure.
+"""May this batch enter? The rules for what a client may send. Pure.
 
-The payload is not decompressed or walked: what is checked is what the header says of itself, of the
-payload's size and of the CRC over it. Refusals carry the code that Kafka's broker gives.
+Of any batch, the header is checked: what it says of itself, of the payload's size and of the CRC
+over it. The payload is decompressed and walked only where a topic's rules are about each record:
+the keys of a compacted topic, and a limit on old timestamps. Refusals carry the code that Kafka's
+broker gives.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from kgw.records.batch import (
     Compression,
     read_batch,
 )
+from kgw.records.unfit import TimeRange, find_unfit
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
+    from kgw.records.limits import DecompressionLimits
     from kgw.types import Buffer
 
 SMALLEST_RECORD_BYTES: Final = 7
@@ -33,6 +37,12 @@ MAX_COMPRESSED_RECORDS: Final = (64 << 20) // SMALLEST_RECORD_BYTES
 
 Without a limit one small batch could use up two thousand million offsets.
 """
+
+NO_BEFORE_MAX_MS: Final = (1 << 63) - 1
+"""message.timestamp.before.max.ms when any time in the past will do."""
+
+_KEYLESS: Final = "a record of a compacted topic needs a key"
+_UNTIMELY: Final = "its timestamp is outside what message.timestamp.before.max.ms and .after allow"
 
 _KNOWN_ATTRIBUTES: Final = (
     COMPRESSION_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
@@ -45,6 +55,10 @@ class BatchRules(Protocol):
     @property
     def max_message_bytes(self) -> int:
         """max.message.bytes: of a whole batch, as it came."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """cleanup.policy has compact: every record needs a key."""
 
     @property
     def uses_log_append_time(self) -> bool:
@@ -64,8 +78,25 @@ class FixedRules(NamedTuple):
 
     max_message_bytes: int = 1_048_588
     uses_log_append_time: bool = False
-    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
     timestamp_after_max_ms: int = 3_600_000
+    is_compacted: bool = False
+
+
+class RecordRules(NamedTuple):
+    """What must hold for each record, behind the header."""
+
+    needs_keys: bool
+    time_range: TimeRange | None
+
+
+class UnfitRecordsError(KafkaError):
+    """A batch that is refused because of some of its records, each named (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records
+        """Place in the batch, and what is wrong with it."""
 
 
 def read_produced_batch(records: Buffer | None) -> RecordBatch:
@@ -125,6 +156,43 @@ def validate_batch(
         raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch has no producer id")
     if not rules.uses_log_append_time:
         _check_timestamps(batch, rules, now_ms)
+
+
+def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
+    """Return what each record must be looked at for; None when the header says enough.
+
+    It says enough of times in the future, as it carries the greatest. A limit of the past is for
+    each record to keep, and so is a key.
+    """
+    time_range = None
+    if not rules.uses_log_append_time:
+        earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
+        time_range = TimeRange(earliest_ms, now_ms + rules.timestamp_after_max_ms)
+    if rules.is_compacted:
+        return RecordRules(needs_keys=True, time_range=time_range)
+    if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
+        return None
+    return RecordRules(needs_keys=False, time_range=time_range)
+
+
+def validate_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
+    """Return when every record of a valid batch may enter. May take long: see `entering`.
+
+    Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
+    INVALID_RECORD for those without a key; RecordError for a payload that cannot be read.
+    """
+    unfit = find_unfit(
+        batch, needs_keys=rules.needs_keys, time_range=rules.time_range, limits=limits
+    )
+    if not unfit:
+        return
+    records = [(one.place, _KEYLESS if one.is_keyless else _UNTIMELY) for one in unfit]
+    is_untimely = not all(one.is_keyless for one in unfit)
+    raise UnfitRecordsError(
+        ErrorCode.INVALID_TIMESTAMP if is_untimely else ErrorCode.INVALID_RECORD,
+        f"{len(unfit)} of {batch.record_count} records are refused: {records[0][1]}",
+        records,
+    )
 
 
 def _check_timestamps(batch: RecordBatch, rules: BatchRules, now_ms: int) -> None:
