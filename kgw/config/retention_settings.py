@@ -8,7 +8,7 @@ INT = SettingType.INT
 LONG = SettingType.LONG
 DOUBLE = SettingType.DOUBLE
 
-CLEANUP_POLICIES = ("delete",)
+CLEANUP_POLICIES = ("compact", "delete")
 DEFAULT_ROLL_MS = 604_800_000
 
 _ONE_AT_A_TIME = "one partition is compacted at a time"
@@ -19,7 +19,7 @@ def check_policy(value: Value) -> None:
     items = value if isinstance(value, tuple) else ()
     for item in items:
         if item not in CLEANUP_POLICIES:
-            raise ValueError(f"{item!r} is refused: compaction is not served yet")
+            raise ValueError(f"{item!r} is neither compact nor delete")
     if not items or len(set(items)) != len(items):
         raise ValueError("compact, delete or both are needed, each once")
 

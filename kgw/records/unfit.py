@@ -1,6 +1,6 @@
 """Which records of a batch may not enter: for topics whose rules reach into the payload.
 
-A walk over what surrounds keys and values, without making records of them: 0.7 microseconds each.
+A walk over what surrounds keys and values, without making records of them: 1.5 microseconds each.
 """
 
 from __future__ import annotations
