@@ -222,6 +222,62 @@ METRICS: tuple[Metric, ...] = (
         "Partitions at which a run of retention failed.",
     ),
     Metric(
+        "compactions",
+        "kgw_compactions_total",
+        "counter",
+        "Compactions of a partition: complete, partial (as many keys as there was memory for) or "
+        "failed.",
+        ("result",),
+    ),
+    Metric(
+        "compaction_seconds",
+        "kgw_compaction_seconds_total",
+        "counter",
+        "Time that compactions took.",
+    ),
+    Metric(
+        "compaction_read_bytes",
+        "kgw_compaction_read_bytes_total",
+        "counter",
+        "Bytes that compactions read.",
+    ),
+    Metric(
+        "compaction_removed_bytes",
+        "kgw_compaction_removed_bytes_total",
+        "counter",
+        "Bytes by which compactions made partitions smaller.",
+    ),
+    Metric(
+        "compaction_removed_records",
+        "kgw_compaction_removed_records_total",
+        "counter",
+        "Records that compactions removed, deletion markers among them.",
+    ),
+    Metric(
+        "compaction_removed_tombstones",
+        "kgw_compaction_removed_tombstones_total",
+        "counter",
+        "Deletion markers that compactions removed after delete.retention.ms.",
+    ),
+    Metric(
+        "dirty_ratio_max",
+        "kgw_compaction_dirty_ratio_max",
+        "gauge",
+        "The greatest share of bytes not compacted yet, of all compacted partitions.",
+    ),
+    Metric(
+        "compactions_put_aside",
+        "kgw_compaction_put_aside_partitions",
+        "gauge",
+        "Partitions that could not be compacted and are left alone for a while.",
+    ),
+    Metric(
+        "compaction_last_failure_s",
+        "kgw_compaction_last_failure_timestamp_seconds",
+        "gauge",
+        "When a compaction failed last; 0 when none has.",
+    ),
+    Metric(
         "clock_held",
         "kgw_clock_held",
         "gauge",
@@ -280,6 +336,15 @@ class Metrics:
     removed_bytes: dict[str, int]
     segments_closed: int
     retention_failures: int
+    compactions: dict[str, int]
+    compaction_seconds: float
+    compaction_read_bytes: int
+    compaction_removed_bytes: int
+    compaction_removed_records: int
+    compaction_removed_tombstones: int
+    dirty_ratio_max: float
+    compactions_put_aside: int
+    compaction_last_failure_s: float
     clock_held: int
     loop_lag_s: float
     loop_lag_max_s: float

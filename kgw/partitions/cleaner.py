@@ -29,8 +29,10 @@ class CompactionRules(NamedTuple):
 class Dirtiness(NamedTuple):
     """How much of a partition waits for compaction."""
 
+    begin_offset: int
+    """Where the dirty part begins."""
     upper_bound: int
-    """Records at or above it may not be compacted yet."""
+    """Where it ends: records at or above it may not be compacted yet."""
     dirty_bytes: int
     clean_bytes: int
     is_overdue: bool
@@ -61,24 +63,22 @@ def measure_dirtiness(
 ) -> Dirtiness:
     """Return how dirty a log with these segments is, the last of them active.
 
-    The bound is the first of: the active segment, the last stable offset, the first dirty segment
-    that has a record younger than min.compaction.lag.ms.
+    The bound is the first of: the active segment, the segment that holds the last stable offset,
+    the first dirty segment that has a record younger than min.compaction.lag.ms.
     """
-    upper_bound = last_stable_offset
-    if segments:
-        upper_bound = min(upper_bound, segments[-1].base_offset)
+    upper_bound = compacted_end
     dirty_bytes = clean_bytes = 0
     is_overdue = False
     for segment in segments[:-1]:
         if segment.end_offset <= compacted_end:
             clean_bytes += segment.size_bytes
             continue
-        if segment.base_offset >= upper_bound:
+        if segment.end_offset > last_stable_offset:
             break
         if rules.min_lag_ms > 0 and now_ms - segment.largest_timestamp_ms < rules.min_lag_ms:
-            upper_bound = segment.base_offset
             break
         if segment.begun_ms != NO_TIMESTAMP_MS and now_ms - segment.begun_ms > rules.max_lag_ms:
             is_overdue = True
         dirty_bytes += segment.size_bytes
-    return Dirtiness(upper_bound, dirty_bytes, clean_bytes, is_overdue)
+        upper_bound = segment.end_offset
+    return Dirtiness(compacted_end, upper_bound, dirty_bytes, clean_bytes, is_overdue)

@@ -325,6 +325,16 @@ class ProducerState:
         )
         entry.trim()
 
+    def stored_offsets(self) -> Iterator[int]:
+        """Yield the first offset of every batch in a window: what a rebuild needs of the log."""
+        for newest in self._entries.values():
+            entry: ProducerEntry | None = newest
+            while entry is not None:
+                for known in entry.batches:
+                    if known.base_offset != IN_FLIGHT_OFFSET:
+                        yield known.base_offset
+                entry = entry.replaced
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for that long; how many (producer.id.expiration.ms).
 

@@ -81,7 +81,7 @@ def plan_retention(
     partition_index: int = 0,
 ) -> RetentionPlan:
     """Return what retention does to a log with these segments, the last of them active."""
-    must_roll = bool(segments) and _is_old(segments[-1], rules, now_ms, partition_index)
+    must_roll = bool(segments) and is_old(segments[-1], rules, now_ms, partition_index)
     removals: list[Removal] = []
     start = log_start_offset
     gone = 0
@@ -142,8 +142,8 @@ def _closed(segments: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:
     return [*segments, SegmentInfo(end, end, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)]
 
 
-def _is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:
-    """Whether a segment that holds something has reached the age at which it is closed."""
+def is_old(active: SegmentInfo, rules: RetentionRules, now_ms: int, partition_index: int) -> bool:
+    """Whether an active segment that holds something has reached the age at which it is closed."""
     if active.begun_ms == NO_TIMESTAMP_MS or active.end_offset == active.base_offset:
         return False
     jitter_ms = rules.segment_jitter_ms

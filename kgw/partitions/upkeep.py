@@ -1,4 +1,4 @@
-"""What is done to partitions from time to time: retention, and the closing of old segments.
+"""What is done to partitions from time to time: retention, closing of old segments, compaction.
 
 A thin shell: the rules are in `retention`, the time to go by in `steady_time`. One partition after
 the other, with rests in between, so that those who produce hardly notice.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
+from kgw.partitions.compactor import Compactor
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.state.base import Change
@@ -58,11 +59,13 @@ class Upkeep:
         self._report_bug = report_bug
         self._time: SteadyTime | None = None
         self._was_held = False
+        self.compactor = Compactor(catalog, clock, metrics, config, report_bug)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin the schedule."""
-        self._tasks.append(asyncio.ensure_future(self._retain_regularly()))
+        for schedule in (self._retain_regularly(), self._compact_regularly()):
+            self._tasks.append(asyncio.ensure_future(schedule))
 
     async def aclose(self) -> None:
         """End what is under way; each step leaves the logs in order, wherever it stops."""
@@ -70,6 +73,12 @@ class Upkeep:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What an operator should know."""
+        held = ("the wall clock has jumped and is not gone by yet",) if self._was_held else ()
+        return held + self.compactor.problems
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -205,6 +214,18 @@ class Upkeep:
         while True:
             await self._attempt(self.retain)
             await self._rest(interval_s)
+
+    async def compact(self) -> None:
+        """Compact partition after partition until none is due. Raises StorageError."""
+        while self._config().log_cleaner_enable:
+            if not await self.compactor.run_one(await self.now_ms()):
+                return
+
+    async def _compact_regularly(self) -> None:
+        await self._rest(self._config().log_initial_task_delay_ms / 1000)
+        while True:
+            await self._attempt(self.compact)
+            await self._rest(self._config().log_cleaner_backoff_ms / 1000)
 
     async def _attempt(self, step: Callable[[], Awaitable[object]]) -> None:
         try:

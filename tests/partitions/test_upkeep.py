@@ -8,7 +8,15 @@ from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import StorageError
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, produce
+from tests.handlers.support import (
+    START_MS,
+    batch,
+    create_topic,
+    fetch,
+    fetch_request,
+    offsets_in,
+    produce,
+)
 
 if TYPE_CHECKING:
     import pytest
@@ -121,3 +129,92 @@ async def test_the_time_outlives_a_restart() -> None:
     clock = ManualClock(wall_ms=stopped_ms + HOUR_MS)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
         assert clock.wall_ms() == await gateway.gateway.upkeep.now_ms()
+
+
+async def segmented(gateway: InProcessGateway, **configs: str) -> Topic:
+    """Return a topic of one partition with some segments of ten records or so."""
+    topic = await create_topic(gateway, partitions=1, segment_bytes="1024", **configs)
+    for number in range(60):
+        await produce(gateway, batch(b"v" * 10, timestamps_ms=(START_MS + number * 1000,)))
+    return topic
+
+
+async def bases(topic: Topic) -> list[int]:
+    """Return where the segments of its first partition begin."""
+    return [one.base_offset for one in await topic.partitions[0].log.segments()]  # type: ignore[attr-defined]
+
+
+async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
+    """By time, then by size; what is left can be read from the new log start."""
+    clock = ManualClock()
+    async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
+        topic = await segmented(gateway, retention_ms="30000")
+        before = await bases(topic)
+        assert len(before) > 4
+        clock.advance(60)
+        await gateway.gateway.upkeep.retain()
+        after = await bases(topic)
+        # Records from second 30 on are not older than 30 s: they and their segments stay.
+        assert [base for base in before if base >= after[0]] == after
+        assert after[0] <= 30 < after[1]
+        assert [after[0]] == starts(topic)
+        metrics = gateway.gateway.metrics
+        assert {"time": after[0]} == metrics.removed_records
+        assert {"time": len(before) - len(after)} == metrics.removed_segments
+        await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
+        size_bytes = topic.partitions[0].log.size_bytes
+        await gateway.gateway.upkeep.retain()
+        left = await bases(topic)
+        assert after[0] < left[0]
+        assert metrics.removed_bytes["size"] == size_bytes - topic.partitions[0].log.size_bytes
+        assert topic.partitions[0].log.size_bytes >= 1000
+        data = await fetch(gateway, fetch_request(left[0]))
+        assert left[0] == offsets_in(data)[0][0]
+
+
+async def test_an_expired_topic_is_emptied_and_goes_on_where_it_was() -> None:
+    """The active segment is closed and removed as well; the next offset is as if nothing was."""
+    clock = ManualClock()
+    async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
+        topic = await segmented(gateway, retention_ms="1000")
+        clock.advance(3600)
+        await gateway.gateway.upkeep.retain()
+        assert [60] == starts(topic)
+        assert 0 == topic.partitions[0].log.size_bytes
+        assert 1 == gateway.gateway.metrics.segments_closed
+        assert 60 == (await produce(gateway, batch())).base_offset
+
+
+async def test_a_jump_of_the_clock_removes_nothing() -> None:
+    """Ten years ahead, between two wrong times, and back: retention waits for time to pass."""
+    clock = WrongClock()
+    async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
+        topic = await segmented(gateway, retention_ms=str(24 * HOUR_MS))
+        upkeep = gateway.gateway.upkeep
+        await upkeep.retain()
+        for wrong_by_ms in (10 * 365 * 24 * HOUR_MS, 25 * HOUR_MS, 0, -HOUR_MS, 25 * HOUR_MS) * 4:
+            clock.wrong_by_ms = wrong_by_ms
+            clock.advance(300)
+            await upkeep.retain()
+        assert [0] == starts(topic)
+        # It stays there: believed in the end.
+        clock.advance(3601)
+        await upkeep.retain()
+        assert [60] == starts(topic)
+
+
+async def test_compacted_topics_are_not_removed_from() -> None:
+    """Retention is for topics whose policy has delete; both policies do both."""
+    clock = ManualClock()
+    async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
+        limits = {"retention.ms": "1", "retention.bytes": "0", "kgw.retention.offset": "9"}
+        topic = await segmented(gateway)
+        policy = {"cleanup.policy": "compact"}
+        await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
+        clock.advance(3600)
+        await gateway.gateway.upkeep.retain()
+        assert [0] == starts(topic)
+        policy = {"cleanup.policy": "compact,delete"}
+        await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
+        await gateway.gateway.upkeep.retain()
+        assert [60] == starts(topic)

@@ -1,0 +1,210 @@
+"""Compaction of partitions, one at a time: the shell round the rules in `cleaner`.
+
+A partition that fails is put aside for a while and named among the problems; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.base import CompactionJob, Segmented
+from kgw.config.setting import LONG_MAX
+from kgw.errors import KgwError, StorageError
+from kgw.metrics import count
+from kgw.partitions.cleaner import Dirtiness, measure_dirtiness
+from kgw.partitions.retention import is_old
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.base import CompactionReport
+    from kgw.clock import Clock
+    from kgw.config import Config
+    from kgw.metrics import Metrics
+    from kgw.partitions.catalog import TopicCatalog
+    from kgw.partitions.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+ASIDE_S = 600.0
+"""How long a partition that could not be compacted is left alone."""
+
+
+class _Aside(NamedTuple):
+    until_s: float
+    problem: str
+
+
+class Compactor:
+    """Finds the dirtiest partition and has it compacted."""
+
+    def __init__(
+        self,
+        catalog: TopicCatalog,
+        clock: Clock,
+        metrics: Metrics,
+        config: Callable[[], Config],
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._metrics = metrics
+        self._config = config
+        self._report_bug = report_bug
+        self._asides: dict[Partition, _Aside] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be compacted, and why."""
+        return tuple(
+            f"{_name(partition)} is not compacted: {aside.problem}"
+            for partition, aside in self._asides.items()
+            if not partition.topic.is_deleted
+        )
+
+    async def run_one(self, now_ms: int) -> bool:
+        """Compact the partition that needs it most; whether there was one."""
+        found = await self._find(now_ms)
+        if found is None:
+            return False
+        partition, dirtiness = found
+        try:
+            report = await self.compact(partition, dirtiness.upper_bound, now_ms)
+            if report.compacted_end < dirtiness.upper_bound and (
+                report.compacted_end <= dirtiness.begin_offset
+            ):
+                raise StorageError(
+                    f"its keys do not fit log.cleaner.dedupe.buffer.size="
+                    f"{self._config().log_cleaner_dedupe_buffer_size}"
+                )
+        except Exception as error:  # noqa: BLE001 - the other partitions have their turn
+            if not partition.topic.is_deleted:
+                self._put_aside(partition, error)
+        else:
+            self._asides.pop(partition, None)
+            self._metrics.compactions_put_aside = len(self._asides)
+        return True
+
+    async def compact(
+        self, partition: Partition, upper_bound: int, now_ms: int, *, is_dry_run: bool = False
+    ) -> CompactionReport:
+        """Have one partition compacted below a bound. Raises StorageError."""
+        log = _segmented(partition)
+        config = self._config()
+        bytes_per_s = config.log_cleaner_io_max_bytes_per_second
+        began_s = self._clock.monotonic_s()
+        report = await log.compact(
+            CompactionJob(
+                upper_bound=upper_bound,
+                now_ms=now_ms,
+                delete_retention_ms=partition.topic.config.compaction.delete_retention_ms,
+                kept_batches=frozenset(partition.producers.stored_offsets()),
+                key_memory_bytes=config.log_cleaner_dedupe_buffer_size,
+                bytes_per_s=int(bytes_per_s) if bytes_per_s < LONG_MAX else None,
+                is_dry_run=is_dry_run,
+            )
+        )
+        if not is_dry_run:
+            self._note(partition, report, self._clock.monotonic_s() - began_s)
+        return report
+
+    async def measure(self, partition: Partition, now_ms: int) -> Dirtiness:
+        """Return how dirty a partition is. Raises StorageError."""
+        log = _segmented(partition)
+        return measure_dirtiness(
+            await log.segments(),
+            partition.topic.config.compaction,
+            compacted_end=log.compacted_end,
+            last_stable_offset=partition.last_stable_offset,
+            now_ms=now_ms,
+        )
+
+    async def _find(self, now_ms: int) -> tuple[Partition, Dirtiness] | None:
+        found: tuple[Partition, Dirtiness] | None = None
+        greatest = 0.0
+        for topic in list(self._catalog.topics.values()):
+            if not topic.config.is_compacted:
+                continue
+            for partition in topic.partitions:
+                if not self._may_look_at(partition):
+                    continue
+                try:
+                    await self._close_if_old(partition, now_ms)
+                    dirtiness = await self.measure(partition, now_ms)
+                except KgwError as error:
+                    if not partition.topic.is_deleted:
+                        self._put_aside(partition, error)
+                    continue
+                greatest = max(greatest, dirtiness.ratio)
+                if dirtiness.is_due(topic.config.compaction) and (
+                    found is None or dirtiness.urgency > found[1].urgency
+                ):
+                    found = partition, dirtiness
+        self._metrics.dirty_ratio_max = greatest
+        return found
+
+    def _may_look_at(self, partition: Partition) -> bool:
+        log = partition.log
+        if partition.topic.is_deleted or log.end_offset == log.log_start_offset:
+            return False
+        aside = self._asides.get(partition)
+        return aside is None or self._clock.monotonic_s() >= aside.until_s
+
+    async def _close_if_old(self, partition: Partition, now_ms: int) -> None:
+        """Close an active segment in time, so that what it holds can be compacted."""
+        log = _segmented(partition)
+        segments = await log.segments()
+        rules = partition.topic.config.retention
+        if segments and is_old(segments[-1], rules, now_ms, partition.index):
+            await log.roll()
+            self._metrics.segments_closed += 1
+
+    def _put_aside(self, partition: Partition, error: Exception) -> None:
+        if not isinstance(error, KgwError):
+            self._report_bug(error)
+        self._asides = {
+            one: aside for one, aside in self._asides.items() if not one.topic.is_deleted
+        }
+        until_s = self._clock.monotonic_s() + ASIDE_S
+        self._asides[partition] = _Aside(until_s, str(error) or repr(error))
+        metrics = self._metrics
+        metrics.compactions_put_aside = len(self._asides)
+        count(metrics.compactions, "failed")
+        metrics.compaction_last_failure_s = self._clock.wall_ms() / 1000
+        _log.error(
+            "%s cannot be compacted, the next attempt is in %d s: %s",
+            _name(partition),
+            ASIDE_S,
+            error,
+        )
+
+    def _note(self, partition: Partition, report: CompactionReport, elapsed_s: float) -> None:
+        metrics = self._metrics
+        count(metrics.compactions, "complete" if report.is_complete else "partial")
+        metrics.compaction_seconds += elapsed_s
+        metrics.compaction_read_bytes += report.bytes_read
+        metrics.compaction_removed_bytes += report.bytes_before - report.bytes_after
+        metrics.compaction_removed_records += report.records_before - report.records_after
+        metrics.compaction_removed_tombstones += report.tombstones_removed
+        _log.info(
+            "%s is compacted up to %d: %d of %d records and %d of %d bytes are left, in %.1f s",
+            _name(partition),
+            report.compacted_end,
+            report.records_after,
+            report.records_before,
+            report.bytes_after,
+            report.bytes_before,
+            elapsed_s,
+        )
+
+
+def _segmented(partition: Partition) -> Segmented:
+    """Return a partition's log as one that can compact. Raises StorageError when it cannot."""
+    if not isinstance(partition.log, Segmented):
+        raise StorageError("this backend cannot compact")
+    return partition.log
+
+
+def _name(partition: Partition) -> str:
+    return f"{partition.topic.name}-{partition.index}"
