@@ -67,6 +67,9 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 """Special timestamps of ListOffsets."""
 
+_TOLD = frozenset({int(ErrorCode.OFFSET_OUT_OF_RANGE), int(ErrorCode.CORRUPT_MESSAGE)})
+"""What is wrong with one offset: neither retried nor the other partitions' business."""
+
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 1.0
 _CREATION_S = 3.0
@@ -239,6 +242,35 @@ class AsyncClient:
         Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
         that has an error.
         """
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+        return await self._fetch(topic, offsets, request, partition_max_bytes, frozenset())
+
+    async def fetch_each(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 << 20,
+        partition_max_bytes: int = 1 << 20,
+    ) -> list[FetchedPartition]:
+        """Read as `fetch`; what is wrong with one partition's offset stands in its answer."""
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+        return await self._fetch(topic, offsets, request, partition_max_bytes, _TOLD)
+
+    async def _fetch(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        request: FetchRequest,
+        partition_max_bytes: int,
+        told: frozenset[int],
+    ) -> list[FetchedPartition]:
+        """Send a request, complete but for its partitions, to each leader.
+
+        Error codes among `told` are returned, others raised.
+        """
 
         async def ask() -> list[FetchedPartition]:
             by_leader = await self.by_leader(topic, offsets)
@@ -246,15 +278,7 @@ class AsyncClient:
                 return []
             description = self._topics[TopicName(topic)]
             requests = [
-                self._fetch_from(
-                    connection,
-                    description,
-                    part,
-                    max_wait_ms=max_wait_ms,
-                    min_bytes=min_bytes,
-                    max_bytes=max_bytes,
-                    partition_max_bytes=partition_max_bytes,
-                )
+                self._fetch_from(connection, description, part, request, partition_max_bytes, told)
                 for connection, part in by_leader.items()
             ]
             return [one for answer in await asyncio.gather(*requests) for one in answer]
@@ -465,19 +489,17 @@ class AsyncClient:
         connection: Connection,
         description: TopicDescription,
         offsets: Mapping[int, int],
-        *,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
+        request: FetchRequest,
         partition_max_bytes: int,
+        told: frozenset[int],
     ) -> list[FetchedPartition]:
         topic, topic_id = description.name, description.topic_id
         limit = _FETCH_BY_ID - 1 if topic_id == ZERO_TOPIC_ID else 0x7FFF
         version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
         message = FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
             topics=[
                 FetchTopic(
                     topic=topic,
@@ -497,16 +519,17 @@ class AsyncClient:
             message,
             FetchResponse,
             version=version,
-            timeout_s=self.request_timeout_s + max_wait_ms / 1000,
+            timeout_s=self.request_timeout_s + request.max_wait_ms / 1000,
         )
         refuse(answer.error_code, f"cannot fetch from {topic}")
         fetched = []
         for result in (one for response in answer.responses for one in response.partitions):
-            refuse(
-                result.error_code,
-                f"cannot fetch from {topic} partition {result.partition_index} "
-                f"at offset {offsets.get(result.partition_index)}",
-            )
+            if result.error_code not in told:
+                refuse(
+                    result.error_code,
+                    f"cannot fetch from {topic} partition {result.partition_index} "
+                    f"at offset {offsets.get(result.partition_index)}",
+                )
             records = result.records
             fetched.append(
                 FetchedPartition(
@@ -515,6 +538,7 @@ class AsyncClient:
                     result.log_start_offset,
                     # Decoded records are one view of the answer, or nothing.
                     records if isinstance(records, memoryview) else memoryview(b""),
+                    result.error_code,
                 )
             )
         return fetched

@@ -71,6 +71,8 @@ class FetchedPartition(NamedTuple):
     high_watermark: int
     log_start_offset: int
     records: memoryview
+    error_code: int = 0
+    """OFFSET_OUT_OF_RANGE or CORRUPT_MESSAGE, where the caller wants to be told so."""
 
 
 class FoundOffset(NamedTuple):

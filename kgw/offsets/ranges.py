@@ -52,14 +52,17 @@ class DamagedRangeError(KafkaError):
     `end_offset` is the first offset behind them; None where nobody can tell.
     """
 
-    def __init__(self, partition: int, start_offset: int, end_offset: int | None) -> None:
+    def __init__(
+        self, partition: int, start_offset: int, end_offset: int | None, why: str = ""
+    ) -> None:
         extent = (
             f"from offset {start_offset} on"
             if end_offset is None
             else f"{start_offset} to {end_offset - 1}"
         )
         super().__init__(
-            ErrorCode.CORRUPT_MESSAGE, f"partition {partition}: records {extent} are damaged"
+            ErrorCode.CORRUPT_MESSAGE,
+            f"partition {partition}: records {extent} are damaged{f': {why}' if why else ''}",
         )
         self.partition = partition
         self.start_offset = start_offset

@@ -1,0 +1,155 @@
+"""WireReader: a topic of any Kafka server, as seeks and subscriptions read it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.groups import GroupClient
+from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
+from kgw.offsets.reader import (
+    Answers,
+    FoundRecord,
+    PartitionBatches,
+    RecordReader,
+    timestamp_ms_at,
+)
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from kgw.client.client import AsyncClient
+    from kgw.client.values import FetchedPartition, FoundOffset, TopicDescription
+
+_WAIT_MS = 500
+"""A long poll that is given up occupies its connection to its end, so it is not made longer."""
+_PROBES = 1024
+_FIRST_PARTITION_BYTES = 1 << 20
+
+
+class WireReader(RecordReader):
+    """Reads a topic through a client. Every method raises ClientError."""
+
+    def __init__(self, client: AsyncClient, topic: TopicDescription) -> None:
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
+        self.partitions = [one.partition for one in topic.partitions]
+        self._client = client
+        self._partition_bytes = _FIRST_PARTITION_BYTES
+
+    async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
+        earliest, latest = await asyncio.gather(
+            self._client.list_offsets(self.topic, dict.fromkeys(partitions, EARLIEST)),
+            self._client.list_offsets(self.topic, dict.fromkeys(partitions, LATEST)),
+        )
+        return {
+            partition: OffsetBounds(earliest[partition].offset, latest[partition].offset)
+            for partition in partitions
+        }
+
+    async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
+        return await self._find(
+            # Times below 0 have meanings of their own.
+            {partition: max(0, timestamp_ms_at(ts_ns)) for partition, ts_ns in times_ns.items()}
+        )
+
+    async def find_newest(self, partitions: Collection[int]) -> Answers[FoundRecord | None]:
+        return await self._find(dict.fromkeys(partitions, MAX_TIMESTAMP))
+
+    async def _find(self, timestamps_ms: Mapping[int, int]) -> Answers[FoundRecord | None]:
+        found = await self._client.list_offsets(self.topic, timestamps_ms)
+        return {partition: _found(one) for partition, one in found.items()}
+
+    async def read(
+        self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
+    ) -> Answers[PartitionBatches]:
+        """Read as `RecordReader.read`, waiting half a second at most; damage is looked through."""
+        fetched = await self._client.fetch_each(
+            self.topic,
+            positions,
+            max_wait_ms=min(max_wait_ms, _WAIT_MS),
+            max_bytes=max_bytes,
+            partition_max_bytes=self._partition_bytes,
+        )
+        answers: Answers[PartitionBatches] = {}
+        for one in fetched:
+            answers[one.partition] = await self._answer(one, positions[one.partition])
+        return answers
+
+    async def _answer(
+        self, fetched: FetchedPartition, position: int
+    ) -> PartitionBatches | KgwError:
+        partition = fetched.partition
+        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            bounds = (await self.bounds([partition]))[partition]
+            if isinstance(bounds, KgwError):
+                return bounds
+            return SeekOutOfRangeError(partition, position, bounds)
+        if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
+            end_offset = await self._damage_end(partition, position)
+            return DamagedRangeError(partition, position, end_offset)
+        records = fetched.records
+        whole_bytes = _whole_bytes(records)
+        if records and not whole_bytes:
+            # Old servers cut an answer where its limit falls, and not even one batch came whole.
+            self._partition_bytes *= 2
+        bounds = OffsetBounds(fetched.log_start_offset, fetched.high_watermark)
+        return PartitionBatches([records[:whole_bytes]] if whole_bytes else [], bounds)
+
+    async def _damage_end(self, partition: int, offset: int) -> int | None:
+        """Return the first offset that can be read again: Kafka's answer does not say it.
+
+        Every offset of a damaged batch is answered with the same error, so that they are tried one
+        by one, as many as a large batch has.
+        """
+        for end_offset in range(offset + 1, offset + _PROBES):
+            probed = await self._client.fetch_each(
+                self.topic, {partition: end_offset}, max_wait_ms=0, partition_max_bytes=1
+            )
+            if not any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed):
+                return end_offset
+        return None
+
+
+class GroupPosition:
+    """Where a group stands in a topic, as `GroupPositions` of a seeker."""
+
+    def __init__(self, client: AsyncClient, group_id: str, topic: str) -> None:
+        self._groups = GroupClient(client)
+        self._group_id = group_id
+        self._topic = topic
+
+    async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
+        """Return what the group has committed; an error where that is damaged."""
+        offsets = await self._groups.offsets(self._group_id)
+        answers: Answers[int | None] = {}
+        for partition in partitions:
+            one = offsets.get((self._topic, partition))
+            if one is not None and one.is_damaged:
+                answers[partition] = KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"what group {self._group_id} has committed of partition {partition} is "
+                    "damaged",
+                )
+            else:
+                answers[partition] = None if one is None else one.offset
+        return answers
+
+
+def _found(one: FoundOffset) -> FoundRecord | None:
+    return None if one.offset < 0 else FoundRecord(one.offset, one.timestamp_ms, one.leader_epoch)
+
+
+def _whole_bytes(records: memoryview) -> int:
+    """Return how many bytes the batches have that came completely."""
+    position = 0
+    while len(records) - position >= HEADER_BYTES:
+        length = int.from_bytes(records[position + 8 : position + PREFIX_BYTES], "big", signed=True)
+        end = position + PREFIX_BYTES + length
+        if end > len(records) or length < HEADER_BYTES - PREFIX_BYTES:
+            break
+        position = end
+    return position

@@ -1,0 +1,82 @@
+"""Where a subscription stands, as text that a later one goes on from. Pure."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import KgwError
+from kgw.records.crc import crc32c
+from kgw.types import TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX: Final = "kgw1."
+_CRC_BYTES: Final = 4
+
+
+class CursorError(KgwError):
+    """Text that is no cursor, or one of another topic."""
+
+
+class RecordFilter(NamedTuple):
+    """Which records of a partition are delivered, from where it begins on.
+
+    `end_offset` and `until_ns` are the first that are not; None leaves a side open. Times need not
+    rise with offsets: what lies outside them is left out and reading goes on, to `end_offset`.
+    """
+
+    end_offset: int | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def takes_time(self, ts_ns: int) -> bool:
+        return (self.since_ns is None or ts_ns >= self.since_ns) and (
+            self.until_ns is None or ts_ns < self.until_ns
+        )
+
+
+class Cursor(NamedTuple):
+    """The next offset of each partition, and what is still wanted of it."""
+
+    topic: str
+    topic_id: TopicId
+    partitions: Mapping[int, tuple[int, RecordFilter]]
+
+    def encode(self) -> str:
+        """Return the cursor as one word."""
+        content = json.dumps(
+            [
+                self.topic,
+                format_uuid(self.topic_id),
+                [
+                    [partition, offset, *wanted]
+                    for partition, (offset, wanted) in self.partitions.items()
+                ],
+            ],
+            separators=(",", ":"),
+        ).encode()
+        checked = crc32c(content).to_bytes(_CRC_BYTES, "big") + content
+        return _PREFIX + urlsafe_b64encode(checked).rstrip(b"=").decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str) -> Cursor:
+        """Return the cursor of a word. Raises CursorError for what `encode` did not make."""
+        try:
+            if not text.startswith(_PREFIX):
+                raise ValueError(text)
+            encoded = text.removeprefix(_PREFIX)
+            checked = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+            content = checked[_CRC_BYTES:]
+            if crc32c(content).to_bytes(_CRC_BYTES, "big") != checked[:_CRC_BYTES]:
+                raise ValueError(text)
+            topic, topic_id, partitions = json.loads(content)
+            return cls(
+                topic,
+                TopicId(parse_uuid(topic_id)),
+                {one[0]: (one[1], RecordFilter(*one[2:])) for one in partitions},
+            )
+        except (ValueError, TypeError, IndexError):
+            raise CursorError(f"{text!r} is not a cursor, or not all of it") from None

@@ -1,0 +1,141 @@
+"""One partition of a subscription: where it stands, and what has been read ahead. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kgw.errors import KafkaError, KgwError
+from kgw.offsets.ranges import DamagedRangeError
+from kgw.offsets.reader import ReadRecord
+from kgw.records.batch import split_batches
+from kgw.records.reader import read_records
+
+if TYPE_CHECKING:
+    from kgw.offsets.cursor import RecordFilter
+    from kgw.offsets.reader import PartitionBatches
+    from kgw.records.batch import RecordBatch
+    from kgw.records.limits import DecompressionLimits
+
+
+class SubscribedPartition:
+    """One partition of a subscription: where it stands, and what has been read ahead."""
+
+    __slots__ = (
+        "batches",
+        "failure",
+        "is_suspect",
+        "latest",
+        "partition",
+        "position",
+        "records",
+        "seeks",
+        "unpacked_end",
+        "wanted",
+    )
+
+    def __init__(self, partition: int, position: int, latest: int, wanted: RecordFilter) -> None:
+        self.partition = partition
+        self.wanted = wanted
+        self.seeks = 0
+        """Moves so far: what was read before the last one is not delivered after it."""
+        self.move_to(position, latest)
+
+    def move_to(self, position: int, latest: int) -> None:
+        self.seeks += 1
+        self.position = position
+        """The next offset to be delivered."""
+        self.latest = latest
+        """The partition's end as last heard."""
+        self.batches: deque[RecordBatch] = deque()
+        self.records: deque[ReadRecord] = deque()
+        """At hand."""
+        self.unpacked_end = position
+        """The end of the last batch that was unpacked; `position` moves there when no record is
+        left at hand, so that holes are passed."""
+        self.failure: KgwError | None = None
+        self.is_suspect = False
+        """Whether an answer was empty although the partition goes on: it may have been left out for
+        want of room, or there are no more records."""
+
+    @property
+    def read_position(self) -> int:
+        """Where the next read begins."""
+        return self.batches[-1].next_offset if self.batches else self.unpacked_end
+
+    @property
+    def is_done(self) -> bool:
+        return self.wanted.end_offset is not None and self.position >= self.wanted.end_offset
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether everything that was read has been unpacked, and something may follow."""
+        end_offset = self.wanted.end_offset
+        is_over = end_offset is not None and self.unpacked_end >= end_offset
+        return not (self.batches or self.failure or is_over)
+
+    def _pass_to(self, offset: int) -> None:
+        """Let everything below an offset be unpacked; go there when no record is left at hand."""
+        self.unpacked_end = offset
+        if not self.records:
+            end_offset = self.wanted.end_offset
+            self.position = offset if end_offset is None else min(offset, end_offset)
+
+    def take_answer(self, answer: PartitionBatches | KgwError, *, is_alone: bool) -> None:
+        """Take what a read gave; `is_alone` when it was of this partition only."""
+        if isinstance(answer, KgwError):
+            self.failure = answer
+            return
+        position = self.read_position
+        self.latest = answer.bounds.latest
+        for buffer in answer.buffers:
+            for batch in split_batches(buffer):
+                if batch.next_offset > position:
+                    self.batches.append(batch)
+                    position = batch.next_offset
+        self.is_suspect = not self.batches and position < self.latest
+        if self.is_suspect and is_alone:
+            # Offsets that were assigned and hold nothing: a gap at the end of the log.
+            self._pass_to(self.latest)
+
+    def keep(self, batch: RecordBatch, records: list[ReadRecord]) -> None:
+        """Take the records of the first batch, which has been unpacked."""
+        self.batches.popleft()
+        self.records.extend(records)
+        self._pass_to(batch.next_offset)
+        end_offset = self.wanted.end_offset
+        if end_offset is not None and self.unpacked_end >= end_offset:
+            self.batches.clear()
+
+    def take(self) -> ReadRecord:
+        """Return the next record, which is at hand."""
+        record = self.records.popleft()
+        self.position = record.record.offset + 1
+        if not self.records:
+            self._pass_to(self.unpacked_end)
+        return record
+
+    def unpack(self, batch: RecordBatch, limits: DecompressionLimits) -> list[ReadRecord]:
+        """Return the records of a batch that are wanted. Raises DamagedRangeError."""
+        if batch.is_control:
+            return []
+        begin, wanted, partition = self.position, self.wanted, self.partition
+        end_offset = batch.next_offset if wanted.end_offset is None else wanted.end_offset
+        has_append_time = batch.uses_log_append_time
+        damage_start = max(begin, batch.base_offset)
+        if not batch.crc_matches():
+            raise DamagedRangeError(partition, damage_start, batch.next_offset)
+        try:
+            records = [
+                ReadRecord(partition, record, has_append_time)
+                for record in read_records(batch, limits)
+                # A read in the middle of a batch answers with all of it.
+                if begin <= record.offset < end_offset
+            ]
+        except KafkaError as error:
+            raise DamagedRangeError(
+                partition, damage_start, batch.next_offset, str(error)
+            ) from error
+        if wanted.since_ns is None and wanted.until_ns is None:
+            return records
+        return [record for record in records if wanted.takes_time(record.ts_ns)]

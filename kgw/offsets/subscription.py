@@ -1,0 +1,405 @@
+"""OffsetSubscription: the records of some partitions, each one's in offset order.
+
+It is pulled: nothing runs between calls, so that a cancelled call leaves nothing behind and what it
+did not deliver is delivered by the next one. Batches stay as they are stored until their records
+are wanted; one batch of a partition is unpacked at a time, since a small one can hold very much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.errors import KgwError
+from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
+from kgw.offsets.ranges import DamagedRangeError
+from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
+from kgw.offsets.subscribed import SubscribedPartition
+from kgw.records.batch import COMPRESSION_MASK
+from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+from kgw.types import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+
+    from kgw.clock import Clock
+    from kgw.offsets.reader import ReadRecord, RecordReader
+    from kgw.offsets.seeker import GroupPositions
+
+EVERYTHING: Final = RecordFilter()
+_UNPACK_IN_LOOP_BYTES: Final = 16_384
+"""Above this, or compressed, a batch is unpacked in a thread: 1,000 records take some 2 ms."""
+_RECORD_OVERHEAD_BYTES: Final = 100
+"""What a record counts in flight beside its key, value and headers."""
+_ITERATED_RECORDS: Final = 500
+
+
+class SubscriptionClosedError(KgwError):
+    """The subscription has been closed, perhaps while something waited for it."""
+
+
+class Delivery(NamedTuple):
+    """How much is read and delivered at a time.
+
+    With a limit in flight, records that have been delivered and not acknowledged count against it;
+    one record always fits, however large it is.
+    """
+
+    max_in_flight_records: int | None = None
+    max_in_flight_bytes: int | None = None
+    read_bytes: int = 4 << 20
+    """Of stored batches, over all partitions, in one read."""
+    unpack_in_threads: bool = True
+    """Whether large batches are unpacked beside the event loop; pointless where nobody else is in
+    it."""
+    limits: DecompressionLimits = DEFAULT_LIMITS
+
+
+class OffsetSubscriber:
+    """Makes subscriptions to the partitions of a reader's topic."""
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        clock: Clock,
+        positions: GroupPositions | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        """With a group's positions, subscriptions can begin where the group stands."""
+        self._reader = reader
+        self._clock = clock
+        self._seeker = OffsetSeeker(reader, positions)
+        self._delivery = delivery or Delivery()
+
+    async def subscribe(
+        self,
+        seeks: Mapping[int, Seek],
+        wanted: Mapping[int, RecordFilter] | RecordFilter = EVERYTHING,
+    ) -> OffsetSubscription:
+        """Return a subscription that begins in each partition where its seek leads.
+
+        Raises what a seek raises, SeekOutOfRangeError above all.
+        """
+        found = await self._seeker.seek_all(seeks)
+        places = [
+            SubscribedPartition(
+                partition,
+                one.offset,
+                one.bounds.latest,
+                wanted if isinstance(wanted, RecordFilter) else wanted.get(partition, EVERYTHING),
+            )
+            for partition, one in found.items()
+        ]
+        return OffsetSubscription(self._reader, self._clock, self._seeker, self._delivery, places)
+
+    async def resume(self, cursor: Cursor) -> OffsetSubscription:
+        """Return a subscription that goes on where another one stood.
+
+        Raises CursorError for one of another topic, or of one by that name that is no more;
+        SeekOutOfRangeError when the records have been removed since.
+        """
+        reader = self._reader
+        if cursor.topic != reader.topic:
+            raise CursorError(f"the cursor is of topic {cursor.topic}, not of {reader.topic}")
+        if ZERO_TOPIC_ID not in {cursor.topic_id, reader.topic_id} and (
+            cursor.topic_id != reader.topic_id
+        ):
+            raise CursorError(
+                f"topic {reader.topic} has been deleted and created again since the cursor was made"
+            )
+        return await self.subscribe(
+            {
+                partition: Seek(SeekKind.EXACT_OFFSET, offset)
+                for partition, (offset, _) in cursor.partitions.items()
+            },
+            {partition: wanted for partition, (_, wanted) in cursor.partitions.items()},
+        )
+
+
+class OffsetSubscription:
+    """A subscription; made by OffsetSubscriber."""
+
+    def __init__(
+        self,
+        reader: RecordReader,
+        clock: Clock,
+        seeker: OffsetSeeker,
+        delivery: Delivery,
+        places: Iterable[SubscribedPartition],
+    ) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._seeker = seeker
+        self._delivery = delivery
+        self._places = {place.partition: place for place in places}
+        self._turn = deque(self._places.values())
+        self._in_flight: dict[tuple[int, int], tuple[ReadRecord, int]] = {}
+        self._in_flight_bytes = 0
+        self._moved = asyncio.Event()
+        """Set when reads under way are no longer wanted."""
+        self._freed = asyncio.Event()
+        """Set when there may be room in flight."""
+        self._is_waited_for = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<OffsetSubscription {self._reader.topic} {self.positions}>"
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset to be delivered of each partition."""
+        return {partition: place.position for partition, place in self._places.items()}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that was asked for has been delivered."""
+        return all(place.is_done for place in self._turn)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were delivered and not acknowledged; counted only where there is a limit."""
+        return len(self._in_flight)
+
+    async def next_page(self, count: int, *, max_wait_ms: int = 500) -> list[ReadRecord]:
+        """Return up to `count` records; wait for the first one, if need be, `max_wait_ms` in all.
+
+        The page has what there is when it is asked for: fewer only where the end, the limits in
+        flight or the first problem was met. Empty: nothing came in time, or all is done. What is
+        wrong with a partition (SeekOutOfRangeError, DamagedRangeError, another KgwError) is raised
+        once nothing else is at hand, and again until that partition is sought elsewhere. Raises
+        SubscriptionClosedError.
+        """
+        if self._is_waited_for:
+            raise RuntimeError("a subscription gives one page at a time")
+        deadline_s = self._clock.monotonic_s() + max_wait_ms / 1000
+        self._is_waited_for = True
+        has_looked = False
+        try:
+            while True:
+                self._check_open()
+                if not self._has_room():
+                    await self._wait_for_room(deadline_s)
+                    if not self._has_room() and self._clock.monotonic_s() >= deadline_s:
+                        return []
+                    continue
+                await self._gather(count)
+                self._check_open()
+                page = self._take(count)
+                if page or self.is_done:
+                    return page
+                self._raise_failure()
+                left_ms = max(0, int((deadline_s - self._clock.monotonic_s()) * 1000))
+                if has_looked and not left_ms:
+                    return []
+                has_looked = True
+                await self._read([place for place in self._turn if place.wants_more], left_ms)
+        finally:
+            self._is_waited_for = False
+
+    async def records(self) -> AsyncIterator[ReadRecord]:
+        """Yield every record; one is acknowledged when the next one is asked for."""
+        while not self.is_done:
+            for record in await self.next_page(_ITERATED_RECORDS):
+                yield record
+                self.acknowledge([record])
+
+    def acknowledge(self, records: Iterable[ReadRecord]) -> None:
+        """Take records out of flight, in any order. Those of before a seek are out already."""
+        for record in records:
+            key = (record.partition, record.record.offset)
+            known = self._in_flight.get(key)
+            if known is not None and known[0] is record:
+                del self._in_flight[key]
+                self._in_flight_bytes -= known[1]
+                self._freed.set()
+
+    async def seek(self, seeks: Mapping[int, Seek]) -> dict[int, int]:
+        """Go on elsewhere in some partitions; returns the new positions.
+
+        All of them move, or none: raises what a seek raises. No record of the old position is
+        delivered once this has returned, whoever waits for a page meanwhile.
+        """
+        self._check_open()
+        unknown = seeks.keys() - self._places.keys()
+        if unknown:
+            raise ValueError(f"partition {min(unknown)} is not subscribed to")
+        found = await self._seeker.seek_all(seeks)
+        self._check_open()
+        for partition, one in found.items():
+            self._places[partition].move_to(one.offset, one.bounds.latest)
+            for key in [key for key in self._in_flight if key[0] == partition]:
+                self._in_flight_bytes -= self._in_flight.pop(key)[1]
+        self._moved.set()
+        self._freed.set()
+        return {partition: one.offset for partition, one in found.items()}
+
+    async def lag(self) -> dict[int, int]:
+        """Return by partition how many offsets are still to be delivered, up to the end now.
+
+        Raises KgwError when a partition cannot be asked.
+        """
+        lags = {}
+        for partition, bounds in (await self._reader.bounds(self._places)).items():
+            if isinstance(bounds, KgwError):
+                raise bounds
+            place = self._places[partition]
+            end_offset = bounds.latest
+            if place.wanted.end_offset is not None:
+                end_offset = min(end_offset, place.wanted.end_offset)
+            lags[partition] = max(0, end_offset - place.position)
+        return lags
+
+    def cursor(self, *, acknowledged: bool = False) -> Cursor:
+        """Return where to go on: behind what was delivered, or at the first unacknowledged."""
+        positions = self.positions
+        if acknowledged:
+            for partition, offset in self._in_flight:
+                positions[partition] = min(positions[partition], offset)
+        return Cursor(
+            self._reader.topic,
+            self._reader.topic_id,
+            {
+                partition: (position, self._places[partition].wanted)
+                for partition, position in positions.items()
+            },
+        )
+
+    def close(self) -> None:
+        """End the subscription, and the wait for a page."""
+        self._is_closed = True
+        self._moved.set()
+        self._freed.set()
+
+    # --- gathering -------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SubscriptionClosedError("the subscription is closed")
+
+    def _has_room(self) -> bool:
+        delivery = self._delivery
+        most_records, most_bytes = delivery.max_in_flight_records, delivery.max_in_flight_bytes
+        return (most_records is None or len(self._in_flight) < most_records) and (
+            most_bytes is None or self._in_flight_bytes < most_bytes
+        )
+
+    async def _gather(self, count: int) -> None:
+        """Bring up to `count` records to hand, as far as they come without waiting for new ones."""
+        while not self._is_closed:
+            at_hand = 0
+            for place in self._turn:
+                await self._unpack(place, count - at_hand)
+                at_hand += len(place.records)
+                if at_hand >= count:
+                    return
+            unread = [
+                place
+                for place in self._turn
+                if place.wants_more and place.read_position < place.latest
+            ]
+            if not unread:
+                return
+            # By itself, a partition that has more gives it: an empty answer is an end then.
+            suspect = next((place for place in unread if place.is_suspect), None)
+            await self._read(unread if suspect is None else [suspect], 0)
+
+    async def _unpack(self, place: SubscribedPartition, count: int) -> None:
+        """Unpack the partition's next batches until so many records are at hand, or none is left.
+
+        A batch that cannot be unpacked stays where it is, and fails again the next time.
+        """
+        delivery = self._delivery
+        while place.batches and len(place.records) < count and place.failure is None:
+            batch, seeks = place.batches[0], place.seeks
+            try:
+                if delivery.unpack_in_threads and (
+                    batch.size_bytes > _UNPACK_IN_LOOP_BYTES or batch.attributes & COMPRESSION_MASK
+                ):
+                    records = await asyncio.to_thread(place.unpack, batch, delivery.limits)
+                    if seeks != place.seeks:
+                        return
+                else:
+                    records = place.unpack(batch, delivery.limits)
+            except DamagedRangeError as error:
+                if seeks == place.seeks:
+                    place.failure = error
+                return
+            place.keep(batch, records)
+
+    def _take(self, count: int) -> list[ReadRecord]:
+        """Return records that are at hand, from the partitions in turn.
+
+        Nothing may run between this and the return of the page.
+        """
+        page: list[ReadRecord] = []
+        delivery = self._delivery
+        is_limited = (
+            delivery.max_in_flight_records is not None or delivery.max_in_flight_bytes is not None
+        )
+        for _ in range(len(self._turn)):
+            place = self._turn[0]
+            while place.records and len(page) < count:
+                if is_limited and not self._has_room():
+                    return page
+                record = place.take()
+                page.append(record)
+                if is_limited:
+                    size_bytes = _size_bytes(record)
+                    self._in_flight[record.partition, record.record.offset] = (record, size_bytes)
+                    self._in_flight_bytes += size_bytes
+            self._turn.rotate(-1)
+            if len(page) >= count:
+                break
+        return page
+
+    def _raise_failure(self) -> None:
+        for place in self._turn:
+            if place.failure is not None:
+                failure, place.failure = place.failure, None
+                raise failure
+
+    async def _read(self, places: Collection[SubscribedPartition], max_wait_ms: int) -> None:
+        """Read on in some partitions; ends early when the subscription moves or is closed."""
+        if not places or self._is_closed:
+            return
+        self._moved.clear()
+        asked = {place.partition: place.seeks for place in places}
+        reading = asyncio.ensure_future(
+            self._reader.read(
+                {place.partition: place.read_position for place in places},
+                max_bytes=self._delivery.read_bytes,
+                max_wait_ms=max_wait_ms,
+            )
+        )
+        moving = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait({reading, moving}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                return
+            answers = reading.result()
+        finally:
+            moving.cancel()
+            reading.cancel()
+            await asyncio.wait({reading, moving})
+        for partition, answer in answers.items():
+            place = self._places[partition]
+            if asked[partition] == place.seeks:
+                place.take_answer(answer, is_alone=len(places) == 1)
+
+    async def _wait_for_room(self, deadline_s: float) -> None:
+        """Wait until something was taken out of flight, at most to the deadline."""
+        self._freed.clear()
+        timer = self._clock.call_at(deadline_s, self._freed.set)
+        try:
+            await self._freed.wait()
+        finally:
+            timer.cancel()
+
+
+def _size_bytes(found: ReadRecord) -> int:
+    record = found.record
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for key, value in record.headers:
+        size_bytes += len(key) + len(value or b"")
+    return size_bytes
