@@ -18,6 +18,7 @@ from kgw.errors import DataDirectoryError, ListenError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kgw.admin.server import AdminServer
     from kgw.config import Config
     from kgw.gateway import Gateway
     from kgw.server.server import Server
@@ -77,6 +78,7 @@ class _Process:
         self._config = config
         self._is_json = is_json
         self._stop = asyncio.Event()
+        self._admin: list[Listener] = []
 
     async def serve(self) -> int:
         """Open, serve until a signal comes, drain, close."""
@@ -104,7 +106,10 @@ class _Process:
             server = Server(Dispatcher(gateway), limits, clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)
             gateway.listeners = _advertised(config, bound)
+            admin = await self._open_admin(gateway)
             self._announce(gateway, bound)
+            if admin is not None:
+                await admin.start()
             # What was made at start stays until the end: the collector need not look at it again.
             gc.freeze()
             # Requests that wait are many objects and no cycles: with the default of 700, the search
@@ -112,11 +117,26 @@ class _Process:
             gc.set_threshold(5_000, 20, 50)
             await self._stop.wait()
             gateway.begin_to_stop()
+            if admin is not None:
+                admin.begin_to_stop()
             await self._drain(server)
+            if admin is not None:
+                await admin.aclose()
         finally:
             await gateway.aclose()
         _log.info("stopped")
         return EXIT_OK
+
+    async def _open_admin(self, gateway: Gateway) -> AdminServer | None:
+        """Bind the admin listeners, if there are any. Raises ListenError."""
+        listeners = self._config.bound_admin_listeners
+        if not listeners:
+            return None
+        from kgw.admin.server import AdminServer
+
+        admin = AdminServer(gateway, self._config.admin_connections_max)
+        self._admin = await admin.bind(listeners)
+        return admin
 
     async def _drain(self, server: Server) -> None:
         timeout_s = self._config.shutdown_timeout_ms / 1000
@@ -146,7 +166,9 @@ class _Process:
     def _announce(self, gateway: Gateway, bound: Sequence[Listener]) -> None:
         """Write the ready line to standard output and, for a person, what to try next."""
         print(  # noqa: T201 - the line that scripts wait for
-            _ready_json(gateway, bound) if self._is_json else _ready_line(gateway, bound),
+            _ready_json(gateway, bound, self._admin)
+            if self._is_json
+            else _ready_line(gateway, bound, self._admin),
             flush=True,
         )
         _log.info(
@@ -197,15 +219,17 @@ def _data(gateway: Gateway) -> str:
     return str(Path(config.data_dir).absolute()) if config.backend == "embedded" else config.backend
 
 
-def _ready_line(gateway: Gateway, bound: Sequence[Listener]) -> str:
+def _ready_line(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
+    addresses = ",".join(format_address(one.host, one.port) for one in admin)
     listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
     return (
         f"ready node_id={gateway.node_id} listeners={listeners} "
+        f"{f'admin={addresses} ' if admin else ''}"
         f"data_dir={_data(gateway)} pid={os.getpid()}"
     )
 
 
-def _ready_json(gateway: Gateway, bound: Sequence[Listener]) -> str:
+def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Listener]) -> str:
     from json import dumps
 
     return dumps(
@@ -215,6 +239,7 @@ def _ready_json(gateway: Gateway, bound: Sequence[Listener]) -> str:
             "cluster_id": gateway.cluster_id,
             "listeners": [one._asdict() for one in bound],
             "advertised": [one._asdict() for one in gateway.listeners.values()],
+            "admin": [one._asdict() for one in admin],
             "data_dir": _data(gateway),
             "pid": os.getpid(),
         }

@@ -66,6 +66,8 @@ class Gateway:
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
         self._config_turn = asyncio.Lock()
+        self.checkpointed_s: float | None = None
+        """When the last regular checkpoint was made, in monotonic time."""
         self._checkpoints: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -124,6 +126,7 @@ class Gateway:
         """Bound the work of the next start. Raises StorageError."""
         await self.catalog.save_snapshots()
         await self.backend.checkpoint()
+        self.checkpointed_s = self.clock.monotonic_s()
 
     def dynamic_texts(self) -> dict[str, str]:
         """Return the server settings that were changed while running, as texts."""

@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md from the code: APIs, settings, command line, errors, metrics, groups.
+"""Writes docs/reference/*.md from the code: APIs, settings, command line, errors, and more.
 
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """
@@ -279,9 +279,9 @@ def metrics() -> str:
     return "".join(
         [
             "# Metrics\n\n",
-            "Labels are bounded: an API, an error code, a reason; never a topic or a client.\n",
-            "They are counted and not yet served: `kgw.metrics.render` writes them as Prometheus'",
-            " text inside the process, and no listener answers with it.\n\n",
+            "Labels are bounded: an API, an error code, a reason, as many groups as a setting",
+            " says; never a topic or a client.\n",
+            "`/metrics` of the [admin listeners](admin.md) has them in Prometheus' text.\n\n",
             table(
                 ("Metric", "Kind", "Labels", "Meaning"),
                 (
@@ -296,6 +296,28 @@ def metrics() -> str:
             ),
         ]
     )
+
+
+# --- admin ---------------------------------------------------------------------------------------
+
+
+def admin() -> str:
+    """Every path of the admin listeners with its parameters."""
+    from kgw.admin.endpoints import ALL_ENDPOINTS
+
+    page = [
+        "# Admin endpoints\n\n",
+        "What `kgw.admin.listeners` serves over HTTP; [how to use it](../admin.md).\n",
+    ]
+    for one in ALL_ENDPOINTS:
+        page += [f"\n## `{one.path}`\n\n{one.help}\n"]
+        if one.parameters:
+            rows = (
+                (f"`{each.name}`", f"{each.help}{' Needed.' if each.is_required else ''}")
+                for each in one.parameters
+            )
+            page += ["\n", table(("Parameter", "Meaning"), rows)]
+    return "".join(page)
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -355,6 +377,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors,
     "metrics.md": metrics,
     "groups.md": groups,
+    "admin.md": admin,
 }
 
 

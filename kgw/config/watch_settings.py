@@ -47,7 +47,7 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         "partition.",
         section="lag",
         minimum=0,
-        maximum=1_000_000,
+        maximum=100_000,
     ),
     Setting(
         "kgw.lag.client.idle.ms",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from kgw.state.history import LagSample as HistoryPoint
@@ -24,14 +25,18 @@ def history_points(sample: LagSample) -> list[HistoryPoint]:
     Of each the greatest lags come first. A sum has its lag between the offsets 0 and that lag;
     partitions have their own offsets.
     """
-    groups = sorted(sample.groups.values(), key=lambda one: (-one.total.lag, one.group_id))
-    groups = groups[:POINTS_A_SAMPLE]
+    groups = nsmallest(
+        POINTS_A_SAMPLE,
+        sample.groups.values(),
+        key=lambda one: (-one.total.lag, one.group_id),
+    )
     points = [_sum(sample.taken_ms, one.group_id, ALL_TOPICS, one.total) for one in groups]
-    topics = sorted(
+    topics = nsmallest(
+        POINTS_A_SAMPLE - len(points),
         ((one.group_id, name, part) for one in groups for name, part in one.topics.items()),
         key=lambda one: (-one[2].lag, one[0], one[1]),
     )
-    points += [_sum(sample.taken_ms, *one) for one in topics[: POINTS_A_SAMPLE - len(points)]]
+    points += [_sum(sample.taken_ms, *one) for one in topics]
     points += [
         HistoryPoint(
             sample.taken_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from heapq import heappush, heappushpop
+from heapq import heappush, heappushpop, nsmallest
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import KgwError, StorageError
@@ -36,7 +36,7 @@ _log = EventLogger(__name__)
 TURN_S = 0.002
 """A look gives the loop back after so long; whoever waits for an answer should not notice."""
 _PLACES_BETWEEN_CLOCKS = 200
-OPEN_FINDINGS = 100_000
+OPEN_FINDINGS = 10_000
 EVENTS_LISTED = 100
 AT_RISK_LISTED = 1_000
 LARGEST_LISTED = 200
@@ -159,11 +159,18 @@ class LagMonitor:
         found.sort(key=lambda one: one[:2])
         return found
 
-    def findings(self) -> Iterable[tuple[Finding, str, int]]:
-        """Yield each anomaly that lasts, its topic's name, and since when it has been known."""
+    def findings(self) -> list[tuple[Finding, str, int]]:
+        """Return each anomaly that lasts, its topic's name, and since when it has been known."""
+        found = []
         for finding, since_ms in self._open.items():
             topic = self._topics.by_id(finding.topic_id)
-            yield finding, "" if topic is None else topic.name, since_ms
+            found.append((finding, "" if topic is None else topic.name, since_ms))
+        return found
+
+    @property
+    def finding_count(self) -> int:
+        """How many anomalies last now."""
+        return len(self._open)
 
     @property
     def is_full(self) -> bool:
@@ -426,8 +433,10 @@ def _by_group(
     groups = sample.groups
     named = [group_id for group_id in named_before if group_id in groups][:limit]
     if len(named) < limit:
-        others = sorted(groups.keys() - set(named), key=lambda one: (-groups[one].total.lag, one))
-        named += others[: limit - len(named)]
+        others = groups.keys() - set(named)
+        named += nsmallest(
+            limit - len(named), others, key=lambda one: (-groups[one].total.lag, one)
+        )
     lags = {group_id: groups[group_id].total.lag for group_id in named}
     ages: dict[str, float] = {}
     for group_id in named:

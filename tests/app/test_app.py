@@ -110,6 +110,29 @@ class TestProcess:
         assert {"name": "OTHER", "host": "kgw.example", "port": other} == ready["advertised"][1]
         assert 0 == serving.end(signal.SIGINT)[0]
 
+    def test_admin_listener(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Its port is in the ready line, it answers, and it ends with the process."""
+        arguments = ["--json", "--listen", "127.0.0.1:0"]
+        arguments += ["--set", "kgw.admin.listeners=127.0.0.1:0"]
+        start.append(serving := Serving(tmp_path / "data", *arguments))
+        (admin,) = json.loads(serving.ready())["admin"]
+        with socket.create_connection(("127.0.0.1", admin["port"]), timeout=10) as client:
+            client.sendall(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        code, errors = serving.end()
+        assert 0 == code
+        events = [json.loads(one)["event"] for one in errors.splitlines()]
+        assert ["ready", "stopping", "stopped"] == events
+
+    def test_admin_for_everybody(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Without authentication the admin side is refused to other machines."""
+        arguments = ["--listen", "127.0.0.1:0", "--set", "kgw.admin.listeners=0.0.0.0:9644"]
+        start.append(serving := Serving(tmp_path / "data", *arguments))
+        code, errors = serving.wait()
+        assert 2 == code
+        assert "kgw.admin.listeners" in errors
+        assert "loopback" in errors
+
     def test_second_signal(self, tmp_path: Path, start: list[Serving]) -> None:
         """While a request keeps the drain waiting, a second signal ends the process at once."""
         start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))

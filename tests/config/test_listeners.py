@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.config import Listener, format_listener, parse_address, parse_listener
-from kgw.config.listeners import check_listeners, check_protocol_map
+from kgw.config.listeners import (
+    check_admin_listeners,
+    check_listeners,
+    check_protocol_map,
+    is_loopback,
+    parse_admin_listener,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +77,26 @@ def test_only_plaintext_can_be_mapped() -> None:
         check_protocol_map(("INTERNAL:SSL",))
     with pytest.raises(ValueError, match="NAME:PROTOCOL"):
         check_protocol_map(("INTERNAL",))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.255.0.9", "::1"])
+def test_this_machine_alone(host: str) -> None:
+    """Names and addresses that no other machine can reach."""
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.example", "::ffff:10.0.0.1"]
+)
+def test_reachable_from_elsewhere(host: str) -> None:
+    """Anything else might be, and is refused as an admin listener."""
+    assert not is_loopback(host)
+    with pytest.raises(ValueError, match="loopback"):
+        check_admin_listeners((f"[{host}]:1" if ":" in host else f"{host}:1",))
+
+
+def test_admin_listeners() -> None:
+    """An address with a port, with or without the scheme that people copy along."""
+    expected = Listener("ADMIN", "127.0.0.1", 9644)
+    assert expected == parse_admin_listener("127.0.0.1:9644")
+    assert expected == parse_admin_listener("http://127.0.0.1:9644")

@@ -1,0 +1,116 @@
+"""Every path that is served, in one table: what it answers and what it may be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from kgw.admin import health, lag, offsets
+from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kgw.admin.answers import Answer
+    from kgw.admin.parameters import Query
+    from kgw.admin.view import View
+
+    Serve: TypeAlias = Callable[[View, Query], Awaitable[Answer]]
+
+_REQUIRED_GROUP = GROUP._replace(help="The group.", is_required=True)
+
+
+class Endpoint(NamedTuple):
+    """One path."""
+
+    path: str
+    help: str
+    serve: Serve
+    parameters: tuple[Parameter, ...] = ()
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("/health/live", "Whether the process answers: 200 as long as it does.", health.live),
+    Endpoint(
+        "/health/ready",
+        "Whether clients are served: 200, or 503 while the storage takes no writes or the process "
+        "is stopping; `problems` says what is wrong, also where it does no harm.",
+        health.ready,
+    ),
+    Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics),
+    Endpoint(
+        "/api/v1/offsets",
+        "Offsets of partitions: log start, high watermark, last stable offset, end, leader epoch, "
+        "bytes; and how long ago the last checkpoint was.",
+        offsets.offsets,
+        (TOPIC, PARTITION, LIMIT, AFTER),
+    ),
+    Endpoint(
+        "/api/v1/lag",
+        "Groups with their lag, in all and by topic, from a sample no older than five seconds; "
+        "and counts of anomalies, of partitions at risk, of clients.",
+        lag.groups,
+        (GROUP, LIMIT, AFTER),
+    ),
+    Endpoint(
+        "/api/v1/lag/partitions",
+        "Where a group stands now, partition by partition.",
+        lag.partitions,
+        (_REQUIRED_GROUP, TOPIC, LIMIT, AFTER),
+    ),
+    Endpoint(
+        "/api/v1/lag/at-risk",
+        "What retention will remove within kgw.lag.risk.ms before its group has read it.",
+        lag.at_risk,
+        (GROUP, TOPIC, LIMIT),
+    ),
+    Endpoint(
+        "/api/v1/lag/anomalies",
+        "Anomalies that are there now, and the latest of those that were over at once.",
+        lag.anomalies,
+        (GROUP, TOPIC, LIMIT),
+    ),
+    Endpoint(
+        "/api/v1/lag/clients",
+        "The last fetch offset by client id and partition, for consumers that commit nothing.",
+        lag.clients,
+        (lag.CLIENT, TOPIC, LIMIT),
+    ),
+    Endpoint(
+        "/api/v1/lag/history",
+        "Samples of lag over time, the oldest first: of a group; of one of its topics; of one "
+        "partition, where it was among the greatest lags.",
+        lag.history,
+        (
+            _REQUIRED_GROUP,
+            TOPIC,
+            PARTITION,
+            lag.SINCE,
+            lag.UNTIL,
+            LIMIT,
+        ),
+    ),
+)
+
+
+async def index(view: View, query: Query) -> Answer:
+    """Return what there is."""
+    return _listed()
+
+
+def _listed() -> dict[str, Any]:
+    return {
+        "endpoints": [
+            {
+                "path": one.path,
+                "help": one.help,
+                "parameters": {each.name: each.help for each in one.parameters},
+            }
+            for one in ALL_ENDPOINTS
+        ]
+    }
+
+
+ALL_ENDPOINTS: tuple[Endpoint, ...] = (
+    *ENDPOINTS,
+    Endpoint("/api/v1", "This list.", index),
+)

@@ -1,0 +1,40 @@
+"""Liveness, readiness, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.admin.answers import Status, Text
+
+if TYPE_CHECKING:
+    from kgw.admin.answers import Answer
+    from kgw.admin.parameters import Query
+    from kgw.admin.view import View
+
+PROBLEMS_LISTED = 100
+METRICS_FRESH_S = 5.0
+"""What is sampled rather than counted is no older than this when it is read."""
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def live(view: View, query: Query) -> Answer:
+    return {"live": True}
+
+
+async def ready(view: View, query: Query) -> Answer:
+    health = view.gateway.backend.health
+    problems = list(health.problems[:PROBLEMS_LISTED])
+    if view.is_stopping:
+        problems.insert(0, "the process is stopping")
+    is_ready = health.writable and not view.is_stopping
+    answer = {"ready": is_ready, "problems": problems, "problem_count": len(health.problems)}
+    return answer if is_ready else Status(503, answer)
+
+
+async def metrics(view: View, query: Query) -> Answer:
+    from kgw.metrics import render
+
+    gateway = view.gateway
+    if gateway.config.lag_interval_ms:
+        await gateway.lag.fresh(METRICS_FRESH_S)
+    return Text(render(gateway.metrics), PROMETHEUS)

@@ -1,0 +1,231 @@
+"""Lag, anomalies, clients and the history, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+from kgw.admin.answers import NotFoundError, page
+from kgw.admin.offsets import cursor, parse_cursor
+from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter
+from kgw.lag.history import ALL_PARTITIONS, ALL_TOPICS
+from kgw.state.history import FOR_EVER_MS, SampleFilter
+
+if TYPE_CHECKING:
+    from kgw.admin.answers import Answer
+    from kgw.admin.parameters import Query
+    from kgw.admin.view import View
+    from kgw.lag.sources import AtRisk, GroupSample, Standing
+    from kgw.offsets.lag import LagSum
+
+FRESH_S = 5.0
+TOPICS_LISTED = 100
+"""Topics of each group in a list of groups; `/api/v1/lag/partitions` has all of them."""
+
+SINCE = Parameter("since_ms", "Nothing sampled before, wall time in milliseconds.", is_number=True)
+UNTIL = Parameter("until_ms", "Nothing sampled then or later.", is_number=True)
+CLIENT = Parameter("client", "Only this client id.")
+_ENTRIES_A_TURN = 200
+"""The loop is given back after so many."""
+
+
+async def groups(view: View, query: Query) -> Answer:
+    monitor = view.gateway.lag
+    sample = await monitor.fresh(FRESH_S)
+    name = query.text(GROUP)
+    if name is None:
+        after = query.text(AFTER)
+        behind = (one for one in sample.groups if after is None or one > after)
+        names = nsmallest(query.limit + 1, behind)
+    elif name in view.gateway.groups.ids():
+        names = [name] if name in sample.groups else []
+    else:
+        raise NotFoundError(f"there is no group {name!r}")
+    rows = [_group(sample.groups[one]) for one in names]
+    last = rows[query.limit - 1]["group"] if len(rows) > query.limit else None
+    return {
+        **page("groups", rows, query.limit, last),
+        "sampled_ms": sample.taken_ms,
+        "anomalies": monitor.finding_count,
+        "at_risk": sample.at_risk_count,
+        "clients": len(monitor.positions),
+    }
+
+
+async def partitions(view: View, query: Query) -> Answer:
+    name = query.text(GROUP) or ""
+    if view.gateway.groups.offsets(name) is None:
+        raise NotFoundError(f"there is no group {name!r}")
+    after = parse_cursor(query.text(AFTER))
+    topic = query.text(TOPIC)
+    rows = [
+        _standing(one)
+        for one in await view.gateway.lag.standings(name)
+        if one[:2] > after and topic in {None, one.topic}
+    ][: query.limit + 1]
+    last = rows[query.limit - 1] if len(rows) > query.limit else None
+    return page("partitions", rows, query.limit, cursor(last))
+
+
+async def at_risk(view: View, query: Query) -> Answer:
+    sample = await view.gateway.lag.fresh(FRESH_S)
+    rows = [
+        _at_risk(one)
+        for one in sample.at_risk
+        if query.text(GROUP) in {None, one.group_id} and query.text(TOPIC) in {None, one.topic}
+    ]
+    return {
+        "at_risk": rows[: query.limit],
+        "count": sample.at_risk_count,
+        "sampled_ms": sample.taken_ms,
+        "risk_ms": view.gateway.lag.settings.risk_ms,
+    }
+
+
+async def anomalies(view: View, query: Query) -> Answer:
+    monitor = view.gateway.lag
+    group, topic = query.text(GROUP), query.text(TOPIC)
+    lasting = [
+        {
+            "kind": finding.kind.value,
+            "group": finding.group_id,
+            "topic": name,
+            "partition": finding.partition,
+            "since_ms": since_ms,
+        }
+        for finding, name, since_ms in monitor.findings()
+        if group in {None, finding.group_id} and topic in {None, name}
+    ]
+    events = [
+        {
+            "kind": one.kind,
+            "group": one.group_id,
+            "topic": one.topic,
+            "partition": one.partition,
+            "at_ms": one.at_ms,
+            "detail": one.detail,
+        }
+        for one in reversed(monitor.events)
+        if group in {None, one.group_id} and topic in {None, one.topic}
+    ]
+    return {
+        "lasting": lasting[: query.limit],
+        "lasting_count": len(lasting),
+        "is_complete": not monitor.is_full,
+        "events": events[: query.limit],
+        "counted": dict(sorted(view.gateway.metrics.offset_anomalies.items())),
+    }
+
+
+async def clients(view: View, query: Query) -> Answer:
+    gateway = view.gateway
+    now_s = gateway.clock.monotonic_s()
+    client, topic = query.text(CLIENT), query.text(TOPIC)
+    rows: list[dict[str, Any]] = []
+    groups_of = await _groups_by_client(view)
+    for number, one in enumerate(gateway.lag.positions):
+        if number % _ENTRIES_A_TURN == 0:
+            await asyncio.sleep(0)
+        found = gateway.catalog.by_id(one.topic_id)
+        partition = None if found is None else found.partition(one.partition)
+        if found is None or partition is None:
+            continue
+        if client not in {None, one.client_id} or topic not in {None, found.name}:
+            continue
+        rows.append(
+            {
+                "client": one.client_id,
+                "topic": found.name,
+                "partition": one.partition,
+                "fetch_offset": one.fetch_offset,
+                "lag": partition.log.high_watermark - one.fetch_offset,
+                "seen_ms_ago": round((now_s - one.seen_s) * 1000),
+                # Who commits is better asked through its group.
+                "groups": sorted(groups_of.get(one.client_id, ())),
+            }
+        )
+    rows.sort(key=lambda row: (row["client"], row["topic"], row["partition"]))
+    return {"clients": rows[: query.limit], "count": len(rows)}
+
+
+async def history(view: View, query: Query) -> Answer:
+    topic, partition = query.text(TOPIC), query.number(PARTITION)
+    wanted = SampleFilter(
+        query.text(GROUP),
+        ALL_TOPICS if topic is None else topic,
+        ALL_PARTITIONS if partition is None else partition,
+        query.number(SINCE) or 0,
+        FOR_EVER_MS if query.number(UNTIL) is None else query.number(UNTIL) or 0,
+    )
+    points = await view.gateway.backend.state.lag_history.load(wanted, limit=query.limit)
+    return {
+        "group": wanted.group_id,
+        "topic": topic,
+        "partition": partition,
+        "samples": [
+            {"at_ms": one.sampled_at_ms, "lag": one.lag, "time_lag_ms": one.time_lag_ms}
+            for one in points
+        ],
+    }
+
+
+def _sum(total: LagSum) -> dict[str, Any]:
+    return {
+        "lag": total.lag,
+        "time_lag_ms": total.time_lag_ms,
+        "partitions": total.partitions,
+        "anomalies": total.anomalies,
+        "unknown_lags": total.unknown_lags,
+        "unknown_ages": total.unknown_ages,
+    }
+
+
+def _group(one: GroupSample) -> dict[str, Any]:
+    topics = sorted(one.topics.items())
+    return {
+        "group": one.group_id,
+        **_sum(one.total),
+        "topics": [{"topic": name, **_sum(part)} for name, part in topics[:TOPICS_LISTED]],
+        "topic_count": len(topics),
+    }
+
+
+def _standing(one: Standing) -> dict[str, Any]:
+    lag = one.lag
+    is_damaged = one.committed_offset < 0
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed_offset": None if is_damaged else one.committed_offset,
+        "log_start_offset": None if lag is None else lag.log_start_offset,
+        "high_watermark": None if lag is None else lag.high_watermark,
+        "lag": None if lag is None or is_damaged else lag.lag,
+        "time_lag_ms": one.age_ms,
+        "anomaly": None if lag is None or lag.anomaly is None else lag.anomaly.value,
+    }
+
+
+def _at_risk(one: AtRisk) -> dict[str, Any]:
+    return {
+        "group": one.group_id,
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed_offset": one.standing.committed_offset,
+        "log_start_offset": one.standing.log_start_offset,
+        "next_log_start_offset": one.next_log_start_offset,
+        "lost": one.lost_count,
+    }
+
+
+async def _groups_by_client(view: View) -> dict[str, set[str]]:
+    """Return the groups that have a member of each client id."""
+    found: dict[str, set[str]] = {}
+    coordinator = view.gateway.groups
+    for number, group_id in enumerate(coordinator.ids()):
+        if number % _ENTRIES_A_TURN == 0:
+            await asyncio.sleep(0)
+        described = coordinator.describe(group_id)
+        for member in () if described is None else described.members:
+            found.setdefault(member.client_id, set()).add(group_id)
+    return found

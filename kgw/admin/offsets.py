@@ -1,0 +1,82 @@
+"""Offsets of partitions, as the gateway itself holds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kgw.admin.answers import NotFoundError, page
+from kgw.admin.parameters import AFTER, PARTITION, TOPIC, ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.admin.answers import Answer
+    from kgw.admin.parameters import Query
+    from kgw.admin.view import View
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.topic import Topic
+
+
+async def offsets(view: View, query: Query) -> Answer:
+    gateway = view.gateway
+    topics = gateway.catalog.topics
+    name = query.text(TOPIC)
+    after = parse_cursor(query.text(AFTER))
+    if name is not None and name not in topics:
+        raise NotFoundError(f"there is no topic {name!r}")
+    wanted = [topics[one] for one in (sorted(topics) if name is None else (name,))]
+    rows = []
+    for partition in _partitions(wanted, after, query.number(PARTITION)):
+        rows.append(_row(partition))
+        if len(rows) > query.limit:
+            break
+    last = rows[query.limit - 1] if len(rows) > query.limit else None
+    checkpointed_s = gateway.checkpointed_s
+    age_ms = None
+    if checkpointed_s is not None:
+        age_ms = round((gateway.clock.monotonic_s() - checkpointed_s) * 1000)
+    return {
+        **page("partitions", rows, query.limit, cursor(last)),
+        "checkpoint_age_ms": age_ms,
+    }
+
+
+def cursor(row: dict[str, Any] | None) -> str | None:
+    """Return where a page of partitions goes on, given its last row."""
+    return None if row is None else f"{row['topic']}:{row['partition']}"
+
+
+def parse_cursor(text: str | None) -> tuple[str, int]:
+    """Return topic and partition of what `cursor` wrote. Raises ParameterError."""
+    if text is None:
+        return "", -1
+    topic, _, number = text.rpartition(":")
+    if not topic or not (number.isascii() and number.isdigit() and len(number) < 11):
+        raise ParameterError("after is TOPIC:PARTITION")
+    return topic, int(number)
+
+
+def _partitions(
+    topics: list[Topic], after: tuple[str, int], index: int | None
+) -> Iterator[Partition]:
+    for topic in topics:
+        if topic.name < after[0]:
+            continue
+        first = after[1] + 1 if topic.name == after[0] else 0
+        for partition in topic.partitions[first:]:
+            if index is None or partition.index == index:
+                yield partition
+
+
+def _row(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "topic": partition.topic.name,
+        "partition": partition.index,
+        "log_start_offset": log.log_start_offset,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "end_offset": log.end_offset,
+        "leader_epoch": log.leader_epoch,
+        "size_bytes": log.size_bytes,
+    }

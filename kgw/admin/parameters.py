@@ -1,0 +1,111 @@
+"""What may stand behind the question mark: declared, checked, told apart from what may not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_FIELDS = 20
+MAX_VALUE_CHARACTERS = 1_000
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+LONG_MAX = (1 << 63) - 1
+
+
+class ParameterError(ValueError):
+    """A query that an endpoint does not take, said in one line."""
+
+
+class Parameter(NamedTuple):
+    """One parameter of an endpoint."""
+
+    name: str
+    help: str
+    is_number: bool = False
+    minimum: int = 0
+    maximum: int = LONG_MAX
+    is_required: bool = False
+
+
+LIMIT = Parameter(
+    "limit",
+    f"How many entries to return, {DEFAULT_LIMIT} unless told.",
+    is_number=True,
+    minimum=1,
+    maximum=MAX_LIMIT,
+)
+AFTER = Parameter("after", "Where to go on: `next` of the answer before.")
+GROUP = Parameter("group", "Only this group.")
+TOPIC = Parameter("topic", "Only this topic.")
+PARTITION = Parameter("partition", "Only this partition.", is_number=True, maximum=(1 << 31) - 1)
+
+
+class Query:
+    """The parameters of one request. Those that were not given are None."""
+
+    __slots__ = ("_numbers", "_texts")
+
+    def __init__(self, texts: dict[str, str], numbers: dict[str, int]) -> None:
+        self._texts = texts
+        self._numbers = numbers
+
+    def text(self, parameter: Parameter) -> str | None:
+        return self._texts.get(parameter.name)
+
+    def number(self, parameter: Parameter) -> int | None:
+        return self._numbers.get(parameter.name)
+
+    @property
+    def limit(self) -> int:
+        """How many entries are wanted."""
+        return self._numbers.get(LIMIT.name, DEFAULT_LIMIT)
+
+
+def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:
+    """Return a query's parameters.
+
+    Raises ParameterError for what is unknown, repeated, missing, too long, no number where one is
+    needed, or no text in UTF-8: a mistyped filter must not look like an answer to another question.
+    """
+    try:
+        given = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query_string),
+            errors="strict",
+            max_num_fields=MAX_FIELDS,
+        )
+    except ValueError as error:
+        raise ParameterError(f"not a query: {error}") from None
+    known = {one.name: one for one in parameters}
+    texts: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    for name, value in given:
+        parameter = known.get(name)
+        if parameter is None:
+            names = ", ".join(known) or "no parameters"
+            raise ParameterError(f"there is no parameter {name[:100]!r} here; known: {names}")
+        if name in texts:
+            raise ParameterError(f"{name} was given twice")
+        if len(value) > MAX_VALUE_CHARACTERS:
+            raise ParameterError(f"{name} is longer than {MAX_VALUE_CHARACTERS} characters")
+        texts[name] = value
+        if parameter.is_number:
+            numbers[name] = _number(parameter, value)
+    for parameter in parameters:
+        if parameter.is_required and parameter.name not in texts:
+            raise ParameterError(f"{parameter.name} is needed")
+    return Query(texts, numbers)
+
+
+def _number(parameter: Parameter, value: str) -> int:
+    # Not int() alone: it takes underscores, blanks and other scripts' digits.
+    is_number = value.isascii() and value.isdigit() and len(value) <= len(str(LONG_MAX))
+    if not is_number or not parameter.minimum <= int(value) <= parameter.maximum:
+        raise ParameterError(
+            f"{parameter.name} is a number from {parameter.minimum} to {parameter.maximum}"
+        )
+    return int(value)

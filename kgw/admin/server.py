@@ -1,0 +1,81 @@
+"""The admin listeners: bound with the others, served by uvicorn, whose modules come afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.admin.view import View
+from kgw.logs import EventLogger
+from kgw.server.listeners import bind, bound_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from socket import socket
+
+    from kgw.admin.serving import AdminHttp
+    from kgw.config import Listener
+    from kgw.gateway import Gateway
+
+_log = EventLogger(__name__)
+
+BACKLOG = 64
+
+
+class AdminServer:
+    """Health, metrics and JSON over HTTP for one gateway."""
+
+    def __init__(self, gateway: Gateway, connections_max: int) -> None:
+        self._view = View(gateway)
+        self._connections_max = connections_max
+        self._sockets: list[socket] = []
+        self._http: AdminHttp | None = None
+
+    async def bind(self, listeners: Sequence[Listener]) -> list[Listener]:
+        """Take every address; clients wait in line until `start`. Returns them with their ports.
+
+        Raises ListenError; none is open then.
+        """
+        loop = asyncio.get_running_loop()
+        bound = []
+        try:
+            for listener in listeners:
+                sockets = await bind(listener, loop)
+                self._sockets += sockets
+                bound.append(bound_listener(listener, sockets))
+        except BaseException:
+            self._close_sockets()
+            raise
+        for one in self._sockets:
+            one.listen(BACKLOG)
+        return bound
+
+    async def start(self) -> None:
+        """Serve. Importing what that takes happens in a thread: Kafka's clients go on meanwhile."""
+        await asyncio.to_thread(_import)
+        from kgw.admin.serving import AdminHttp
+
+        self._http = AdminHttp(self._view, self._connections_max)
+        self._http.start(self._sockets)
+
+    def begin_to_stop(self) -> None:
+        """Say that the gateway is not ready any more."""
+        self._view.is_stopping = True
+
+    async def aclose(self) -> None:
+        """Finish the requests that have begun, then close everything."""
+        if self._http is not None:
+            await self._http.aclose()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self._sockets.clear()
+
+
+def _import() -> None:
+    from importlib import import_module
+
+    for name in ("kgw.admin.serving", "prometheus_client"):
+        import_module(name)

@@ -1,0 +1,109 @@
+"""uvicorn inside a loop that is not its own. The only module that knows it.
+
+Signals belong to the process, which tells this to stop; limits are on everything that a client can
+make us hold: connections, the size of a request's head, the time that a request may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kgw.admin.http import application
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from socket import socket
+
+    from kgw.admin.view import View
+
+HEAD_BYTES_MAX = 16_384
+REQUEST_S = 30.0
+"""From a connection's beginning, or its last answer, to the next answer's end."""
+IDLE_S = 5
+GRACE_S = 2
+
+
+class AdminHttp:
+    """One uvicorn server over sockets that are listening already."""
+
+    def __init__(self, view: View, connections_max: int) -> None:
+        config = uvicorn.Config(
+            application(view),
+            # Of h11 alone is known what it does with each byte; speed is no matter here.
+            http=_limited(connections_max),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            # Our log, and only what went wrong: a line for each bad request would be a flood.
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, sockets: Sequence[socket]) -> None:
+        self._task = asyncio.ensure_future(self._server.serve(sockets=list(sockets)))
+
+    async def aclose(self) -> None:
+        """Stop accepting, give requests `GRACE_S` to end, and close."""
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave the signals alone: they are the process's."""
+        return nullcontext()
+
+
+def _limited(connections_max: int) -> type[asyncio.Protocol]:
+    class Limited(_LimitedProtocol):
+        limit = connections_max
+
+    return Limited
+
+
+class _LimitedProtocol(H11Protocol):
+    """uvicorn's protocol with the two limits that it lacks.
+
+    Its own limit of connections counts those that have sent a request, and it has no time limit
+    before the first one: a client that sends a byte a minute would stay for ever.
+    """
+
+    limit: int
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limit:
+            transport.abort()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(REQUEST_S, self.transport.abort)

@@ -1,0 +1,74 @@
+"""The admin application without a socket: paths in, status and values out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import prometheus_client  # noqa: F401 - imported beforehand, as AdminServer does
+
+from kgw.admin.http import application
+from kgw.admin.view import View
+
+if TYPE_CHECKING:
+    from kgw.gateway import Gateway
+
+
+class Answered(NamedTuple):
+    """One answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        """The answer's JSON."""
+        return json.loads(self.body)
+
+
+class Admin:
+    """Asks as uvicorn does."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.view = View(gateway)
+        self._app = application(self.view)
+
+    async def get(
+        self, target: str, *, method: str = "GET", hosts: tuple[str, ...] = ("127.0.0.1:9644",)
+    ) -> Answered:
+        """Return the answer to one request."""
+        path, _, query = target.partition("?")
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(b"host", host.encode("latin-1")) for host in hosts],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 9644),
+            "state": {},
+        }
+        await self._app(scope, receive, send)
+        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        body = b"".join(part.get("body", b"") for part in sent[1:])
+        return Answered(sent[0]["status"], headers, body)
+
+    async def value(self, target: str) -> Any:
+        """Return the JSON of a request that must succeed."""
+        answer = await self.get(target)
+        assert 200 == answer.status, answer
+        return answer.value

@@ -1,0 +1,231 @@
+"""The admin listeners over real sockets: what hostile or careless clients get, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.admin import serving
+from kgw.admin.server import AdminServer
+from kgw.config import Listener
+from kgw.errors import ListenError
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+# uvicorn looks ten times a second whether it should end.
+pytestmark = pytest.mark.slow
+
+LOCAL = Listener("ADMIN", "127.0.0.1", 0)
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Running:
+    """A started admin server, and connections to it."""
+
+    def __init__(self, gateway: InProcessGateway, server: AdminServer, port: int) -> None:
+        self.gateway = gateway
+        self.server = server
+        self.port = port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Send bytes; return status and body of the next answer."""
+        self.writer.write(request)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        fields = dict(
+            line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line
+        )
+        return status, await self.reader.readexactly(int(fields.get(b"content-length", b"0")))
+
+    async def ended(self) -> bytes:
+        """Return what comes until the server closes."""
+        with suppress(ConnectionError):
+            return await self.reader.read()
+        return b""
+
+
+@asynccontextmanager
+async def serving_admin(connections_max: int = 8) -> AsyncIterator[Running]:
+    """Serve a gateway with a topic."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway)
+        server = AdminServer(gateway.gateway, connections_max)
+        (bound,) = await server.bind([LOCAL])
+        await server.start()
+        running = Running(gateway, server, bound.port)
+        try:
+            yield running
+        finally:
+            await running.close()
+            await server.aclose()
+        assert {} == gateway.gateway.internal_errors
+
+
+async def test_serves() -> None:
+    """Requests on one connection, one after the other and several at once."""
+    async with serving_admin() as running:
+        client = await running.connect()
+        assert (200, b'{"live":true}\n') == await client.ask(LIVE)
+        status, body = await client.ask(LIVE.replace(b"/health/live", b"/api/v1/offsets"))
+        assert (200, "orders") == (status, json.loads(body)["partitions"][0]["topic"])
+        client.writer.write(LIVE + LIVE)
+        assert (200, b'{"live":true}\n') == await client.ask(LIVE)
+        assert 200 == (await client.ask(b""))[0]
+        assert 200 == (await client.ask(b""))[0]
+
+
+async def test_clients_wait_until_it_serves() -> None:
+    """Between the ready line and the end of the imports, connections stand in line."""
+    async with InProcessGateway() as gateway:
+        server = AdminServer(gateway.gateway, 8)
+        (bound,) = await server.bind([LOCAL])
+        running = Running(gateway, server, bound.port)
+        client = await running.connect()
+        asked = asyncio.ensure_future(client.ask(LIVE))
+        await server.start()
+        assert 200 == (await asked)[0]
+        await running.close()
+        await server.aclose()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300),
+        b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff" * 10,
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\n\r\n",
+        b"GET /health/live\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000,
+        b"GET /" + b"x" * 20_000,
+        b"A" * 100_000,
+    ],
+)
+async def test_bad_requests_cost_their_connection(request_bytes: bytes) -> None:
+    """Noise, TLS, Kafka's protocol, broken or endless heads: refused, closed, others go on."""
+    async with serving_admin() as running:
+        canary = await running.connect()
+        bad = await running.connect()
+        bad.writer.write(request_bytes)
+        bad.writer.write_eof()
+        answer = await bad.ended()
+        assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 421")), answer
+        assert 200 == (await canary.ask(LIVE))[0]
+
+
+async def test_a_body_is_not_read() -> None:
+    """Nothing takes a body: who sends one is told so, and its bytes are not kept."""
+    async with serving_admin() as running:
+        client = await running.connect()
+        head = b"POST /api/v1/lag HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+        assert 405 == (await client.ask(head))[0]
+
+
+async def test_upgrades_are_not_served() -> None:
+    """A WebSocket is answered as what it also is: a GET."""
+    async with serving_admin() as running:
+        client = await running.connect()
+        upgrade = LIVE[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        assert (await client.ask(upgrade))[0] in {200, 400}
+        assert 200 == (await (await running.connect()).ask(LIVE))[0]
+
+
+async def test_too_many_connections() -> None:
+    """One more than kgw.admin.connections.max is closed; a place that gets free is taken."""
+    async with serving_admin(connections_max=2) as running:
+        first, second = [await running.connect() for _ in range(2)]
+        assert 200 == (await first.ask(LIVE))[0]
+        assert 200 == (await second.ask(LIVE))[0]
+        assert b"" == await (await running.connect()).ended()
+        second.writer.close()
+        await second.writer.wait_closed()
+        while True:
+            third = await running.connect()
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                assert 200 == (await third.ask(LIVE))[0]
+                break
+
+
+async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who connects and says nothing, or a byte now and then, does not stay."""
+    monkeypatch.setattr(serving, "REQUEST_S", 0.1)
+    async with serving_admin() as running:
+        silent, slow = await running.connect(), await running.connect()
+        slow.writer.write(LIVE[:10])
+        assert b"" == await silent.ended()
+        assert b"" == await slow.ended()
+        assert 200 == (await (await running.connect()).ask(LIVE))[0]
+
+
+async def test_requests_in_hand_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end a request that has begun is answered, idle connections are closed."""
+    async with serving_admin() as running:
+        began, go_on = asyncio.Event(), asyncio.Event()
+        monitor = running.gateway.gateway.lag
+        real = monitor.sample
+
+        async def sample() -> Any:
+            began.set()
+            await go_on.wait()
+            return await real()
+
+        monkeypatch.setattr(monitor, "sample", sample)
+        idle, busy = await running.connect(), await running.connect()
+        assert 200 == (await idle.ask(LIVE))[0]
+        asked = asyncio.ensure_future(busy.ask(LIVE.replace(b"/health/live", b"/api/v1/lag")))
+        await began.wait()
+        ended = asyncio.ensure_future(running.server.aclose())
+        assert b"" == await idle.ended()
+        go_on.set()
+        assert 200 == (await asked)[0]
+        await ended
+        with pytest.raises(OSError, match="Connect call failed"):
+            await running.connect()
+
+
+async def test_signals_stay_with_the_process() -> None:
+    """The server takes over no signal handler: the gateway has its own."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    async with serving_admin() as running:
+        await (await running.connect()).ask(LIVE)
+        assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+
+
+async def test_taken_address() -> None:
+    """A port that is taken is an error of the start, and leaves no socket open."""
+    async with serving_admin() as running:
+        server = AdminServer(running.gateway.gateway, 8)
+        taken = LOCAL._replace(port=running.port)
+        with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
+            await server.bind([LOCAL, taken])
+        await server.aclose()
