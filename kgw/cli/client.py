@@ -10,6 +10,7 @@ import click
 from kgw.cli.errors import CommandError
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import parse_address
+from kgw.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +49,7 @@ def with_client(
     *,
     retry_s: float = 30.0,
 ) -> ResultT:
-    """Connect, run the action and close. What the server refused becomes a CommandError."""
+    """Connect, run the action and close. What is refused with a code becomes a CommandError."""
 
     async def run() -> ResultT:
         async with AsyncClient(bootstrap, client_id="kgw-cli", retry_s=retry_s) as client:
@@ -56,7 +57,7 @@ def with_client(
 
     try:
         return asyncio.run(run())
-    except ServerRefusedError as error:
+    except (ServerRefusedError, KafkaError) as error:
         raise CommandError(str(error), kafka_error=error.code.name) from None
 
 

@@ -1,55 +1,57 @@
-"""`kgw consume`: records become lines."""
+"""`kgw consume`: a subscription over the wire, whose records become lines."""
 
 from __future__ import annotations
 
 import sys
-from itertools import islice
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.errors import CommandError
-from kgw.cli.formats import FORMATS, OutputFormat, parse_time
-from kgw.cli.output import progress_bar
+from kgw.cli.formats import FORMATS, OutputFormat
+from kgw.cli.output import note, progress_bar
+from kgw.cli.seeks import (
+    WHERE_HELP,
+    choose_seeks,
+    partitions_option,
+    require_group,
+    seek_option,
+)
 from kgw.cli.settings import json_option
-from kgw.client import TopicReader
-from kgw.client.client import EARLIEST, LATEST
+from kgw.client import GroupPosition, WireReader
+from kgw.clock import SystemClock
+from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
+from kgw.offsets.ranges import DamagedRangeError
+from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
+from kgw.offsets.subscription import Delivery, OffsetSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kgw.client import AsyncClient, ReadRecord
+    from kgw.cli.seeks import PartitionSeek
+    from kgw.client import AsyncClient
+    from kgw.offsets.reader import ReadRecord
+    from kgw.offsets.subscription import OffsetSubscription
 
 # Below this a bar would flash by.
 _BAR_RECORDS = 10_000
 _WRITE_RECORDS = 500
+# Nobody else is in the command's loop.
+_DELIVERY = Delivery(read_bytes=16 << 20, unpack_in_threads=False)
+_LATEST = Seek(SeekKind.RESET_TO_LATEST)
 
 
-class _Start(NamedTuple):
-    """Where to begin: at an offset, or at a timestamp or special time of ListOffsets."""
+def _parse_end(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
+    seek = seek_option(ctx, param, value)
+    if seek.kind not in {SeekKind.RESET_TO_LATEST, SeekKind.EXACT_OFFSET, SeekKind.EXACT_TS_NS}:
+        raise click.BadParameter(f"{value!r} is neither latest, an offset nor a time", ctx, param)
+    return seek
 
-    offset: int | None
-    timestamp_ms: int
 
-
-def _parse_start(ctx: click.Context, param: click.Parameter, value: str) -> _Start:
-    if value == "earliest":
-        return _Start(None, EARLIEST)
-    if value == "latest":
-        return _Start(None, LATEST)
-    if value.isascii() and value.isdigit():
-        return _Start(int(value), 0)
+def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None) -> Cursor | None:
     try:
-        timestamp_ms = parse_time(value)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{value!r} is neither earliest, latest, an offset, nor a time like "
-            "2026-01-31T12:00 or @1769860800000",
-            ctx,
-            param,
-        ) from None
-    return _Start(None, max(timestamp_ms, 0))
+        return None if value is None else Cursor.decode(value)
+    except CursorError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command(short_help="Print records.")
@@ -57,24 +59,55 @@ def _parse_start(ctx: click.Context, param: click.Parameter, value: str) -> _Sta
 @click.option(
     "--from",
     "start",
-    callback=_parse_start,
+    callback=seek_option,
     default="earliest",
     show_default=True,
     metavar="WHERE",
-    help="Where to begin: earliest, latest, an offset, a time as ISO 8601, or @milliseconds.",
+    help=f"Where to begin: {WHERE_HELP}.",
+)
+@click.option(
+    "--to",
+    "end",
+    callback=_parse_end,
+    default="latest",
+    show_default=True,
+    metavar="WHERE",
+    help="Where to stop: at the end as it is now (latest), before an offset, or before a time. "
+    "Times need not rise: records from a time on are left out.",
 )
 @click.option(
     "-p",
     "--partition",
     "partitions",
     multiple=True,
-    type=click.IntRange(min=0),
+    callback=partitions_option,
+    metavar="N[:WHERE]",
+    help="A partition to read, and where it begins if not at --from; may be given several times."
+    "  [default: all]",
+)
+@click.option("-g", "--group", metavar="GROUP", help="Whose position to resume; it is not moved.")
+@click.option(
+    "-n",
+    "--max-records",
+    "--limit",
+    "max_records",
+    type=click.IntRange(min=1),
     metavar="N",
-    help="A partition to read; may be given several times.  [default: all]",
+    help="Stop after N records.",
 )
 @click.option(
-    "-n", "--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after N records."
+    "--page",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print N records, then say on standard error how to get the next ones.",
 )
+@click.option(
+    "--cursor",
+    callback=_parse_cursor,
+    metavar="CURSOR",
+    help="Go on where a page ended; what it was to read stays as it was.",
+)
+@click.option("--skip-damaged", is_flag=True, help="Say what is damaged, and go on behind it.")
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on with what is produced later, until Ctrl-C."
 )
@@ -101,9 +134,14 @@ def _parse_start(ctx: click.Context, param: click.Parameter, value: str) -> _Sta
 def consume(
     *,
     topic: str,
-    start: _Start,
-    partitions: tuple[int, ...],
+    start: Seek,
+    end: Seek,
+    partitions: tuple[PartitionSeek, ...],
+    group: str | None,
     max_records: int | None,
+    page: int | None,
+    cursor: Cursor | None,
+    skip_damaged: bool,
     follow: bool,
     format_name: str,
     key_separator: str | None,
@@ -118,6 +156,9 @@ def consume(
 
     The records of a partition come in order; partitions are mixed.
     """
+    if page is not None and max_records is not None:
+        raise click.UsageError("give one of --page and --max-records")
+    require_group([start, *(one.seek for one in partitions if one.seek)], group)
     output = OutputFormat(
         "json" if is_json else format_name,
         topic,
@@ -127,106 +168,98 @@ def consume(
         has_timestamps=timestamps,
         has_headers=headers,
     )
-    stream = sys.stdout.buffer
+    run = _Run(output, sys.stdout.buffer, page or max_records, is_skipping=skip_damaged)
 
     async def action(client: AsyncClient) -> None:
-        run = _Run(client, output, stream, max_records)
-        positions, ends = await run.find_range(start, partitions)
-        if follow:
-            await run.follow(positions)
+        reader = WireReader(client, await client.topic(topic))
+        positions = None if group is None else GroupPosition(client, group, topic)
+        subscriber = OffsetSubscriber(reader, SystemClock(), positions, _DELIVERY)
+        if cursor is not None:
+            subscription = await subscriber.resume(cursor)
         else:
-            await run.read_to(positions, ends)
+            seeks = choose_seeks(reader, start, partitions)
+            wanted = await _wanted(reader, seeks, end, follow=follow)
+            subscription = await subscriber.subscribe(seeks, wanted)
+        await run.read(subscription)
+        if page is not None:
+            _tell_cursor(subscription, is_json=is_json)
 
     with_client(bootstrap, action)
+
+
+async def _wanted(
+    reader: WireReader, seeks: dict[int, Seek], end: Seek, *, follow: bool
+) -> dict[int, RecordFilter]:
+    """Return what is wanted of each partition: all up to where it ends now, unless it goes on."""
+    until_ns = end.value if end.kind is SeekKind.EXACT_TS_NS else None
+    asked = end.value if end.kind is SeekKind.EXACT_OFFSET else None
+    if follow:
+        return dict.fromkeys(seeks, RecordFilter(asked, None, until_ns))
+    found = await OffsetSeeker(reader).seek_all(dict.fromkeys(seeks, _LATEST))
+    return {
+        partition: RecordFilter(
+            one.offset if asked is None else min(one.offset, asked), None, until_ns
+        )
+        for partition, one in found.items()
+    }
+
+
+def _tell_cursor(subscription: OffsetSubscription, *, is_json: bool) -> None:
+    """Say how the next page is read, or that there is none."""
+    word = None if subscription.is_done else subscription.cursor().encode()
+    if is_json:
+        from json import dumps
+
+        note(dumps({"cursor": word}))
+    elif word is None:
+        note("That was the last page.")
+    else:
+        note(f"The next page: --cursor {word}")
 
 
 class _Run:
     """One run of the command."""
 
     def __init__(
-        self, client: AsyncClient, output: OutputFormat, stream: IO[bytes], max_records: int | None
+        self, output: OutputFormat, stream: IO[bytes], left: int | None, *, is_skipping: bool
     ) -> None:
-        self._client = client
         self._output = output
         self._stream = stream
-        self._left = max_records
+        self._left = left
+        self._is_skipping = is_skipping
 
-    async def find_range(
-        self, start: _Start, partitions: tuple[int, ...]
-    ) -> tuple[dict[int, int], dict[int, int]]:
-        """Return where each partition begins, and where it ends now."""
-        topic = self._output.topic
-        description = await self._client.topic(topic)
-        known = [one.partition for one in description.partitions]
-        for partition in partitions:
-            if partition not in known:
-                raise CommandError(
-                    f"topic {topic} has no partition {partition}: it has {len(known)}, "
-                    f"0 to {len(known) - 1}"
-                )
-        chosen = list(dict.fromkeys(partitions)) or known
-        latest = await self._client.list_offsets(topic, dict.fromkeys(chosen, LATEST))
-        ends = {partition: found.offset for partition, found in latest.items()}
-        if start.timestamp_ms == LATEST and start.offset is None:
-            return dict(ends), ends
-        if start.offset is None:
-            times = dict.fromkeys(chosen, start.timestamp_ms)
-            first = await self._client.list_offsets(topic, times)
-            return {
-                # Nothing that young: begin at the end.
-                partition: found.offset if found.offset >= 0 else ends[partition]
-                for partition, found in first.items()
-            }, ends
-        await self._check_offset(start.offset, ends)
-        return dict.fromkeys(chosen, start.offset), ends
-
-    async def read_to(self, positions: dict[int, int], ends: dict[int, int]) -> None:
-        """Print everything below the ends."""
-        reader = TopicReader(self._client, self._output.topic, positions)
-        expected = sum(ends[partition] - position for partition, position in positions.items())
+    async def read(self, subscription: OffsetSubscription) -> None:
+        """Print what the subscription gives, as much as is wanted."""
+        lag = await subscription.lag()
+        expected = sum(lag.values())
         if self._left is not None:
             expected = min(expected, self._left)
         # Records on the terminal are progress enough.
         is_shown = expected >= _BAR_RECORDS and not sys.stdout.isatty()
         with progress_bar(expected if is_shown else 0, "Records") as advance:
-            while self._left != 0:
-                unread = [
-                    partition
-                    for partition, position in reader.positions.items()
-                    if position < ends[partition]
-                ]
-                if not unread:
-                    return
-                found = await reader.read(unread)
-                below = (one for one in found if one.record.offset < ends[one.partition])
-                self._print(below, advance)
+            while self._left != 0 and not subscription.is_done:
+                count = _WRITE_RECORDS if self._left is None else min(_WRITE_RECORDS, self._left)
+                try:
+                    page = await subscription.next_page(count)
+                except DamagedRangeError as error:
+                    await self._pass(subscription, error)
+                    continue
+                if page:
+                    self._print(page)
+                    advance(len(page))
 
-    async def follow(self, positions: dict[int, int]) -> None:
-        """Print everything there is and will be."""
-        reader = TopicReader(self._client, self._output.topic, positions)
-        while self._left != 0:
-            self._print(await reader.read(), lambda _: None)
+    def _print(self, page: list[ReadRecord]) -> None:
+        if self._left is not None:
+            self._left -= len(page)
+        self._stream.write(b"".join(map(self._output.write, page)))
+        self._stream.flush()
 
-    def _print(self, found: Iterator[ReadRecord], advance: Callable[[int], None]) -> None:
-        """Print records as long as any may be printed, some at a time."""
-        while self._left != 0:
-            count = _WRITE_RECORDS if self._left is None else min(_WRITE_RECORDS, self._left)
-            lines = [self._output.write(one) for one in islice(found, count)]
-            if not lines:
-                return
-            if self._left is not None:
-                self._left -= len(lines)
-            self._stream.write(b"".join(lines))
-            self._stream.flush()
-            advance(len(lines))
-
-    async def _check_offset(self, offset: int, ends: dict[int, int]) -> None:
-        """Refuse an offset that a partition does not have, rather than show something else."""
-        topic = self._output.topic
-        first = await self._client.list_offsets(topic, dict.fromkeys(ends, EARLIEST))
-        for partition, end in ends.items():
-            if not first[partition].offset <= offset <= end:
-                raise CommandError(
-                    f"topic {topic} partition {partition} has no offset {offset}: "
-                    f"it goes from {first[partition].offset} to {end}"
-                )
+    async def _pass(self, subscription: OffsetSubscription, error: DamagedRangeError) -> None:
+        """Go on behind damage, where that is wanted and its end is known."""
+        what = f"topic {self._output.topic} {error}"
+        if error.end_offset is None:
+            raise CommandError(f"{what}; where they end is not known, --from goes on elsewhere")
+        if not self._is_skipping:
+            raise CommandError(f"{what}; --skip-damaged goes on behind them")
+        note(what)
+        await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})

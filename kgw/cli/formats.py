@@ -11,7 +11,7 @@ from kgw.cli.errors import CommandError
 from kgw.client import NewRecord
 
 if TYPE_CHECKING:
-    from kgw.client import ReadRecord
+    from kgw.offsets.reader import ReadRecord
     from kgw.records.record import Record
 
 FORMATS = ("text", "json", "hex", "base64", "raw")

@@ -7,15 +7,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.output import print_json, print_table
+from kgw.cli.seeks import (
+    WHERE_HELP,
+    choose_seeks,
+    parse_seek,
+    partitions_option,
+    require_group,
+)
 from kgw.cli.settings import json_option
-from kgw.client import describe_ranges
+from kgw.client import GroupPosition, WireReader, describe_ranges
+from kgw.errors import KafkaError, KgwError
+from kgw.offsets.ranges import SeekOutOfRangeError
+from kgw.offsets.seeker import OffsetSeeker, Seek
 
 if TYPE_CHECKING:
+    from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient, PartitionRange
+    from kgw.offsets.seeker import SeekResult
 
 Bootstrap = list[tuple[str, int]]
+_SEEK_COLUMNS = ("offset", "earliest", "latest")
 
 
 @click.group(short_help="Look at what partitions hold, and where seeks would lead.")
@@ -67,6 +81,105 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
             for one in ranges
         ],
     )
+
+
+def _parse_seeks(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Seek]:
+    try:
+        return {text: parse_seek(text) for text in values}
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+@offsets.command("seek-dry-run")
+@click.argument("topic")
+@click.option(
+    "--to",
+    "targets",
+    multiple=True,
+    required=True,
+    callback=_parse_seeks,
+    metavar="WHERE",
+    help=f"Where to seek; may be given several times: {WHERE_HELP}.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    callback=partitions_option,
+    metavar="N[:WHERE]",
+    help="A partition, and where to seek in it if not --to; may be given several times."
+    "  [default: all]",
+)
+@click.option("-g", "--group", metavar="GROUP", help="Whose position to resume.")
+@bootstrap_option
+@json_option()
+def seek_dry_run(
+    *,
+    topic: str,
+    targets: dict[str, Seek],
+    partitions: tuple[PartitionSeek, ...],
+    group: str | None,
+    bootstrap: Bootstrap,
+    is_json: bool,
+) -> None:
+    """Show where seeks would lead in the partitions of TOPIC, and which offsets they have.
+
+    Nothing is read or moved. A seek that leads nowhere is shown with its reason, and the exit code
+    is 1.
+    """
+    require_group([*targets.values(), *(one.seek for one in partitions if one.seek)], group)
+
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        reader = WireReader(client, await client.topic(topic))
+        positions = None if group is None else GroupPosition(client, group, topic)
+        seeker = OffsetSeeker(reader, positions)
+        rows = []
+        for text, target in targets.items():
+            seeks = choose_seeks(reader, target, partitions)
+            for partition, found in (await seeker.seek(seeks)).items():
+                row = {"topic": topic, "partition": partition, "to": text}
+                rows.append(row | {"kind": seeks[partition].kind.value} | _seek_as_json(found))
+        return rows
+
+    rows = with_client(bootstrap, action)
+    if is_json:
+        print_json(rows)
+    else:
+        print_table(
+            ("partition", "to", "offset", "earliest", "latest", "time", "error"),
+            [
+                (
+                    one["partition"],
+                    one["to"],
+                    *("-" if one[name] is None else one[name] for name in _SEEK_COLUMNS),
+                    "-" if one["timestamp_ms"] is None else _time(one["timestamp_ms"]),
+                    one["error"] or "",
+                )
+                for one in rows
+            ],
+        )
+    if any(one["error"] for one in rows):
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
+    """Return what is told of a seek, found or not."""
+    told: dict[str, Any] = dict.fromkeys((*_SEEK_COLUMNS, "timestamp_ms", "error", "kafka_error"))
+    if isinstance(found, KgwError):
+        told["error"] = str(found)
+        if isinstance(found, KafkaError):
+            told["kafka_error"] = found.code.name
+        if isinstance(found, SeekOutOfRangeError):
+            told["earliest"], told["latest"] = found.earliest, found.latest
+    else:
+        told["offset"] = found.offset
+        told["earliest"], told["latest"] = found.bounds
+        if found.record is not None:
+            told["timestamp_ms"] = found.record.timestamp_ms
+    return told
 
 
 def _as_json(topic: str, one: PartitionRange) -> dict[str, Any]:

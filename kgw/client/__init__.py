@@ -21,7 +21,7 @@ from kgw.client.groups import (
 )
 from kgw.client.producer import NewRecord, Producer
 from kgw.client.ranges import describe_ranges
-from kgw.client.reader import DamagedRecordsError, ReadRecord, TopicReader
+from kgw.client.records import GroupPosition, WireReader
 from kgw.client.values import (
     ApiSupport,
     Broker,
@@ -46,7 +46,6 @@ __all__ = [
     "ClusterDescription",
     "Connection",
     "ConnectionLostError",
-    "DamagedRecordsError",
     "EpochRange",
     "FetchedPartition",
     "FoundOffset",
@@ -54,6 +53,7 @@ __all__ = [
     "GroupDetails",
     "GroupMember",
     "GroupOffset",
+    "GroupPosition",
     "GroupSummary",
     "NewRecord",
     "NotKafkaError",
@@ -61,12 +61,11 @@ __all__ = [
     "PartitionRange",
     "Produced",
     "Producer",
-    "ReadRecord",
     "RequestTimedOutError",
     "ServerRefusedError",
     "TopicDescription",
-    "TopicReader",
     "TopicSettingValue",
     "UnsupportedApiError",
+    "WireReader",
     "describe_ranges",
 ]

@@ -34,10 +34,10 @@ class SeekOutOfRangeError(KafkaError):
     """A position that a partition does not have: says which it has."""
 
     def __init__(self, partition: int, asked: int, bounds: OffsetBounds, why: str = "") -> None:
-        detail = f": {why}" if why else ""
+        detail = f" ({why})" if why else ""
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"partition {partition} has no offset {asked}{detail}; it goes from "
+            f"partition {partition} has no offset {asked}{detail}: it goes from "
             f"{bounds.earliest} to {bounds.latest}",
         )
         self.partition = partition

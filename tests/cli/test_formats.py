@@ -15,7 +15,7 @@ from kgw.cli.formats import (
     parse_header,
     parse_time,
 )
-from kgw.client import ReadRecord
+from kgw.offsets.reader import ReadRecord
 from kgw.records.record import Record
 
 CONTENT = st.none() | st.binary(max_size=30)

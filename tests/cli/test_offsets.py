@@ -48,3 +48,43 @@ def test_describe_tells_what_a_partition_holds(kgw: Commands) -> None:
 def test_describe_of_no_topic_is_refused(kgw: Commands) -> None:
     """What does not exist is said, not shown as empty."""
     assert "no such topic" in kgw.fail(ExitCode.FAILED, "offsets", "describe", "missing")
+
+
+def test_a_seek_is_tried_before_it_is_made(kgw: Commands) -> None:
+    """Each WHERE in each partition: the offset, the valid range, and why not."""
+    kgw.succeed("topics", "create", "sought", "-p", "2")
+    store(kgw, "sought", 5000, 9000, 7000)
+    where = ("earliest", "latest", "2", "near:50", "@6000", "@9001", "newest")
+    targets = [word for one in where for word in ("--to", one)]
+    found = kgw.json("offsets", "seek-dry-run", "sought", "-p", "0", *targets)
+    assert [0, 3, 2, 3, 1, 3, 1] == [one["offset"] for one in found]
+    assert {(0, 3)} == {(one["earliest"], one["latest"]) for one in found}
+    assert [None, None, None, None, 9000, None, 9000] == [one["timestamp_ms"] for one in found]
+    assert ["exact-ts-ns", "newest-ts"] == [one["kind"] for one in found[-2:]]
+    shown = kgw.succeed(
+        "offsets", "seek-dry-run", "sought", "--to", "@6000", "-p", "1", "-p", "0:2"
+    )
+    assert [["1", "@6000", "0", "0", "0", "-"], ["0", "@6000", "2", "0", "3", "-"]] == [
+        line.split() for line in shown.splitlines()[1:]
+    ]
+
+
+def test_a_seek_that_leads_nowhere_says_why(kgw: Commands) -> None:
+    """Out of range with the range, and the exit code of a failure."""
+    store(kgw, "short", 1)
+    result = kgw.run("offsets", "seek-dry-run", "short", "--to", "7", "--to", "0", "--json")
+    assert ExitCode.FAILED == result.exit_code
+    wrong, right = json.loads(result.stdout)
+    assert "partition 0 has no offset 7: it goes from 0 to 1" == wrong["error"]
+    assert ("OFFSET_OUT_OF_RANGE", None, 0, 1) == (
+        wrong["kafka_error"],
+        wrong["offset"],
+        wrong["earliest"],
+        wrong["latest"],
+    )
+    assert (0, None) == (right["offset"], right["error"])
+    arguments = ("offsets", "seek-dry-run", "short")
+    assert "--group" in kgw.fail(ExitCode.USAGE, *arguments, "--to", "resume")
+    assert "neither earliest" in kgw.fail(ExitCode.USAGE, *arguments, "--to", "soon")
+    assert "neither N nor" in kgw.fail(ExitCode.USAGE, *arguments, "--to", "0", "-p", "x")
+    assert "no partition 4" in kgw.fail(ExitCode.FAILED, *arguments, "--to", "0", "-p", "4")

@@ -12,21 +12,25 @@ from kgw.client import (
     NewRecord,
     Producer,
     ServerRefusedError,
-    TopicReader,
     UnsupportedApiError,
+    WireReader,
 )
 from kgw.client.admin import BROKER, TOPIC
 from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.offsets.subscription import OffsetSubscriber
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
 from tests.client.serving import CuttingProxy, ServedGateway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from kgw.config import Value
+    from kgw.offsets.reader import ReadRecord
 
 
 @asynccontextmanager
@@ -52,6 +56,15 @@ def record(value: bytes, key: bytes | None = None) -> NewRecord:
     return NewRecord(key, value, 1000)
 
 
+async def read_to_the_end(client: AsyncClient, offsets: Mapping[int, int]) -> list[ReadRecord]:
+    """Return what a subscription to the topic "events" gives from these offsets on."""
+    reader = WireReader(client, await client.topic("events"))
+    subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+        {one: Seek(SeekKind.EXACT_OFFSET, offset) for one, offset in offsets.items()}
+    )
+    return await subscription.next_page(1000, max_wait_ms=0)
+
+
 async def test_a_batch_comes_back_as_it_was_stored() -> None:
     """What is produced is fetched again, byte for byte but for what the server assigns."""
     async with served_client() as client:
@@ -61,12 +74,10 @@ async def test_a_batch_comes_back_as_it_was_stored() -> None:
         (fetched,) = await client.fetch("events", {1: 0})
         assert 3 == fetched.high_watermark
         assert 0 == fetched.log_start_offset
-        reader = TopicReader(client, "events", {0: 0, 1: 0})
-        found = list(await reader.read())
         assert [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c")] == [
-            (one.partition, one.record.offset, one.record.value) for one in found
+            (one.partition, one.offset, one.record.value)
+            for one in await read_to_the_end(client, {0: 0, 1: 0})
         ]
-        assert {0: 0, 1: 3} == reader.positions
 
 
 async def test_reading_begins_in_the_middle_of_a_batch() -> None:
@@ -74,7 +85,7 @@ async def test_reading_begins_in_the_middle_of_a_batch() -> None:
     async with served_client() as client:
         await client.topic("events", auto_create=True)
         await client.produce("events", 0, batch(b"a", b"b", b"c"))
-        found = await TopicReader(client, "events", {0: 2}).read()
+        found = await read_to_the_end(client, {0: 2})
         assert [b"c"] == [one.record.value for one in found]
 
 
@@ -188,7 +199,7 @@ async def test_a_producer_stores_batches_in_order(compression: Compression) -> N
                 for number in range(40)
             ]
         assert list(range(20)) == [(await future).base_offset for future in futures[::2]]
-        found = await TopicReader(client, "events", {1: 0}).read()
+        found = await read_to_the_end(client, {1: 0})
         assert [b"%d" % number for number in range(1, 40, 2)] == [one.record.value for one in found]
 
 

@@ -1,0 +1,107 @@
+"""Where to begin and to end, as commands take it: WHERE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kgw.cli.errors import CommandError
+from kgw.cli.formats import parse_time
+from kgw.offsets.reader import ts_ns_at
+from kgw.offsets.seeker import RESUMING, Seek, SeekKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.client import WireReader
+
+_NAMES = {
+    "earliest": Seek(SeekKind.RESET_TO_EARLIEST),
+    "latest": Seek(SeekKind.RESET_TO_LATEST),
+    "newest": Seek(SeekKind.NEWEST_TS),
+    "resume": Seek(SeekKind.RESUME_OR_EARLIEST),
+    "resume-or-latest": Seek(SeekKind.RESUME_OR_LATEST),
+}
+_NEAR = "near:"
+WHERE_HELP = (
+    "earliest, latest, an offset, near:OFFSET (the nearest that there is), a time as ISO 8601 or "
+    "@milliseconds, newest (the greatest time), resume or resume-or-latest (where --group stands; "
+    "otherwise the beginning, or the end)"
+)
+
+
+class PartitionSeek(NamedTuple):
+    """A partition that is named, and where it begins if that is said too."""
+
+    partition: int
+    seek: Seek | None
+
+
+def parse_seek(text: str) -> Seek:
+    """Return the seek that a text names. Raises ValueError."""
+    if text in _NAMES:
+        return _NAMES[text]
+    if _is_number(text):
+        return Seek(SeekKind.EXACT_OFFSET, int(text))
+    if text.startswith(_NEAR) and _is_number(text.removeprefix(_NEAR)):
+        return Seek(SeekKind.RESET_TO_OFFSET, int(text.removeprefix(_NEAR)))
+    try:
+        return Seek(SeekKind.EXACT_TS_NS, ts_ns_at(max(0, parse_time(text))))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is neither earliest, latest, newest, resume, an offset, near:OFFSET, nor a "
+            "time like 2026-01-31T12:00 or @1769860800000"
+        ) from None
+
+
+def seek_option(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
+    """Return the seek of an option."""
+    try:
+        return parse_seek(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def partitions_option(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[PartitionSeek, ...]:
+    """Return the partitions of an option that takes N or N:WHERE several times."""
+    named = []
+    for text in values:
+        number, separator, where = text.partition(":")
+        if not _is_number(number):
+            raise click.BadParameter(f"{text!r} is neither N nor N:WHERE", ctx, param)
+        named.append(
+            PartitionSeek(int(number), seek_option(ctx, param, where) if separator else None)
+        )
+    return tuple(named)
+
+
+def choose_seeks(
+    reader: WireReader, default: Seek, named: Iterable[PartitionSeek]
+) -> dict[int, Seek]:
+    """Return the seek of each partition that is meant: those named, or all.
+
+    Raises CommandError for a partition that the topic does not have.
+    """
+    known = reader.partitions
+    chosen: dict[int, Seek] = {}
+    for one in named:
+        if one.partition not in known:
+            raise CommandError(
+                f"topic {reader.topic} has no partition {one.partition}: it has {len(known)}, "
+                f"0 to {len(known) - 1}"
+            )
+        chosen[one.partition] = one.seek or default
+    return chosen or dict.fromkeys(known, default)
+
+
+def require_group(seeks: Iterable[Seek], group: str | None) -> None:
+    """Raise UsageError when a position is to be resumed, and no group is named."""
+    if group is None and any(one.kind in RESUMING for one in seeks):
+        raise click.UsageError("say whose position to resume: --group GROUP")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

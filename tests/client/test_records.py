@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
+from kgw.client.values import FetchedPartition, TopicDescription
+from kgw.clock import SystemClock
+from kgw.errors import CorruptionError, ErrorCode, KafkaError
+from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
+from kgw.offsets.reader import FoundRecord, PartitionBatches
+from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
+from kgw.offsets.subscription import OffsetSubscriber
+from kgw.records.builder import BatchBuilder
+from kgw.types import ZERO_TOPIC_ID, TopicName
+from tests.client.serving import ServedGateway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.backend.base import ReadResult
+
+EVENTS = TopicDescription(TopicName("events"), ZERO_TOPIC_ID, False, ())
+
+
+def batch(base_offset: int, *values: bytes) -> bytearray:
+    """Return a batch of these values, one millisecond apart from 1000 on."""
+    builder = BatchBuilder(base_offset=base_offset)
+    for number, value in enumerate(values):
+        builder.add(value=value, timestamp_ms=1000 + number)
+    return builder.build()
+
+
+class CuttingServer:
+    """Stands in for a client of an old server, which cuts answers where the limit falls."""
+
+    def __init__(self, stored: bytes | bytearray) -> None:
+        self.stored = stored
+        self.limits: list[int] = []
+
+    async def fetch_each(
+        self, topic: str, offsets: Mapping[int, int], *, partition_max_bytes: int, **_: Any
+    ) -> list[FetchedPartition]:
+        self.limits.append(partition_max_bytes)
+        return [FetchedPartition(0, 10, 0, memoryview(self.stored)[:partition_max_bytes])]
+
+
+async def read(server: CuttingServer, reader: WireReader | None = None) -> list[int]:
+    """Return the sizes of what one read gives."""
+    reader = reader or WireReader(server, EVENTS)  # type: ignore[arg-type]
+    answer = (await reader.read({0: 0}, max_bytes=1 << 20, max_wait_ms=0))[0]
+    assert isinstance(answer, PartitionBatches)
+    return [len(one) for one in answer.buffers]
+
+
+async def test_a_batch_that_is_cut_off_is_left_for_the_next_read() -> None:
+    """Only whole batches are given."""
+    whole, cut = batch(0, b"a"), batch(1, b"b")
+    for kept in (20, 65):
+        assert [len(whole)] == await read(CuttingServer(whole + cut[:kept]))
+
+
+async def test_a_batch_larger_than_the_limit_is_asked_for_again() -> None:
+    """When not even one batch comes whole, the next read allows twice as much."""
+    stored = batch(0, b"x" * (3 << 20))
+    server = CuttingServer(stored)
+    reader = WireReader(server, EVENTS)  # type: ignore[arg-type]
+    assert [[], [], [len(stored)]] == [await read(server, reader) for _ in range(3)]
+    assert [1 << 20, 2 << 20, 4 << 20] == server.limits
+
+
+async def test_bounds_and_times_over_the_wire() -> None:
+    """What the seeker needs, for several partitions in one call."""
+    async with (
+        ServedGateway() as served,
+        await AsyncClient.connect(served.host, served.port) as client,
+    ):
+        await AdminClient(client).create_topic("events", partitions=2)
+        await client.produce("events", 0, batch(0, b"a", b"b", b"c"))
+        reader = WireReader(client, await client.topic("events"))
+        assert {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 0)} == await reader.bounds([0, 1])
+        ns = 1_000_000
+        times_ns = {0: 1000 * ns + 1, 1: -5}
+        assert {0: FoundRecord(1, 1001, 0), 1: None} == await reader.find_by_time(times_ns)
+        assert {0: FoundRecord(2, 1002, 0), 1: None} == await reader.find_newest([0, 1])
+        seeker = OffsetSeeker(reader, GroupPosition(client, "readers", "events"))
+        await GroupClient(client).commit("readers", {("events", 0): 2})
+        resume = dict.fromkeys([0, 1], Seek(SeekKind.RESUME_OR_LATEST))
+        found = await seeker.seek_all(resume)
+        assert [(2, True), (0, False)] == [(one.offset, one.is_resumed) for one in found.values()]
+
+
+async def test_what_is_wrong_with_one_partition_is_told_of_it() -> None:
+    """Out of range with the range; the others are read."""
+    async with (
+        ServedGateway() as served,
+        await AsyncClient.connect(served.host, served.port) as client,
+    ):
+        await AdminClient(client).create_topic("events", partitions=2)
+        for partition in (0, 1):
+            await client.produce("events", partition, batch(0, b"a"))
+        reader = WireReader(client, await client.topic("events"))
+        answers = await reader.read({0: 7, 1: 0}, max_bytes=1 << 20, max_wait_ms=0)
+        wrong, right = answers[0], answers[1]
+        assert isinstance(wrong, SeekOutOfRangeError)
+        assert (0, 7, 0, 1) == (wrong.partition, wrong.asked, wrong.earliest, wrong.latest)
+        assert isinstance(right, PartitionBatches)
+        assert 1 == len(right.buffers)
+
+
+async def test_damage_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's answer does not say where damage ends; the reader finds out, and one can go on."""
+    async with (
+        ServedGateway() as served,
+        await AsyncClient.connect(served.host, served.port) as client,
+    ):
+        await client.topic("events", auto_create=True)
+        for values in ((b"a", b"b"), (b"c", b"d", b"e"), (b"f",)):
+            await client.produce("events", 0, batch(0, *values))
+        topic = served.gateway.catalog.get("events")
+        assert topic is not None
+        log = topic.partitions[0].log
+        intact = log.read_hot
+
+        def spoilt(offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+            if 2 <= offset < 5:
+                raise CorruptionError("spoilt", 5)
+            return intact(offset, max_bytes, 2 if offset < 2 else upper_bound)
+
+        monkeypatch.setattr(log, "read_hot", spoilt)
+        reader = WireReader(client, await client.topic("events"))
+        subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+            {0: Seek(SeekKind.RESET_TO_EARLIEST)}
+        )
+        assert [0, 1] == [one.offset for one in await subscription.next_page(10)]
+        with pytest.raises(DamagedRangeError, match="records 2 to 4 are damaged"):
+            await subscription.next_page(10)
+        await subscription.seek({0: Seek(SeekKind.EXACT_OFFSET, 5)})
+        assert [5] == [one.offset for one in await subscription.next_page(10)]
+
+
+async def test_a_damaged_position_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored of the group cannot be read: an error, and no other position."""
+    from kgw.client import GroupOffset
+
+    async def offsets(*_: object) -> dict[tuple[str, int], GroupOffset]:
+        return {("events", 0): GroupOffset(-1, -1, "", is_damaged=True)}
+
+    monkeypatch.setattr(GroupClient, "offsets", offsets)
+    client = AsyncClient([("127.0.0.1", 1)])
+    answer = (await GroupPosition(client, "readers", "events").committed([0]))[0]
+    assert isinstance(answer, KafkaError)
+    assert ErrorCode.CORRUPT_MESSAGE is answer.code
