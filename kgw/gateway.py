@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
+    from kgw.state.base import StateStore
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Gateway:
         await self.backend.open()
         try:
             await self._load_identity()
-            await self._load_broker_config()
+            self._take_config(await stored_config(self.backend.state, self.config))
             self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
             await self.catalog.open()
             self.backend.before_checkpoint = self.catalog.save_snapshots
@@ -232,17 +233,6 @@ class Gateway:
         fields = {"cluster_id": self.cluster_id, "node_id": self.node_id}
         await state.apply([Change(CLUSTER, CLUSTER, json.dumps(fields).encode())])
 
-    async def _load_broker_config(self) -> None:
-        row = (await self.backend.state.load(BROKER_CONFIG)).get(CLUSTER)
-        if row is None:
-            return
-        for name, text in json.loads(row.value).items():
-            try:
-                self.config = self.config.with_dynamic({name: text})
-            except ConfigError as error:
-                _log.error("a stored server setting is left out: %s", error)
-        self._take_config(self.config)
-
     async def _checkpoint_regularly(self) -> None:
         while True:
             # The first one at once: what an unclean start has read need not be read by the next
@@ -253,3 +243,16 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+async def stored_config(state: StateStore, config: Config) -> Config:
+    """Return a configuration with what was changed while the server ran. Raises StorageError."""
+    row = (await state.load(BROKER_CONFIG)).get(CLUSTER)
+    if row is None:
+        return config
+    for name, text in json.loads(row.value).items():
+        try:
+            config = config.with_dynamic({name: text})
+        except ConfigError as error:
+            _log.error("a stored server setting is left out: %s", error)
+    return config

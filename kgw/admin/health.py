@@ -23,11 +23,13 @@ async def live(view: View, query: Query) -> Answer:
 
 async def ready(view: View, query: Query) -> Answer:
     health = view.gateway.backend.health
-    problems = list(health.problems[:PROBLEMS_LISTED])
+    # Those of upkeep keep nobody from being served: they are named, and the answer stays 200.
+    found = [*health.problems, *view.gateway.upkeep.problems]
+    problems = found[:PROBLEMS_LISTED]
     if view.is_stopping:
         problems.insert(0, "the process is stopping")
     is_ready = health.writable and not view.is_stopping
-    answer = {"ready": is_ready, "problems": problems, "problem_count": len(health.problems)}
+    answer = {"ready": is_ready, "problems": problems, "problem_count": len(found)}
     return answer if is_ready else Status(503, answer)
 
 

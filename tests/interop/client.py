@@ -132,6 +132,13 @@ class Client:
         """Deletes a topic."""
         self._ask("delete_topic", bootstrap=bootstrap, topic=topic)
 
+    def delete_records(self, bootstrap: str, topic: str, partition: int, offset: int) -> int:
+        """Deletes what lies below `offset` and returns where the partition begins then."""
+        answer = self._ask(
+            "delete_records", bootstrap=bootstrap, topic=topic, partition=partition, offset=offset
+        )
+        return int(answer["log_start_offset"])
+
     def topic_config(self, bootstrap: str, topic: str, name: str) -> str:
         """Value of one setting of a topic, its own or a default."""
         answer = self._ask("topic_config", bootstrap=bootstrap, topic=topic, name=name)

@@ -265,7 +265,7 @@ def check_admin(client: Client, gateway: GatewayProcess, topic: str) -> None:
         client.set_topic_config(bootstrap, topic, "max.message.bytes", "2000", incremental=False)
         assert ["2000000" if keeps else "1073741824", "2000"] == configs()
     before = configs()
-    for name, value in (("no.such.setting", "1"), ("cleanup.policy", "compact")):
+    for name, value in (("no.such.setting", "1"), ("cleanup.policy", "shred")):
         with pytest.raises(DriverError):
             client.set_topic_config(
                 bootstrap, topic, name, value, incremental=limits.sets_incrementally
@@ -298,3 +298,28 @@ def check_admin(client: Client, gateway: GatewayProcess, topic: str) -> None:
     client.create_topic(bootstrap, topic, PARTITIONS)
     assert ["1073741824", "1048588"] == configs()
     assert (0, 0) == client.bounds(bootstrap, topic, PARTITION)
+
+
+def check_deletion(client: Client, gateway: GatewayProcess, topic: str) -> None:
+    """Deleted records are gone at once and after a kill; the others keep their offsets."""
+    bootstrap = gateway.bootstrap
+    expected = as_read_by(client, write(client, gateway, topic, codec="lz4", idempotent=False))
+    end = len(expected)
+    assert end - 20 == client.delete_records(bootstrap, topic, PARTITION, end - 20)
+    for _ in range(2):
+        assert (end - 20, end) == client.bounds(bootstrap, topic, PARTITION)
+        rest = client.consume(bootstrap, topic, PARTITION, offset=end - 20, count=20)
+        assert expected[-20:] == rest
+        with pytest.raises(DriverError):
+            client.consume(bootstrap, topic, PARTITION, offset=end - 21, count=1)
+        with pytest.raises(DriverError):
+            client.delete_records(bootstrap, topic, PARTITION, end + 1)
+        assert end - 20 == client.delete_records(bootstrap, topic, PARTITION, 0)
+        gateway.kill()
+        gateway.start()
+    assert end == client.delete_records(bootstrap, topic, PARTITION, -1)
+    assert (end, end) == client.bounds(bootstrap, topic, PARTITION)
+    [offset] = client.produce(
+        bootstrap, topic, PARTITION, [expected[0]], codec="none", idempotent=False
+    )
+    assert end == offset

@@ -74,3 +74,11 @@ def test_administration(
 ) -> None:
     """Topics are configured, grown and deleted by the client's own admin calls."""
     scenario.check_admin(clients(name), own_gateway, "administered")
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_deletion_of_records(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """DeleteRecords moves the log start for ever."""
+    scenario.check_deletion(clients(name), own_gateway, "deleted")

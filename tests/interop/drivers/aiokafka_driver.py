@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -64,6 +64,15 @@ async def delete_topic(operation: Operation) -> Operation:
         for _name, code in response.topic_error_codes:
             check(code)
     return {}
+
+
+async def delete_records(operation: Operation) -> Operation:
+    """Deletes what lies below an offset; where the partition begins then."""
+    partition = TopicPartition(operation["topic"], operation["partition"])
+    before = RecordsToDelete(before_offset=operation["offset"])
+    async with admin_of(operation) as admin:
+        answer = await admin.delete_records({partition: before})
+    return {"log_start_offset": answer[partition]}
 
 
 async def topic_config(operation: Operation) -> Operation:
@@ -246,6 +255,7 @@ if __name__ == "__main__":
             "bounds": blocking(bounds),
             "offset_for_time": blocking(offset_for_time),
             "create_partitions": blocking(create_partitions),
+            "delete_records": blocking(delete_records),
             "delete_topic": blocking(delete_topic),
             "topic_config": blocking(topic_config),
             "set_topic_config": blocking(set_topic_config),

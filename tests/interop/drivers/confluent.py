@@ -139,6 +139,14 @@ def delete_topic(operation: Operation) -> Operation:
     return {}
 
 
+def delete_records(operation: Operation) -> Operation:
+    """Deletes what lies below an offset; where the partition begins then."""
+    admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
+    before = TopicPartition(operation["topic"], operation["partition"], operation["offset"])
+    [future] = admin.delete_records([before]).values()
+    return {"log_start_offset": future.result(timeout=30).low_watermark}
+
+
 def topic_config(operation: Operation) -> Operation:
     """The value of one setting."""
     admin = AdminClient({"bootstrap.servers": operation["bootstrap"]})
@@ -219,6 +227,7 @@ if __name__ == "__main__":
             "bounds": bounds,
             "offset_for_time": offset_for_time,
             "create_partitions": create_partitions,
+            "delete_records": delete_records,
             "delete_topic": delete_topic,
             "topic_config": topic_config,
             "set_topic_config": set_topic_config,

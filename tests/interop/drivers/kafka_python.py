@@ -114,6 +114,14 @@ def delete_topic(operation: Operation) -> Operation:
     return {}
 
 
+def delete_records(operation: Operation) -> Operation:
+    """Deletes what lies below an offset; where the partition begins then."""
+    partition = TopicPartition(operation["topic"], operation["partition"])
+    with admin_of(operation) as admin:
+        answer = admin.delete_records({partition: operation["offset"]})[partition]
+    return {"log_start_offset": answer["low_watermark"]}
+
+
 def topic_config(operation: Operation) -> Operation:
     """The value of one setting; 2.x gives the bare responses, 3.x a dictionary."""
     resource = ConfigResource(ConfigResourceType.TOPIC, operation["topic"])
@@ -206,6 +214,7 @@ if __name__ == "__main__":
             "bounds": bounds,
             "offset_for_time": offset_for_time,
             "create_partitions": create_partitions,
+            "delete_records": delete_records,
             "delete_topic": delete_topic,
             "topic_config": topic_config,
             "set_topic_config": set_topic_config,

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.cli.errors import ExitCode
+from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
+from kgw.testing.process import GatewayProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped directory: a compacted topic with 90 records of three keys, and another topic."""
+    import asyncio
+
+    data_dir = tmp_path_factory.mktemp("compact") / "data"
+
+    async def fill(port: int) -> None:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            admin = AdminClient(client)
+            config = {"cleanup.policy": "compact", "segment.bytes": "1024"}
+            await admin.create_topic("states", partitions=2, config=config)
+            await admin.create_topic("events", partitions=1)
+            async with Producer(client) as producer:
+                for number in range(90):
+                    new = NewRecord(b"key-%d" % (number % 3), b"value-%d" % number, 1000 + number)
+                    await producer.send("states", 0, [new])
+
+    with GatewayProcess(data_dir) as process:
+        asyncio.run(fill(process.port))
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(template: Path, tmp_path: Path) -> Path:
+    """A copy of the directory."""
+    import shutil
+
+    return shutil.copytree(template, tmp_path / "data")
+
+
+def test_what_cannot_be_compacted_is_refused(
+    offline: Commands, data_dir: Path, tmp_path: Path
+) -> None:
+    """Topics that are unknown or not compacted, directories that are none or in use."""
+    message = offline.fail(ExitCode.FAILED, "log", "compact", str(data_dir), "--topic", "missing")
+    assert "there is no topic missing" in message
+    message = offline.fail(ExitCode.FAILED, "log", "compact", str(data_dir), "--topic", "events")
+    assert "has no compact" in message
+    message = offline.fail(ExitCode.DATA_DIRECTORY, "log", "compact", str(tmp_path))
+    assert "is not a data directory" in message
+    assert not list(tmp_path.glob("*.json"))
+    with GatewayProcess(data_dir):
+        message = offline.fail(ExitCode.DATA_DIRECTORY, "log", "compact", str(data_dir))
+    assert "in use" in message or "uses" in message or "held" in message
