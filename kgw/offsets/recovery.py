@@ -147,6 +147,7 @@ def plan_recovery(
     scan = _scan_start(checkpoint, facts, anomalies)
     was_whole = facts.clean_stop and checkpoint.clean and not anomalies
     raise_epoch = scan is not None or not was_whole
+    has_begun = facts.segments or checkpoint.next_offset > 0
     return RecoveryPlan(
         log_start_offset=log_start_offset,
         next_offset=max(checkpoint.next_offset, log_start_offset),
@@ -154,7 +155,7 @@ def plan_recovery(
         scan=scan,
         raise_epoch=raise_epoch,
         anomalies=tuple(anomalies),
-        reserved_end=facts.reserved_end if raise_epoch else 0,
+        reserved_end=facts.reserved_end if raise_epoch and has_begun else 0,
     )
 
 
@@ -167,6 +168,7 @@ def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> 
     if (plan.scan is None) != (scanned is None):
         raise ValueError("a scan's result belongs to a plan that asks for a scan")
     anomalies = plan.anomalies
+    log_start_offset = plan.log_start_offset
     leader_epoch = plan.leader_epoch
     log_end_offset = plan.next_offset
     if scanned is not None:
@@ -179,12 +181,15 @@ def conclude_recovery(plan: RecoveryPlan, scanned: ScanResult | None = None) -> 
     if next_offset < plan.reserved_end:
         next_offset = plan.reserved_end
         anomalies = (*anomalies, _gap_announced(log_end_offset, next_offset))
+        if scanned is None:
+            # No segment is left.
+            log_start_offset = next_offset
     if leader_epoch == NO_LEADER_EPOCH:
         leader_epoch = 0
     elif plan.raise_epoch:
         leader_epoch += 1
     return Recovered(
-        log_start_offset=plan.log_start_offset,
+        log_start_offset=log_start_offset,
         next_offset=next_offset,
         log_end_offset=min(log_end_offset, next_offset),
         leader_epoch=leader_epoch,
@@ -254,7 +259,8 @@ def _plan_without_checkpoint(facts: LogFacts, anomalies: list[Anomaly]) -> Recov
         scan=scan,
         raise_epoch=bool(segments) or facts.leader_epoch != NO_LEADER_EPOCH,
         anomalies=tuple(anomalies),
-        reserved_end=facts.reserved_end,
+        # There is a segment before anything is answered.
+        reserved_end=facts.reserved_end if segments else 0,
     )
 
 

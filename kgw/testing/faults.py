@@ -168,6 +168,7 @@ class SimulatedFs(FileSystem):
         "fault",
         "lock",
         "on_operation",
+        "power_lost",
         "strikes",
         "struck",
     )
@@ -183,6 +184,8 @@ class SimulatedFs(FileSystem):
         self.struck: list[tuple[str, str]] = []
         """Every call that was made to fail, with its path."""
         self.lock = RLock()
+        self.power_lost = False
+        """Whether this is what a power loss has left, directly or by way of copies. Settable."""
         self._root = Directory()
         self._pending: list[NameChange] = []
         self._sequence = 0
@@ -211,7 +214,9 @@ class SimulatedFs(FileSystem):
             for change in self._pending:
                 if loss.keeps(change.sequence):
                     change.apply(entries_of)
-            return self._copy(entries_of, lambda inode: inode.after_power_loss(loss))
+            survivor = self._copy(entries_of, lambda inode: inode.after_power_loss(loss))
+            survivor.power_lost = True
+            return survivor
 
     def clone(self) -> SimulatedFs:
         """Return another one in the very same state, unsynced changes included.
@@ -222,6 +227,7 @@ class SimulatedFs(FileSystem):
             copies: dict[int, Node] = {}
             other = SimulatedFs(self.capacity_bytes)
             other._root = clone_directory(self._root, copies)
+            other.power_lost = self.power_lost
             other._sequence = self._sequence
             other._used_bytes = self._used_bytes
             for change in self._pending:

@@ -13,17 +13,19 @@ from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.campaigns.crash_flushes import FLUSH_INTERVAL_MS, Flushes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
     from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.layout import Gap
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.writer import Append, Retirement
     from kgw.offsets.recovery import Checkpoint
-    from kgw.testing.faults import SimulatedFs
 
 ROOT = "/data"
 TOPIC = TopicName("crash")
@@ -35,6 +37,13 @@ class Contents(NamedTuple):
     log_start_offset: int
     high_watermark: int
     records: dict[int, bytes]
+    gaps: tuple[Gap, ...]
+    """What the log says that it has left out."""
+
+    def summary(self) -> str:
+        """Return this without the records."""
+        start, end, records, gaps = self
+        return f"{start}..{end} with {len(records)} records and {gaps}"
 
 
 def partition_key(number: int) -> PartitionKey:
@@ -62,7 +71,14 @@ def serve(log: SegmentedLog) -> Contents:
                     raise AssertionError(f"offset {record.offset} is served twice")
                 records[record.offset] = record.value
         offset = result.next_offset
-    return Contents(start, end, records)
+    return Contents(start, end, records, log.gaps)
+
+
+class Loose(NamedTuple):
+    """A record that was answered and that no sync has covered: a power loss may take it."""
+
+    value: bytes
+    answered_s: float
 
 
 class PartitionModel:
@@ -71,6 +87,8 @@ class PartitionModel:
     def __init__(self) -> None:
         self.promised: dict[int, bytes] = {}
         """Acknowledged, or served after a start: never to change."""
+        self.loose: dict[int, Loose] = {}
+        """Acknowledged by a relaxed partition, and not known to be durable."""
         self.possible: dict[int, set[bytes]] = {}
         """Submitted and not answered, or answered with an error."""
         self.log_starts = {0}
@@ -80,9 +98,12 @@ class PartitionModel:
         self.must_raise_epoch = False
         """Whether something was answered under this epoch and no orderly stop has come since."""
 
-    def check(self, found: Contents, leader_epoch: int) -> Iterator[str]:
-        """Yield what a recovered partition has broken."""
-        start, end, records = found
+    def check(self, found: Contents, leader_epoch: int, oldest_s: float | None) -> Iterator[str]:
+        """Yield what a recovered partition has broken.
+
+        A relaxed partition may have lost what it answered since `oldest_s`; None after a kill.
+        """
+        start, end, records, gaps = found
         if start not in self.log_starts:
             yield f"the log starts at {start}, not at one of {sorted(self.log_starts)}"
         if end < self.end:
@@ -95,20 +116,58 @@ class PartitionModel:
                 yield f"LOST offset {offset} ({value[:20]!r}); served {start}..{end}"
             elif known != value:
                 yield f"WRONG at {offset}: {known[:20]!r} for {value[:20]!r}"
+        yield from self._check_loose(found, oldest_s)
         for offset, value in records.items():
-            if offset not in self.promised and value not in self.possible.get(offset, ()):
+            known_offset = offset in self.promised or offset in self.loose
+            if not known_offset and value not in self.possible.get(offset, ()):
                 yield f"PHANTOM {value[:20]!r} at {offset}"
-        if len(records) != end - start:
-            missing = [offset for offset in range(start, end) if offset not in records]
+        left_out = {offset for gap in gaps for offset in range(*gap)}
+        missing = [n for n in range(start, end) if n not in records and n not in left_out]
+        if missing:
             yield f"HOLE at {missing[:10]} of {start}..{end}"
         if leader_epoch < self.leader_epoch or (
             self.must_raise_epoch and leader_epoch == self.leader_epoch
         ):
             yield f"leader epoch {leader_epoch} after {self.leader_epoch}"
 
+    def _check_loose(self, found: Contents, oldest_s: float | None) -> Iterator[str]:
+        """What is lost of them is their end, and younger than the declared window."""
+        first_lost: int | None = None
+        for offset, (value, answered_s) in sorted(self.loose.items()):
+            if offset < found.log_start_offset:
+                continue
+            known = found.records.get(offset)
+            if known is None:
+                first_lost = offset if first_lost is None else first_lost
+                if oldest_s is None:
+                    yield f"LOST offset {offset} ({value[:20]!r}) by a kill"
+                elif answered_s < oldest_s:
+                    yield f"OVERDUE offset {offset} was lost {oldest_s - answered_s:.3f} s too late"
+            elif known != value:
+                yield f"WRONG at {offset}: {known[:20]!r} for {value[:20]!r}"
+            elif first_lost is not None:
+                yield f"HOLE at {first_lost}: {offset} is there"
+
+    def oldest_lost_s(self, found: Contents) -> float | None:
+        """Return when the oldest record was answered that is not there any more."""
+        return min(
+            (
+                one.answered_s
+                for offset, one in self.loose.items()
+                if offset >= found.log_start_offset and offset not in found.records
+            ),
+            default=None,
+        )
+
+    def make_durable(self, end_offset: int) -> None:
+        """Take all below an offset as promised for good."""
+        for offset in [one for one in self.loose if one < end_offset]:
+            self.promised[offset] = self.loose.pop(offset).value
+
     def adopt(self, found: Contents, leader_epoch: int) -> None:
         """Go on from a recovered state: what it serves is promised from now on."""
         self.promised = dict(found.records)
+        self.loose.clear()
         self.possible.clear()
         self.log_starts = {found.log_start_offset}
         self.end = found.high_watermark
@@ -123,6 +182,9 @@ class Machine:
     durable at once.
     """
 
+    relaxed_share = 0.5
+    """Of its partitions when they are created; later they change."""
+
     def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
         self.random = random
         self.fs = fs
@@ -131,13 +193,21 @@ class Machine:
             segment_bytes=random.choice((1_500, 4_000, 1 << 20)),
             segment_index_bytes=1 << 10,
             index_interval_bytes=256,
+            flush_interval_ms=FLUSH_INTERVAL_MS,
         )
+        self.relaxed: set[PartitionKey] = set()
+        self.flushes = self.make_flushes()
+        self.widest_loss_s = 0.0
+        """How old the oldest record was that any power loss has taken."""
+        self.relaxed_losses = 0
+        """Partitions of which a power loss has taken answered records."""
         self.checkpoints: dict[PartitionKey, Checkpoint] = {}
         self.partitions: dict[PartitionKey, PartitionModel] = {}
         self.store: Store | None = None
         self._number = 0
         self.appends_beside = 0
         self._retirements: list[Retirement] = []
+        self._reservations: list[tuple[SegmentedLog, int]] = []
         self._waiting: dict[Append, tuple[PartitionKey, list[bytes]]] = {}
         fs.mkdir(ROOT)
         fs.sync_directory("/")
@@ -146,10 +216,18 @@ class Machine:
         """Return a store over a file system; a control replaces it by an unsafe one."""
         return Store(fs, ROOT, self.options)
 
+    def make_flushes(self) -> Flushes:
+        """Return the timer; a control has another."""
+        return Flushes(self.random)
+
+    def settings_of(self, key: PartitionKey) -> LogSettings:
+        """Return the settings of a partition."""
+        return self.settings._replace(is_relaxed=key in self.relaxed)
+
     def open_logs(self, store: Store) -> dict[PartitionKey, SegmentedLog]:
         """Open every partition of the catalogue."""
         return {
-            key: store.open_log(key, TOPIC, self.settings, self.checkpoints.get(key))
+            key: store.open_log(key, TOPIC, self.settings_of(key), self.checkpoints.get(key))
             for key in self.partitions
         }
 
@@ -162,12 +240,20 @@ class Machine:
     def judge(self, store: Store, contents: dict[PartitionKey, Contents]) -> list[str]:
         """Compare a recovered state with what was promised."""
         found: list[str] = []
+        now_s = self.flushes.now_s
+        oldest_s = None
+        if isinstance(store.fs, SimulatedFs) and store.fs.power_lost:
+            oldest_s = now_s - self.flushes.window_s() - 1e-9
         for key, model in self.partitions.items():
             log = store.logs[key]
             found += [
                 f"partition {key.partition}: {broken}"
-                for broken in model.check(contents[key], log.leader_epoch)
+                for broken in model.check(contents[key], log.leader_epoch, oldest_s)
             ]
+            lost_s = model.oldest_lost_s(contents[key])
+            if lost_s is not None:
+                self.relaxed_losses += 1
+                self.widest_loss_s = max(self.widest_loss_s, now_s - lost_s)
             if log.damaged:
                 found.append(f"partition {key.partition}: damage where nothing rots {log.damaged}")
         return found
@@ -179,16 +265,22 @@ class Machine:
         found = self.judge(self.store, contents)
         for key, model in self.partitions.items():
             model.adopt(contents[key], self.store.logs[key].leader_epoch)
+        fs.power_lost = False
+        self.flushes.begin_life()
         self.store.prepare_journal()
         self._retirements.clear()
+        self._reservations.clear()
         if self.random.random() < 0.7:
             self.store.retire_soon = self.retire_soon
+        if self.random.random() < 0.7:
+            self.store.relaxed.reserve_soon = self.reserve_soon
         return found
 
     # --- one step --------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Do one thing that a gateway does."""
+        self.flushes.pass_time(self._started(), self._appending_beside, self._make_durable)
         chance = self.random.random()
         if not self.partitions or (chance < 0.03 and len(self.partitions) < 4):
             self._create()
@@ -200,7 +292,9 @@ class Machine:
             self._drop_before()
         elif chance < 0.15:
             self._restart()
-        elif chance < 0.25 and self._retirements:
+        elif chance < 0.18:
+            self._change_mode()
+        elif chance < 0.28 and (self._retirements or self._reservations):
             self._retire_waiting()
         else:
             self.append_once()
@@ -212,14 +306,15 @@ class Machine:
     def _create(self) -> None:
         free = [n for n in range(6) if partition_key(n) not in self.partitions]
         key = partition_key(self.random.choice(free))
+        self._choose_mode(key)
         store = self._started()
         try:
-            log = store.create_log(key, TOPIC, self.settings)
+            log = store.create_log(key, TOPIC, self.settings_of(key))
         except StorageError:
             # Refused while the journal has no room to note that an older log of this key is gone.
             # Only here are keys used again, to find out what such a log would be mistaken for.
             self._retire_waiting()
-            log = store.create_log(key, TOPIC, self.settings)
+            log = store.create_log(key, TOPIC, self.settings_of(key))
         self._remember(key, log.leader_epoch)
 
     def _remember(self, key: PartitionKey, leader_epoch: int) -> None:
@@ -249,6 +344,22 @@ class Machine:
         for checkpoint in made:
             self.checkpoints[PartitionKey(checkpoint.topic_id, checkpoint.partition)] = checkpoint
 
+    def _choose_mode(self, key: PartitionKey) -> None:
+        self.relaxed.discard(key)
+        if self.random.random() < self.relaxed_share:
+            self.relaxed.add(key)
+
+    def _change_mode(self) -> None:
+        """Let a strict partition be relaxed from now on, or a relaxed one strict."""
+        key = self.random.choice(list(self.partitions))
+        self.relaxed ^= {key}
+        self._started().logs[key].settings = self.settings_of(key)
+
+    def _make_durable(self, key: PartitionKey, end_offset: int) -> None:
+        model = self.partitions.get(key)
+        if model is not None:
+            model.make_durable(end_offset)
+
     def _drop_before(self) -> None:
         key = self.random.choice(list(self.partitions))
         log = self._started().logs[key]
@@ -266,6 +377,7 @@ class Machine:
         self._checkpoint(clean=True)
         for model in self.partitions.values():
             model.must_raise_epoch = False
+            model.make_durable(model.end)
         self._started().mark_clean()
         broken = self.begin_life(self.fs)
         assert not broken, broken
@@ -276,8 +388,16 @@ class Machine:
         """Keep a full journal file for later, as the maintenance thread does."""
         self._retirements.append(retirement)
 
+    def reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
+        """Keep a reservation for later, as threads do."""
+        self._reservations.append((log, reserved_end))
+
     def _retire_waiting(self) -> None:
-        """Let the maintenance thread get round to its work."""
+        """Let the other threads get round to their work."""
+        reservations, self._reservations = self._reservations, []
+        for log, reserved_end in reservations:
+            with self._appending_beside():
+                self._started().relaxed.reserve(log, reserved_end)
         retirements, self._retirements = self._retirements, []
         for retirement in retirements:
             with self._appending_beside():
@@ -356,8 +476,13 @@ class Machine:
         if append.error is not None:
             return
         model = self.partitions[key]
+        now_s = self.flushes.now_s
         for offset, value in enumerate(values, append.result.base_offset):
-            model.promised[offset] = value
+            model.loose[offset] = Loose(value, now_s)
+        if append.is_durable:
+            model.make_durable(append.result.last_offset + 1)
+        else:
+            self.flushes.note(append.log)
         model.end = max(model.end, append.result.last_offset + 1)
         model.must_raise_epoch = True
 
@@ -372,4 +497,7 @@ def random_options(random: Random) -> EmbeddedOptions:
         group_bytes=random.choice((1, 1_000, 1 << 20)),
         open_files=random.choice((2, 64)),
         dirty_segments=random.choice((1, 3, 64)),
+        unsynced_segments=random.choice((1, 2, 64, 64)),
+        reserved_offsets=random.choice((5, 20, 60)),
+        reserved_offsets_max=random.choice((30, 200)),
     )

@@ -69,7 +69,8 @@ class FaultyMachine(Machine):
             for key, model in self.partitions.items():
                 records = serve(store.logs[key]).records
                 self.report.count("reads")
-                for offset, value in model.promised.items():
+                model_records = model.promised | {n: one.value for n, one in model.loose.items()}
+                for offset, value in model_records.items():
                     if offset >= max(model.log_starts) and records.get(offset) != value:
                         self.report.fail(f"offset {offset} is not served while the disk fails")
 
@@ -96,7 +97,8 @@ class FaultyMachine(Machine):
         # A key is never used again when something went wrong with it: topic ids are random.
         key = partition_key(self._created)
         self._created += 1
-        log = self._started().create_log(key, TOPIC, self.settings)
+        self._choose_mode(key)
+        log = self._started().create_log(key, TOPIC, self.settings_of(key))
         self._remember(key, log.leader_epoch)
 
     def _restart(self) -> None:

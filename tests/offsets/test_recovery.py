@@ -82,6 +82,16 @@ def test_an_unclean_stop_goes_on_above_what_was_reserved(known: Checkpoint | Non
     assert "620 to 899" in recovered.anomalies[-1].detail
 
 
+@pytest.mark.parametrize(("known", "begin"), [(checkpoint(), 900), (None, 0)])
+def test_a_log_that_lost_its_segments_begins_above_what_was_reserved(
+    known: Checkpoint | None, begin: int
+) -> None:
+    """There is nothing to be read below; one that never had a segment has answered nothing."""
+    recovered = conclude_recovery(plan_recovery(known, facts()._replace(reserved_end=900)))
+
+    assert (begin, begin) == (recovered.log_start_offset, recovered.next_offset)
+
+
 @pytest.mark.parametrize("reserved_end", [0, 400, 620])
 def test_a_reservation_that_is_used_up_leaves_no_gap(reserved_end: int) -> None:
     """What the log holds above it was durable before it was answered."""

@@ -152,6 +152,8 @@ class RelaxedLogs:
 
     def reserve(self, log: SegmentedLog, reserved_end: int) -> None:
         """Let offsets below `reserved_end` be answered before they are durable; 0 for none."""
+        if log.is_deleted:
+            return
         path = f"{log.path}/{layout.RESERVATION_NAME}"
         try:
             replace_durably(log.directory.fs, path, layout.encode_reservation(reserved_end))

@@ -381,15 +381,14 @@ def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
     assert 4 == len(driver.values())
 
 
-def test_a_log_that_reserved_and_never_got_its_segment_goes_on_above() -> None:
-    """Nothing is damaged: there has been nothing."""
+def test_a_log_that_reserved_and_never_got_its_segment_begins_at_zero() -> None:
+    """A segment is there before anything is answered: nothing can have been."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.store.relaxed.reserve(driver.log(), 500)
     driver.lose_power()
-    log = driver.log()
-    assert ((), (Gap(0, 500),), 500) == (log.damaged, log.gaps, log.offsets.next_offset)
-    assert 500 == driver.append(b"first").result.base_offset
-    assert [b"first"] == driver.values()
+    append = driver.append(b"first")
+    assert (0, False) == (append.result.base_offset, append.is_durable)
+    assert 500 == driver.log().reserved_end
 
 
 def test_whatever_a_power_loss_leaves_is_a_prefix() -> None:
