@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
@@ -94,6 +96,7 @@ class CompactionJob(NamedTuple):
     bytes_per_s: int | None = None
     """The most that is read and written together in a second."""
     is_dry_run: bool = False
+    limits: DecompressionLimits = DEFAULT_LIMITS
 
 
 class CompactionReport(NamedTuple):

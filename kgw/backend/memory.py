@@ -66,6 +66,7 @@ class _Contents:
     __slots__ = (
         "base_offsets",
         "batches",
+        "compacted_end",
         "epochs",
         "log_start_offset",
         "segments",
@@ -79,6 +80,7 @@ class _Contents:
         self.log_start_offset = 0
         self.snapshot: Snapshot | None = None
         self.segments: list[_Segment] = []
+        self.compacted_end = 0
 
     @property
     def next_offset(self) -> int:
@@ -124,6 +126,14 @@ class _Contents:
         if segments:
             segments[0].size_bytes = sum(batch.size_bytes for batch in self.batches_of(0))
         self.log_start_offset = offset
+
+    def replace(self, pieces: list[list[RecordBatch]]) -> None:
+        """Put batches in the place of those of the first segments."""
+        rest = sum(len(self.batches_of(number)) for number in range(len(pieces)))
+        self.batches[:rest] = [batch for piece in pieces for batch in piece]
+        self.base_offsets = [batch.base_offset for batch in self.batches]
+        for segment, piece in zip(self.segments, pieces, strict=False):
+            segment.size_bytes = sum(batch.size_bytes for batch in piece)
 
     def position_of(self, offset: int) -> int:
         """Return the place in the list of the first batch that ends after `offset`."""
@@ -320,7 +330,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
 
     @property
     def compacted_end(self) -> int:
-        return self.log_start_offset
+        return max(self._contents.compacted_end, self.log_start_offset)
 
     async def segments(self) -> list[SegmentInfo]:
         contents = self._contents
@@ -348,7 +358,21 @@ class MemoryPartitionLog(PartitionLog, Segmented):
             contents.roll(contents.next_offset)
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        raise StorageError("compaction is not served yet")
+        from kgw.backend.memory_compaction import clean
+
+        contents = self._contents
+        sealed = contents.segments[:-1]
+        pieces = [
+            contents.batches_of(number)
+            for number, segment in enumerate(sealed)
+            if segment.base_offset < job.upper_bound
+        ]
+        cleaned, report = clean(pieces, self.compacted_end, job)
+        if not job.is_dry_run:
+            contents.replace(cleaned)
+            contents.compacted_end = report.compacted_end
+            self._size_bytes = sum(segment.size_bytes for segment in contents.segments)
+        return report
 
 
 class MemoryBackend(Backend):

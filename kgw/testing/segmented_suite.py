@@ -3,24 +3,33 @@
 # ruff: noqa: S101 - assert is how a suite speaks
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import PartitionLog, Segmented
+from kgw.backend.base import CompactionJob, PartitionLog, Segmented
+from kgw.records.batch import read_batch
+from kgw.records.builder import BatchBuilder
 from kgw.testing.backend_harness import (
     KEY,
     SETTINGS,
     SMALL_SEGMENTS,
     TOPIC,
+    UNBOUNDED_BYTES,
     BackendHarness,
+    batches,
     contents,
 )
-from kgw.testing.batches import make_batch
+from kgw.testing.batches import make_batch, read_stored
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from kgw.backend.base import Backend, LogSettings
+    from kgw.records.batch import RecordBatch
+
+JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_ms=5_000)
 
 
 class SegmentedLog(PartitionLog, Segmented):
@@ -97,6 +106,144 @@ class SegmentedSuite(BackendHarness):
             segments = await log.segments()
             assert second.end_offset == segments[0].base_offset
             assert log.size_bytes == sum(one.size_bytes for one in segments)
+
+    # --- compaction ------------------------------------------------------------------------------
+
+    async def test_the_newest_record_of_each_key_stays(self, tmp_path: Path) -> None:
+        """At its offset; what is removed is removed for hot and cold readers, now and later."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(40))
+            active = (await log.segments())[-1].base_offset
+            newest = {number % 5: number for number in range(active)}
+            expected = [
+                number for number in range(40) if number >= active or newest[number % 5] == number
+            ]
+            size_bytes = log.size_bytes
+            report = await log.compact(JOB)
+            assert (active, True) == (report.compacted_end, report.is_complete)
+            assert active == log.compacted_end == report.records_before
+            assert 5 == report.records_after
+            assert size_bytes - log.size_bytes == report.bytes_before - report.bytes_after > 0
+            assert expected == await _offsets(log)
+            hot = log.read_hot(0, 10_000, 40)
+            assert hot is None or expected[0] == read_stored(hot.buffers)[0].offset
+            assert (40, 0) == (log.high_watermark, log.log_start_offset)
+            assert 40 == (await log.append([_keyed(40)])).base_offset
+        async with self.opened(tmp_path) as backend:
+            log = as_segmented(await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS))
+            assert [*expected, 40] == await _offsets(log)
+            assert active == log.compacted_end
+
+    async def test_batches_still_follow_each_other(self, tmp_path: Path) -> None:
+        """Empty ones stand where no record is left, so that replay meets every offset."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(40))
+            await log.compact(JOB)
+            expected = 0
+            for batch in await batches(log):
+                assert expected == batch.base_offset
+                expected = batch.next_offset
+            assert 40 == expected
+
+    async def test_a_second_run_changes_nothing(self, tmp_path: Path) -> None:
+        """Not a byte of what is read."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(40))
+            await log.compact(JOB)
+            before = await log.read(0, UNBOUNDED_BYTES, 40)
+            report = await log.compact(JOB)
+            assert report.bytes_before == report.bytes_after
+            after = await log.read(0, UNBOUNDED_BYTES, 40)
+            assert b"".join(before.buffers) == b"".join(after.buffers)
+
+    async def test_tombstones_stay_for_a_while(self, tmp_path: Path) -> None:
+        """From when they were first compacted, by the clock of the jobs."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await log.append([_keyed(0)])
+            await log.append([_keyed(0, is_tombstone=True)])
+            await log.roll()
+            await log.compact(JOB)
+            assert [1] == await _offsets(log)
+            await log.compact(JOB._replace(now_ms=JOB.now_ms + JOB.delete_retention_ms - 1))
+            assert [1] == await _offsets(log)
+            report = await log.compact(JOB._replace(now_ms=JOB.now_ms + JOB.delete_retention_ms))
+            assert 1 == report.tombstones_removed
+            assert [] == await _offsets(log)
+            assert 2 == log.high_watermark
+
+    async def test_a_dry_run_only_reports(self, tmp_path: Path) -> None:
+        """Nothing is changed, nothing is noted."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(40))
+            size_bytes = log.size_bytes
+            report = await log.compact(JOB._replace(is_dry_run=True))
+            assert report.bytes_after < report.bytes_before
+            assert (size_bytes, 0) == (log.size_bytes, log.compacted_end)
+            assert list(range(40)) == await _offsets(log)
+
+    async def test_a_full_map_of_keys_ends_the_run(self, tmp_path: Path) -> None:
+        """It says so, and the next one goes on from there."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(40))
+            first = await log.compact(JOB._replace(key_memory_bytes=500))
+            assert not first.is_complete
+            assert 0 < first.compacted_end < 40
+            while not (await log.compact(JOB._replace(key_memory_bytes=500))).is_complete:
+                pass
+            active = (await log.segments())[-1].base_offset
+            assert 5 + 40 - active == len(await _offsets(log))
+
+    async def test_an_empty_log_has_nothing_to_compact(self, tmp_path: Path) -> None:
+        """Nor has one with an active segment alone."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend, SETTINGS)
+            assert 0 == (await log.compact(JOB)).records_before
+            await log.append([_keyed(0)])
+            assert 0 == (await log.compact(JOB)).records_before
+
+    async def test_readers_and_writers_go_on_beside_a_run(self, tmp_path: Path) -> None:
+        """Nobody fails, offsets only rise, and what is newest is always there."""
+        async with self.opened(tmp_path) as backend:
+            log = await self.create_segmented(backend)
+            await _append(log, range(100))
+            run = asyncio.ensure_future(log.compact(JOB))
+            appended = 100
+            while not run.done():
+                offsets = await _offsets(log)
+                assert sorted(set(offsets)) == offsets
+                assert set(range(95, appended)) <= set(offsets)
+                await log.append([_keyed(appended)])
+                appended += 1
+            await run
+            assert set(range(95, appended)) <= set(await _offsets(log))
+
+
+def _keyed(number: int, *, is_tombstone: bool = False) -> RecordBatch:
+    builder = BatchBuilder()
+    value = None if is_tombstone else b"%d-" % number + b"v" * 60
+    builder.add(key=b"key-%d" % (number % 5), value=value, timestamp_ms=number)
+    return read_batch(builder.build())
+
+
+async def _append(log: SegmentedLog, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        await log.append([_keyed(number)])
+
+
+async def _offsets(log: SegmentedLog) -> list[int]:
+    """Return the offsets of all records, from the log itself."""
+    result = await log.read(log.log_start_offset, UNBOUNDED_BYTES, log.high_watermark)
+    offsets: list[int] = []
+    while result.buffers:
+        offsets += [record.offset for record in read_stored(result.buffers)]
+        result = await log.read(result.next_offset, UNBOUNDED_BYTES, log.high_watermark)
+    return offsets
 
 
 def as_segmented(log: PartitionLog) -> SegmentedLog:

@@ -244,7 +244,7 @@ async def _read_database(path: Path, expected: dict[str, dict[str, bytes]]) -> s
 # --- the control --------------------------------------------------------------------------------
 
 
-def _verify_without_header_checksum(view: memoryview, entry: SideEntry) -> int | None:
+def verify_without_header_checksum(view: memoryview, entry: SideEntry) -> int | None:
     fields = HEADER.unpack(view[: HEADER.size])
     if crc32c(view[CRC_START:]) != fields[4]:
         return None
@@ -256,8 +256,8 @@ def control(seed: int) -> int:
     random = Random(seed)
     directory = build_directory(random, is_clean=True)
     report = Report("control", seed)
-    verify = reading._verify
-    reading._verify = _verify_without_header_checksum
+    verify = reading.verify
+    reading.verify = verify_without_header_checksum
     try:
         for log in directory.logs.values():
             for batch in log.batches:
@@ -266,7 +266,7 @@ def control(seed: int) -> int:
                     if path.endswith(".log") and start >= 0:
                         try_flip(report, directory, Flip(path, start + 7, 1 << random.randrange(8)))
     finally:
-        reading._verify = verify
+        reading.verify = verify
     return sum("WRONG BYTES" in failure for failure in report.failures)
 
 

@@ -136,7 +136,7 @@ def run(seed: int, full: bool) -> Report:
     control = Report("control: side files and bytes are believed", seed)
     with (
         replaced(segment, "decode_entry", _believe_entry),
-        replaced(reading, "_verify", _believe_batch),
+        replaced(reading, "verify", _believe_batch),
     ):
         spoil_all(control, seed, 2)
     report.expect_alarm(control, layout.SIDE_SUFFIX)

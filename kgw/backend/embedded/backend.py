@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded import layout
@@ -34,9 +34,10 @@ from kgw.logs import EventLogger
 from kgw.offsets.storage import StateOffsetStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from kgw.backend.base import AppendResult, LogSettings, PartitionLog
+    from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
@@ -95,6 +96,7 @@ class EmbeddedBackend(Backend):
         self._checkpoint_lock = asyncio.Lock()
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._switch_interval_s: float | None = None
+        self._long_tasks: set[asyncio.Task[Any]] = set()
 
     def _make_store(self) -> Store:
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
@@ -182,6 +184,7 @@ class EmbeddedBackend(Backend):
         """
         self._is_open = False
         self._store.is_closed = True
+        await self._end_long_tasks()
         await self._stop()
 
     async def aclose(self) -> None:
@@ -189,6 +192,7 @@ class EmbeddedBackend(Backend):
             return
         self._is_open = False
         self._store.is_closed = True
+        await self._end_long_tasks()
         if self._checkpoint_task is not None:
             await self._checkpoint_task
         await self._flush_timer.aclose()
@@ -378,9 +382,47 @@ class EmbeddedBackend(Backend):
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run_in(self._io, function)
 
-    async def run_in_maintenance(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that takes long, in a thread that does one thing after the other."""
-        return await self._run_in(self._maintenance, function)
+    async def maintain(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that takes long and rewrites files of sealed segments.
+
+        In a thread that does one thing after the other, while no segment is exchanged.
+        """
+        async with self._checkpoint_lock:
+            return await self._run_in(self._maintenance, function)
+
+    async def run_between_checkpoints(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function in the flusher while nobody rewrites files of sealed segments."""
+        async with self._checkpoint_lock:
+            return await self.run_in_flusher(function)
+
+    async def run_until_closed(self, work: Coroutine[None, None, _Result]) -> _Result:
+        """Run something long; when the backend is closed, that cancels it and waits for its end.
+
+        Raises StorageError then.
+        """
+        if not self._is_open:
+            work.close()
+            raise StorageError("the backend is not open")
+        task = self._loop.create_task(work)
+        self._long_tasks.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_open:
+                raise
+            raise StorageError("the backend is closed") from None
+        finally:
+            self._long_tasks.discard(task)
+
+    async def _end_long_tasks(self) -> None:
+        tasks = list(self._long_tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def forget_cached(self, tail: CachedTail, offset: int) -> None:
+        """Read what lies below `offset` from the disk from now on: it has been compacted."""
+        self._cache.forget_below(tail, offset)
 
     async def _run_in(
         self, executor: ThreadPoolExecutor, function: Callable[[], _Result]

@@ -6,7 +6,7 @@ that what is read here is what would be read from the disk. Used in the event lo
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ class CachedTail:
         """Return batches from the one that holds `offset`, None when that is not cached."""
         base_offsets = self.base_offsets
         place = bisect_right(base_offsets, offset, self.first) - 1
-        if place < self.first:
+        if place < self.first or self.batches[place] is None:
             return None
         buffers: list[Buffer] = []
         size_bytes = 0
@@ -63,6 +63,16 @@ class CachedTail:
         if len(buffers) > _JOIN_ABOVE:
             buffers = [b"".join(buffers)]
         return ReadResult(buffers, size_bytes, next_offset)
+
+    def forget_below(self, offset: int) -> int:
+        """Forget the batches that begin below `offset`; returns what they were counted as."""
+        size_bytes = 0
+        for place in range(self.first, bisect_left(self.base_offsets, offset, self.first)):
+            batch = self.batches[place]
+            if batch is not None:
+                size_bytes += len(batch.buffer) + _OVERHEAD_BYTES
+                self.batches[place] = None
+        return size_bytes
 
     def evict_first(self) -> int:
         """Forget the oldest batch; returns what it was counted as."""
@@ -93,6 +103,10 @@ class HotCache:
             self.size_bytes += len(batch.buffer) + _OVERHEAD_BYTES
         while self.size_bytes > self._limit_bytes and self._order:
             self.size_bytes -= self._order.popleft().evict_first()
+
+    def forget_below(self, tail: CachedTail, offset: int) -> None:
+        """Forget the batches of a tail that begin below `offset`."""
+        self.size_bytes -= tail.forget_below(offset)
 
 
 def _on_its_own(batch: RecordBatch) -> RecordBatch:

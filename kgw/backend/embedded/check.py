@@ -14,6 +14,7 @@ from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
+from kgw.backend.embedded.swap import read_notes
 from kgw.errors import DataDirectoryError
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
@@ -101,23 +102,43 @@ class PartitionCheck:
         self._checkpoint = checkpoint
         self._is_clean = is_clean
         self._state: layout.LogState | None = None
+        self._exchanged: set[int] = set()
 
     def run(self) -> Iterator[Problem]:
         """Yield what is wrong."""
         yield from self._check_small_files()
         names = self._fs.listdir(self._path)
         stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-        bases = sorted(stem for stem in stems if stem is not None)
+        bases = sorted(self._take_exchanges({stem for stem in stems if stem is not None}))
         expected = bases[0] if bases else 0
         for number, base_offset in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
-            stem = f"{self._path}/{layout.segment_stem(base_offset)}"
             if base_offset != expected and not self._is_known_hole(expected, base_offset):
-                yield Problem(stem + layout.LOG_SUFFIX, f"begins where {expected} was expected")
-            found, problems = self._check_segment(stem, base_offset, following)
+                path = self._file_path(base_offset, layout.LOG_SUFFIX)
+                yield Problem(path, f"begins where {expected} was expected")
+            found, problems = self._check_segment(base_offset, following)
             yield from problems
             expected = found.next_offset
         yield from self._check_ends(bases[0] if bases else None, expected)
+
+    def _take_exchanges(self, bases: set[int]) -> set[int]:
+        """Return the segments as they are once what compaction has begun to exchange is in place.
+
+        The next start finishes it.
+        """
+        if self._fs.is_directory(f"{self._path}/{layout.COMPACTION_DIRECTORY}"):
+            for base_offset, replaced in read_notes(self._fs, self._path, lambda _: None):
+                bases = bases - set(replaced) | {base_offset}
+                self._exchanged.add(base_offset)
+        return bases
+
+    def _file_path(self, base_offset: int, suffix: str) -> str:
+        """Return where a segment's file is, be it on its way from compaction."""
+        name = layout.segment_stem(base_offset) + suffix
+        new_path = f"{self._path}/{layout.COMPACTION_DIRECTORY}/{name}"
+        if base_offset in self._exchanged and self._fs.exists(new_path):
+            return new_path
+        return f"{self._path}/{name}"
 
     def _check_small_files(self) -> Iterator[Problem]:
         path = f"{self._path}/{layout.PARTITION_NAME}"
@@ -138,10 +159,11 @@ class PartitionCheck:
             yield Problem(path, str(error))
 
     def _check_segment(
-        self, stem: str, base_offset: int, following: int | None
+        self, base_offset: int, following: int | None
     ) -> tuple[SegmentScan, list[Problem]]:
         problems: list[Problem] = []
-        log_path, side_path = stem + layout.LOG_SUFFIX, stem + layout.SIDE_SUFFIX
+        log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
+        side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
         log_file = self._fs.open(log_path)
         side_file = self._fs.open(side_path) if self._fs.exists(side_path) else None
         try:
@@ -162,6 +184,7 @@ class PartitionCheck:
             if side_file is not None:
                 side_file.close()
         if self._is_clean:
+            stem = log_path.removesuffix(layout.LOG_SUFFIX)
             problems += self._check_indexes(stem, base_offset, scanner.entries, found.next_offset)
         return found, problems
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
+from kgw.errors import DiskFullError, StorageError
+
 if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.segment import Segment
@@ -72,3 +74,10 @@ def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
         if is_out_of_space(error) or is_out_of_descriptors(error):
             raise
         raise SyncFailedError(f"{path}: {error}") from error
+
+
+def storage_error(error: OSError, what: str) -> StorageError:
+    """Return the error to raise for a failed call: a full disk is told apart."""
+    if is_out_of_space(error):
+        return DiskFullError(f"{what}: {error}")
+    return StorageError(f"{what}: {error}")

@@ -30,6 +30,10 @@ QUARANTINE_DIRECTORY: Final = "quarantine"
 DELETED_SUFFIX: Final = ".deleted"
 """Behind the name of a directory or a file that is only waiting to be removed."""
 
+COMPACTION_DIRECTORY: Final = "compaction"
+"""In a partition's directory, while it is compacted: segments that are to replace others."""
+SWAP_SUFFIX: Final = ".swap"
+
 PARTITION_NAME: Final = "partition.json"
 LOG_STATE_NAME: Final = "log-state.json"
 RESERVATION_NAME: Final = "reserved.json"
@@ -40,6 +44,9 @@ SIDE_SUFFIX: Final = ".checksums"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".state"
+
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, SIDE_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+"""The files of a segment. The batches first: without them the others are nothing to be read."""
 
 _OFFSET_DIGITS: Final = 20
 
@@ -86,6 +93,8 @@ class LogState(NamedTuple):
     epochs: tuple[EpochStart, ...] = (EpochStart(0, 0),)
     damaged: tuple[DamagedRange, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    compacted_end: int = 0
+    """Below it every key has one record. Lost, it costs a longer run of compaction."""
 
 
 def segment_stem(base_offset: int) -> str:
@@ -166,6 +175,7 @@ def encode_log_state(state: LogState) -> bytes:
             "epochs": state.epochs,
             "damaged": state.damaged,
             "gaps": state.gaps,
+            "compacted_end": state.compacted_end,
         }
     )
 
@@ -178,11 +188,12 @@ def decode_log_state(data: bytes) -> LogState:
         damaged = tuple(DamagedRange(int(one[0]), int(one[1])) for one in fields["damaged"])
         gaps = tuple(Gap(int(one[0]), int(one[1])) for one in fields.get("gaps", ()))
         log_start_offset = int(fields["log_start_offset"])
+        compacted_end = int(fields.get("compacted_end", 0))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SmallFileError(f"lacks or mistypes {error}") from error
     if not epochs or list(epochs) != sorted(epochs):
         raise SmallFileError("the epochs are not in order")
-    return LogState(log_start_offset, epochs, damaged, gaps)
+    return LogState(log_start_offset, epochs, damaged, gaps, compacted_end)
 
 
 def encode_reservation(reserved_end: int) -> bytes:

@@ -95,6 +95,8 @@ class SegmentedLog:
         self.is_reserving = False
         """Whether `reserved_end` is about to change."""
         self.gaps: tuple[Gap, ...] = ()
+        self.compacted_end = 0
+        """Below it every key has one record, as far as is known."""
         self.noted_log_start = 0
         """The log start in `log-state.json`, which may be ahead of the one that is shown."""
         self.state_is_stale = False
@@ -318,7 +320,9 @@ class SegmentedLog:
     def _save_log_state(self, log_start_offset: int) -> None:
         # What has been noted may be shown at any moment now: it must not go back.
         log_start_offset = max(log_start_offset, self.noted_log_start)
-        state = LogState(log_start_offset, self.epochs, self.damaged, self.gaps)
+        state = LogState(
+            log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end
+        )
         self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
         self.noted_log_start = log_start_offset
 

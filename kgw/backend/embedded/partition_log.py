@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import ensure_future, shield
+from asyncio import Lock, ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -54,6 +54,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         self._store = store
         self._cache = cache
         self._rebuilding: dict[Segment, Future[None]] = {}
+        self._compacting = Lock()
 
     def __repr__(self) -> str:
         return f"<EmbeddedPartitionLog {self.key} {self._offsets!r}>"
@@ -152,9 +153,11 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         rebuild = partial(rebuild_side, log.directory, log, segment)
         # Between two groups, so that no write that may be undone has just begun another segment.
         is_sealed = await backend.run_in_flusher(lambda: segment in log.segments[:-1])
-        # It may take half a minute, in which the flusher serves the other partitions.
-        run = backend.run_in_maintenance if is_sealed else backend.run_in_flusher
-        await run(rebuild)
+        if is_sealed:
+            # It may take half a minute, in which the flusher serves the other partitions.
+            await backend.maintain(rebuild)
+        else:
+            await backend.run_in_flusher(rebuild)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return self._log.epoch_end(leader_epoch)
@@ -178,7 +181,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     @property
     def compacted_end(self) -> int:
-        return self._offsets.log_start_offset
+        return max(self._log.compacted_end, self._offsets.log_start_offset)
 
     async def segments(self) -> list[SegmentInfo]:
         return await self._from_disk(partial(reading.describe_segments, self._log))
@@ -187,7 +190,21 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         await self._backend.run_in_flusher(partial(self._store.roll, self._log))
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        raise StorageError("compaction is not served yet")
+        # What is imported by one who compacts is nothing that a start should wait for.
+        from kgw.backend.embedded.compacting import CompactionRun
+
+        async with self._compacting:
+            run = CompactionRun(self, self._backend, self._store, self._log, job)
+            return await self._backend.run_until_closed(run.run())
+
+    async def rebuild_segment(self, base_offset: int) -> None:
+        """Rebuild the side file of a segment, if it is still there. Raises StorageError."""
+        for segment in self._log.segments:
+            if segment.base_offset == base_offset:
+                try:
+                    await self._rebuild(segment)
+                except (OSError, SyncFailedError) as error:
+                    raise StorageError(f"cannot rebuild {segment.side_path}: {error}") from error
 
     # --- derived state ---------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def _read_verified(
     for entry in entries:
         at = entry.position - start
         view = data[at : at + entry.size_bytes]
-        end_offset = _verify(view, entry)
+        end_offset = verify(view, entry)
         if end_offset is None:
             if verified > skipped:
                 break
@@ -147,7 +147,7 @@ def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
     return later[0] if later else log.offsets.high_watermark
 
 
-def _verify(view: memoryview, entry: SideEntry) -> int | None:
+def verify(view: memoryview, entry: SideEntry) -> int | None:
     """Return the offset after a batch, None when a byte of it is wrong."""
     if len(view) != entry.size_bytes or len(view) < HEADER_BYTES:
         return None
@@ -303,7 +303,7 @@ def _read_header(log: SegmentedLog, segment: Segment, entry: SideEntry) -> Recor
 
 def _read_batch(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
     view = memoryview(segment.read_bytes(entry.position, entry.size_bytes))
-    if _verify(view, entry) is None:
+    if verify(view, entry) is None:
         raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
     return read_batch(view)
 
@@ -333,7 +333,7 @@ def replay(log: SegmentedLog, from_offset: int, upper_bound: int) -> tuple[list[
         for entry in entries:
             at = entry.position - start
             view = data[at : at + entry.size_bytes]
-            end_offset = _verify(view, entry)
+            end_offset = verify(view, entry)
             if end_offset is None or end_offset <= from_offset:
                 continue
             next_offset = end_offset

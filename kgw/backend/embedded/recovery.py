@@ -23,6 +23,7 @@ from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.swap import finish_swaps
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
 from kgw.records.batch import split_batches
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.log import DataDirectory
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
@@ -59,11 +60,18 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
     """
     fs = directory.fs
     proven: dict[PartitionKey, int] = {}
+    last_segments: dict[str, int] = {}
     files: dict[str, File] = {}
     paths: set[str] = set()
     try:
         for redo in redos:
             path = directory.partition_path(redo.key)
+            if path not in last_segments:
+                last_segments[path] = _last_segment(fs, path)
+            if redo.segment_base_offset < last_segments[path]:
+                # The roll has synced it. It may have been compacted since, or removed: these bytes
+                # would be old ones.
+                continue
             if not fs.is_directory(path):
                 continue
             segment = Segment(path, redo.segment_base_offset, directory.pool)
@@ -87,6 +95,13 @@ def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[Part
         for file in files.values():
             file.close()
     return proven
+
+
+def _last_segment(fs: FileSystem, path: str) -> int:
+    """Return the base offset of a partition's last segment, -1 when there is none."""
+    names = fs.listdir(path) if fs.is_directory(path) else []
+    stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
+    return max((stem for stem in stems if stem is not None), default=-1)
 
 
 def _sync_and_close(files: dict[str, File]) -> None:
@@ -231,6 +246,7 @@ class LogRecovery:
     def _look(self) -> None:
         """Take in the directory without reading a segment."""
         fs, path = self._directory.fs, self._path
+        finish_swaps(self._directory, path)
         names = fs.listdir(path)
         self._names = frozenset(names)
         for name in names:
@@ -420,6 +436,7 @@ class LogRecovery:
             epochs = epochs or [EpochStart(0, log.offsets.log_start_offset)]
         log.damaged = self._state.damaged
         log.gaps = self._gaps(log.offsets.log_start_offset)
+        log.compacted_end = min(self._state.compacted_end, log.offsets.next_offset)
         log.state_is_stale = self._state_is_lost
         if leader_epoch > epochs[-1].leader_epoch:
             # The old epoch ends where its records do, so that a client that has read further is

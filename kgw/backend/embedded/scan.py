@@ -21,7 +21,7 @@ from kgw.backend.embedded.side import (
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
 from kgw.records.crc import crc32c
-from kgw.types import NO_LEADER_EPOCH
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,7 @@ class FoundBatch(NamedTuple):
     next_offset: int
     leader_epoch: int
     max_timestamp_ms: int
+    """Of its records; an empty batch counts for none."""
     position: int
     size_bytes: int
     header_crc: int
@@ -239,7 +240,8 @@ class SegmentScanner:
         header = self._window.view(position, HEADER_BYTES)
         if len(header) < HEADER_BYTES or header[16] != MAGIC:
             return None
-        base_offset, length, epoch, _, crc, _, delta, _, timestamp, *_ = HEADER.unpack(header)
+        fields = HEADER.unpack(header)
+        base_offset, length, epoch, _, crc, _, delta, _, timestamp, *_, count = fields
         size_bytes = length + PREFIX_BYTES
         if size_bytes < HEADER_BYTES or position + size_bytes > self._window.size_bytes:
             return None
@@ -259,7 +261,7 @@ class SegmentScanner:
             base_offset,
             base_offset + delta + 1,
             epoch,
-            timestamp,
+            timestamp if count else NO_TIMESTAMP_MS,
             position,
             size_bytes,
             header_crc,

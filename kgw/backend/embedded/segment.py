@@ -30,13 +30,6 @@ _SIDE_TAIL_BYTES: Final = 4096
 """Side entries are gathered up to a page before they are written: with many partitions a write for
 each of them in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
-_SUFFIXES: Final = (
-    # The batches first: what is left of the others by a crash is nothing to be read.
-    layout.LOG_SUFFIX,
-    layout.SIDE_SUFFIX,
-    layout.OFFSET_INDEX_SUFFIX,
-    layout.TIME_INDEX_SUFFIX,
-)
 
 
 class SegmentMark:
@@ -359,7 +352,7 @@ class Segment:
     def unlink(self, fs: FileSystem) -> None:
         """Remove all files of a segment. Raises OSError."""
         self.forget()
-        for suffix in _SUFFIXES:
+        for suffix in layout.SEGMENT_SUFFIXES:
             path = self.stem_path + suffix
             if fs.exists(path):
                 fs.unlink(path)
@@ -371,7 +364,7 @@ class Segment:
         """
         self.is_removed = True
         renamed: list[str] = []
-        for suffix in _SUFFIXES:
+        for suffix in layout.SEGMENT_SUFFIXES:
             path = self.stem_path + suffix
             if fs.exists(path):
                 fs.rename(path, path + layout.DELETED_SUFFIX)

@@ -81,7 +81,8 @@ def encode_batches(
     for batch in batches:
         buffer = batch.buffer
         size_bytes = len(buffer)
-        largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
+        if batch.record_count:
+            largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
         body = pack(
             batch.base_offset,
             largest_timestamp_ms,

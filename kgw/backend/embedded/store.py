@@ -14,12 +14,14 @@ from kgw.backend.embedded.failures import (
     SideFileDamagedError,
     SyncFailedError,
     replace_durably,
+    storage_error,
     sync_directory,
 )
 from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.recovery import recover_log, replay_journal
-from kgw.backend.embedded.writer import GroupWriter, storage_error
+from kgw.backend.embedded.swap import remove_directory
+from kgw.backend.embedded.writer import GroupWriter
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.registry import PartitionOffsetRegistry
 
@@ -355,6 +357,30 @@ class Store(GroupWriter):
                 log.undo()
                 raise storage_error(error, f"cannot roll partition {log.key}") from error
         except (OSError, SyncFailedError) as error:
+            self.fail(error)
+            raise StorageError(str(error)) from error
+
+    def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None:
+        """Have nothing to do any more with segments that were set aside."""
+        for segment in segments:
+            self._dirty.pop(segment, None)
+            log.unindexed.pop(segment, None)
+
+    def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
+        """Note how far a log has been compacted, and remove what the run has left.
+
+        Raises StorageError.
+        """
+        self.check_writable()
+        if log.is_deleted:
+            return
+        log.compacted_end = max(log.compacted_end, compacted_end)
+        try:
+            remove_directory(self.fs, log.path)
+            log.save_state()
+        except OSError as error:
+            raise storage_error(error, f"cannot note what was compacted of {log.key}") from error
+        except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
 

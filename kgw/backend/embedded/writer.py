@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import AppendResult
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError, is_out_of_space
+from kgw.backend.embedded.failures import (
+    SideFileDamagedError,
+    SyncFailedError,
+    is_out_of_space,
+    storage_error,
+)
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
@@ -461,13 +466,6 @@ def sync_segment(segment: Segment) -> SyncFailedError | None:
 def sync_each(segments: Sequence[Segment]) -> list[SyncFailedError | None]:
     """Sync segments one after the other; returns what went wrong with each."""
     return [sync_segment(segment) for segment in segments]
-
-
-def storage_error(error: OSError, what: str) -> StorageError:
-    """Return the error to raise for a failed call: a full disk is told apart."""
-    if is_out_of_space(error):
-        return DiskFullError(f"{what}: {error}")
-    return StorageError(f"{what}: {error}")
 
 
 def _keep_quiet(_problem: str) -> None:

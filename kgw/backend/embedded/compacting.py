@@ -1,0 +1,142 @@
+"""One run of compaction as the event loop sees it: a process cleans, the flusher swaps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from asyncio import create_subprocess_exec, create_task, subprocess
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import kgw
+from kgw.backend.base import CompactionReport
+from kgw.backend.embedded.cleaner_process import SideFileError, decode_line, encode_order
+from kgw.backend.embedded.compaction import plan_cleaning
+from kgw.backend.embedded.swap import remove_directory, swap_segment
+from kgw.errors import StorageError
+
+if TYPE_CHECKING:
+    from kgw.backend.base import CompactionJob
+    from kgw.backend.embedded.backend import EmbeddedBackend
+    from kgw.backend.embedded.compaction import CleaningOrder
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+    from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.swap import CleanedSegment
+
+_MODULE: Final = "kgw.backend.embedded.cleaner_process"
+_LINE_BYTES: Final = 16 << 20
+"""A line names the segments that one of them replaces."""
+_REBUILDS: Final = 8
+"""How many side files one run may have rebuilt before the disk is blamed."""
+
+
+class CompactionRun:
+    """A run over one log."""
+
+    def __init__(
+        self,
+        partition: EmbeddedPartitionLog,
+        backend: EmbeddedBackend,
+        store: Store,
+        log: SegmentedLog,
+        job: CompactionJob,
+    ) -> None:
+        self._partition = partition
+        self._backend = backend
+        self._store = store
+        self._log = log
+        self._job = job
+        self._has_swapped = False
+
+    async def run(self) -> CompactionReport:
+        """Run as `Segmented.compact`."""
+        for _ in range(_REBUILDS):
+            try:
+                return await self._attempt()
+            except SideFileError as error:
+                await self._partition.rebuild_segment(error.base_offset)
+        raise StorageError(f"the side files of partition {self._log.key} cannot be rebuilt")
+
+    async def _attempt(self) -> CompactionReport:
+        backend, store, log = self._backend, self._store, self._log
+        store.check_writable()
+        plan = partial(plan_cleaning, log, self._job, store.options.min_free_bytes)
+        order = await backend.run_in_flusher(plan)
+        if not order.sources:
+            return CompactionReport(log.offsets.log_start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
+        try:
+            report = await self._clean(order)
+        finally:
+            if not self._job.is_dry_run:
+                await backend.run_in_flusher(self._remove_directory)
+        if not self._job.is_dry_run:
+            finish = partial(store.finish_compaction, log, report.compacted_end)
+            await backend.run_in_flusher(finish)
+            backend.forget_cached(self._partition.tail, report.compacted_end)
+        return report
+
+    def _remove_directory(self) -> None:
+        """Remove what was not put in place. After a failure recovery knows what to do with it."""
+        if self._log.is_deleted or self._store.failure is not None:
+            return
+        try:
+            remove_directory(self._store.fs, self._log.path)
+        except OSError as error:
+            self._store.report(f"{self._log.path}: {error}")
+
+    async def _clean(self, order: CleaningOrder) -> CompactionReport:
+        process = await _start()
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        if stdin is None or stdout is None or stderr is None:  # pragma: no cover
+            raise StorageError("a process was started without pipes")
+        complaint = create_task(stderr.read())
+        try:
+            stdin.write(encode_order(order))
+            while line := await stdout.readline():
+                said = decode_line(line)
+                if isinstance(said, CompactionReport):
+                    return said
+                await self._swap(said)
+            lines = (await complaint).decode(errors="replace").strip().splitlines()
+            raise StorageError(
+                f"the process that compacts partition {self._log.key} has ended: "
+                f"{lines[-1] if lines else 'it was killed'}"
+            )
+        finally:
+            if process.returncode is None:
+                process.kill()
+            stdin.close()
+            await process.wait()
+            await complaint
+
+    async def _swap(self, cleaned: CleanedSegment) -> None:
+        if not self._has_swapped:
+            # A stored checkpoint that names one of the old segments would be taken for one that
+            # is ahead of its log. From now on it names the active one.
+            await self._backend.checkpoint()
+            self._has_swapped = True
+        swap = partial(swap_segment, self._store, self._log, cleaned)
+        paths = await self._backend.run_between_checkpoints(swap)
+        self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
+
+
+async def _start() -> subprocess.Process:
+    # It finds the same code as this process, and nothing that lies in the working directory.
+    root = str(Path(kgw.__file__).parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        return await create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            _MODULE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            limit=_LINE_BYTES,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    except OSError as error:
+        raise StorageError(f"cannot start a process for compaction: {error}") from error

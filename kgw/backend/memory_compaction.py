@@ -1,0 +1,57 @@
+"""Compaction of a log in memory: the rules alone, as there are no files to be joined or swapped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import CompactionReport
+from kgw.errors import CorruptionError
+from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batches
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import CompactionJob
+    from kgw.records.batch import RecordBatch
+
+
+def clean(
+    segments: Sequence[Sequence[RecordBatch]], start_offset: int, job: CompactionJob
+) -> tuple[list[list[RecordBatch]], CompactionReport]:
+    """Return what becomes of sealed segments, and the report.
+
+    What lies below `start_offset` has been compacted. Raises CorruptionError.
+    """
+    end_offset = min(job.upper_bound, segments[-1][-1].next_offset) if segments else start_offset
+    newest = NewestOffsets(job.key_memory_bytes)
+    is_complete = True
+    try:
+        for batch in (batch for segment in segments for batch in segment):
+            full_at = newest.add(batch, start_offset, end_offset, job.limits)
+            if full_at is not None:
+                end_offset, is_complete = full_at, False
+                break
+        rules = CleaningRules(
+            newest.by_hash, end_offset, job.now_ms, job.delete_retention_ms, job.kept_batches
+        )
+        tally = Tally()
+        cleaned = [
+            [batch for batch, _ in clean_batches(segment, rules, tally, job.limits)]
+            for segment in segments
+        ]
+    except RecordError as error:
+        raise CorruptionError(str(error)) from error
+    bytes_before = sum(batch.size_bytes for segment in segments for batch in segment)
+    return cleaned, CompactionReport(
+        compacted_end=max(start_offset, end_offset),
+        is_complete=is_complete,
+        bytes_read=2 * bytes_before,
+        bytes_before=bytes_before,
+        bytes_after=sum(batch.size_bytes for segment in cleaned for batch in segment),
+        records_before=tally.records_before,
+        records_after=tally.records_after,
+        tombstones_removed=tally.tombstones_removed,
+        segments_before=len(segments),
+        segments_after=len(segments),
+    )
