@@ -244,7 +244,7 @@ async def _read_database(path: Path, expected: dict[str, dict[str, bytes]]) -> s
 # --- the control --------------------------------------------------------------------------------
 
 
-def verify_without_header_checksum(view: memoryview, entry: SideEntry) -> int | None:
+def _verify_without_header_checksum(view: memoryview, entry: SideEntry) -> int | None:
     fields = HEADER.unpack(view[: HEADER.size])
     if crc32c(view[CRC_START:]) != fields[4]:
         return None
@@ -257,7 +257,7 @@ def control(seed: int) -> int:
     directory = build_directory(random, is_clean=True)
     report = Report("control", seed)
     verify = reading.verify
-    reading.verify = verify_without_header_checksum
+    reading.verify = _verify_without_header_checksum
     try:
         for log in directory.logs.values():
             for batch in log.batches:

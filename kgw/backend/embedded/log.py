@@ -320,9 +320,7 @@ class SegmentedLog:
     def _save_log_state(self, log_start_offset: int) -> None:
         # What has been noted may be shown at any moment now: it must not go back.
         log_start_offset = max(log_start_offset, self.noted_log_start)
-        state = LogState(
-            log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end
-        )
+        state = LogState(log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end)
         self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
         self.noted_log_start = log_start_offset
 
