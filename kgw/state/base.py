@@ -69,6 +69,11 @@ class StateStore(ABC):
         """
         return None
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What opening has found wrong without refusing, a sentence each."""
+        return ()
+
     @abstractmethod
     async def open(self) -> None:
         """Make the store usable. Raises DataDirectoryError when it is broken or too new."""

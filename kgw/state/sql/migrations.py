@@ -152,6 +152,20 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
+    # For SQLite alone: the others say themselves what they have lost. See `commit_note`.
+    Migration(
+        3,
+        "commit-count",
+        sqlite=(
+            """
+            CREATE TABLE commit_count (
+                id INTEGER PRIMARY KEY,
+                commits INTEGER NOT NULL,
+                checksum INTEGER NOT NULL
+            )
+            """,
+        ),
+    ),
 )
 
 

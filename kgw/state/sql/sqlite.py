@@ -49,6 +49,11 @@ class SqliteStateStore(SqlStateStore):
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: Connection | None = None
+        self._problems: list[str] = []
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(self._problems)
 
     async def _connect(self) -> None:
         # Some 8 ms, which a gateway without this store need not spend.
@@ -58,12 +63,18 @@ class SqliteStateStore(SqlStateStore):
 
         def connect() -> sqlite3.Connection:
             try:
-                return open_database(self._path, self._migrations, quick_check=self._quick_check)
+                return open_database(
+                    self._path,
+                    self._migrations,
+                    quick_check=self._quick_check,
+                    report=self._problems.append,
+                )
             except DataDirectoryError as error:
                 # aiosqlite's thread ends in order only with a connection that is closed.
                 errors.append(error)
                 return sqlite3.connect(":memory:")
 
+        self._problems.clear()
         connection = await aiosqlite.Connection(connect, iter_chunk_size=64)
         if errors:
             await connection.close()

@@ -8,6 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.state.sql.commit_note import (
+    NOTE_SUFFIX,
+    CountedConnection,
+    has_count,
+    read_note,
+    stored_count,
+)
 from kgw.state.sql.migrations import (
     CREATE_MIGRATIONS_TABLE,
     INSERT_MIGRATION,
@@ -19,7 +26,7 @@ from kgw.state.sql.migrations import (
 from kgw.state.sql.write_ahead_log import find_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kgw.state.sql.migrations import Migration
@@ -43,12 +50,21 @@ _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
+def _keep_quiet(_problem: str) -> None:
+    """Do without reports."""
+
+
 def open_database(
-    path: Path, migrations: tuple[Migration, ...], *, quick_check: bool
+    path: Path,
+    migrations: tuple[Migration, ...],
+    *,
+    quick_check: bool,
+    report: Callable[[str], None] = _keep_quiet,
 ) -> sqlite3.Connection:
     """Return a connection to a database that is ours, whole and of this program's schema.
 
     Blocks: it runs in the connection's own thread. `quick_check` looks through the whole file.
+    `report` takes what is wrong without being a reason to refuse.
     Raises DataDirectoryError, also for a file that is damaged: an empty database in its place would
     lose what can still be saved.
     """
@@ -62,6 +78,7 @@ def open_database(
             )
         if quick_check:
             _check_write_ahead_log(path)
+        log = _read_if_there(_beside(path, "-wal"))
         connection = _connect(path)
         try:
             _check_identity(connection, path)
@@ -69,8 +86,12 @@ def open_database(
             if quick_check:
                 _check_structure(connection, path)
             _migrate(connection, path, migrations)
+            _count_commits(connection, path, report)
         except BaseException:
             connection.close()
+            if log and not _exists(_beside(path, "-wal")):
+                # Closing has emptied it into the database, and with it went what was refused.
+                _write_new(_beside(path, "-wal"), log)
             raise
     except sqlite3.Error as error:
         raise _opening_error(error, path) from error
@@ -79,10 +100,14 @@ def open_database(
     return connection
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> CountedConnection:
     # SQLite would create a missing file, or what a link to nothing names.
     connection = sqlite3.connect(
-        path.absolute().as_uri() + "?mode=rw", uri=True, timeout=0, isolation_level="IMMEDIATE"
+        path.absolute().as_uri() + "?mode=rw",
+        uri=True,
+        timeout=0,
+        isolation_level="IMMEDIATE",
+        factory=CountedConnection,
     )
     try:
         for pragma in _PRAGMAS:
@@ -106,9 +131,9 @@ def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
             f"or, to begin without it, move {path}-wal away"
         )
     new_path = _beside(path, ".new")
-    for leftover in (new_path, _beside(new_path, "-journal")):
+    for leftover in (new_path, _beside(new_path, "-journal"), _beside(path, NOTE_SUFFIX)):
         leftover.unlink(missing_ok=True)
-    os.close(os.open(new_path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    _write_new(new_path, b"")
     connection = _connect(new_path)
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -122,6 +147,19 @@ def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _read_if_there(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _exists(path: Path) -> bool:
@@ -187,6 +225,30 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
             for statement in migration.sqlite:
                 connection.execute(statement)
             connection.execute(INSERT_MIGRATION, (migration.number, migration.name))
+
+
+def _count_commits(
+    connection: CountedConnection, path: Path, report: Callable[[str], None]
+) -> None:
+    """Refuse a database that lacks commits which were answered; count those to come."""
+    if not has_count(connection):
+        return
+    note_path = _beside(path, NOTE_SUFFIX)
+    noted = None
+    try:
+        noted = read_note(note_path)
+    except ValueError as error:
+        report(f"{note_path}: {error}; whether the last commits are there cannot be told")
+    count = stored_count(connection)
+    if count is None:
+        report(f"state database {path}: the count of its commits is damaged")
+    elif noted is not None and noted > count:
+        raise DataDirectoryError(
+            f"state database {path} lacks the last {noted - count} commits that were answered: its "
+            "write-ahead log is damaged, cut or gone; the log was left as it is. Restore it or, "
+            f"to go on without them, move {note_path} away"
+        )
+    connection.count_commits(note_path, max(count or 0, noted or 0))
 
 
 @contextmanager

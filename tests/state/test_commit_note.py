@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.errors import DataDirectoryError
+from kgw.state.base import Change, Row
+from kgw.state.sql.commit_note import NOTE_SUFFIX, encode_note, read_note
+from kgw.state.sql.sqlite import SqliteStateStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAME_BYTES = 24 + 4096
+SUFFIXES = ("", "-wal", NOTE_SUFFIX)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """Return a file that belongs to the database."""
+    return path.with_name(path.name + suffix)
+
+
+@pytest.fixture
+async def killed(tmp_path: Path) -> Path:
+    """Return a database as a kill leaves it after three commits of one row."""
+    path = tmp_path / "meta.sqlite"
+    copied = tmp_path / "killed" / "meta.sqlite"
+    copied.parent.mkdir()
+    store = SqliteStateStore(path)
+    await store.open()
+    try:
+        for number in range(3):
+            await store.apply([Change("topic", "a", b"%d" % number)])
+        for suffix in SUFFIXES:
+            shutil.copy(beside(path, suffix), beside(copied, suffix))
+    finally:
+        await store.aclose()
+    return copied
+
+
+async def load(path: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
+    """Return the rows of a database, and what was found wrong with it."""
+    store = SqliteStateStore(path, quick_check=True)
+    try:
+        await store.open()
+        return await store.load("topic"), store.problems
+    finally:
+        await store.aclose()
+
+
+def noted(path: Path) -> int | None:
+    """Return the count in a database's note."""
+    return read_note(beside(path, NOTE_SUFFIX))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return what lies beside a database."""
+    return {entry.name: entry.read_bytes() for entry in directory.iterdir() if "-" in entry.name}
+
+
+def flip(path: Path, position: int) -> None:
+    """Flip a bit of a file; a position below zero counts from its end."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 16
+    path.write_bytes(content)
+
+
+async def test_every_commit_is_noted(killed: Path) -> None:
+    """A kill leaves the number of commits that were answered, and nothing is missed."""
+    assert await asyncio.to_thread(noted, killed) == 3
+    assert ({"a": Row(b"2", 3)}, ()) == await load(killed)
+
+
+@pytest.mark.parametrize("position", [-1, -FRAME_BYTES + 1, -1_000])
+async def test_damage_in_the_last_commit_is_noticed(killed: Path, position: int) -> None:
+    """SQLite takes it for a torn commit; the note knows that it was answered."""
+    flip(beside(killed, "-wal"), position)
+    before = contents(killed.parent)
+
+    with pytest.raises(DataDirectoryError, match="lacks the last 1 commits that were answered"):
+        await load(killed)
+
+    assert before == contents(killed.parent)
+
+
+@pytest.mark.parametrize("kept_share", [0, 0.5, 0.9])
+async def test_a_log_that_was_cut_or_lost_is_noticed(killed: Path, kept_share: float) -> None:
+    """However many of the last commits are gone."""
+    log = beside(killed, "-wal")
+    content = log.read_bytes()
+    log.write_bytes(content[: int(len(content) * kept_share)])
+
+    with pytest.raises(DataDirectoryError, match="that were answered"):
+        await load(killed)
+
+
+async def test_without_the_note_the_database_is_taken_as_it_is(killed: Path) -> None:
+    """Moving it away is how an operator goes on without the lost commits."""
+    flip(beside(killed, "-wal"), -1)
+    beside(killed, NOTE_SUFFIX).unlink()
+
+    assert ({"a": Row(b"1", 2)}, ()) == await load(killed)
+
+
+async def test_an_older_note_proves_less(killed: Path) -> None:
+    """A power loss may leave one: a database that is ahead of it is whole."""
+    beside(killed, NOTE_SUFFIX).write_bytes(encode_note(1))
+
+    assert ({"a": Row(b"2", 3)}, ()) == await load(killed)
+
+
+@pytest.mark.parametrize("position", [0, 9, -1])
+async def test_a_damaged_note_is_reported(killed: Path, position: int) -> None:
+    """It is no reason to refuse, and is made anew."""
+    flip(beside(killed, NOTE_SUFFIX), position)
+
+    rows, problems = await load(killed)
+
+    assert {"a": Row(b"2", 3)} == rows
+    assert ["cannot be told" in problem for problem in problems] == [True]
+    assert (await load(killed))[1] == ()
+
+
+async def test_a_cut_note_is_reported(killed: Path) -> None:
+    """Shorter than it must be, it says nothing."""
+    beside(killed, NOTE_SUFFIX).write_bytes(b"kgw")
+
+    assert "has 3 bytes" in (await load(killed))[1][0]
+
+
+async def test_counting_goes_on_after_a_kill(killed: Path) -> None:
+    """The next life's commits are missed as well when they are gone."""
+    store = SqliteStateStore(killed, quick_check=True)
+    await store.open()
+    try:
+        await store.apply([Change("topic", "a", b"later")])
+        note = beside(killed, NOTE_SUFFIX).read_bytes()
+    finally:
+        await store.aclose()
+
+    assert encode_note(4) == note
+    assert not beside(killed, NOTE_SUFFIX).exists()
