@@ -234,6 +234,10 @@ class Gateway:
         await state.apply([Change(CLUSTER, CLUSTER, json.dumps(fields).encode())])
 
     async def _checkpoint_regularly(self) -> None:
+        try:
+            await self.backend.forget_others()
+        except KgwError as error:
+            _log.error("old checkpoints could not be removed: %s", error)
         while True:
             # The first one at once: what an unclean start has read need not be read by the next
             # one again, however soon that comes.

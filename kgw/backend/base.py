@@ -334,6 +334,15 @@ class Backend(ABC):
         """Remove a log and its bytes. Appends in flight fail with StorageError."""
 
     @abstractmethod
+    async def forget_others(self) -> None:
+        """Drop what is noted of partitions that are not open and of which nothing else is left.
+
+        A crash can leave such notes behind. To be called once every partition that the catalogue
+        knows is open: a note may be all that keeps the offsets of a lost log from coming back.
+        Raises StorageError.
+        """
+
+    @abstractmethod
     async def checkpoint(self) -> None:
         """Bound the next recovery: make indexes and side files durable and note how far."""
 

@@ -478,6 +478,9 @@ class MemoryBackend(Backend):
             else:
                 self._submitted.append(submitted)
 
+    async def forget_others(self) -> None:
+        """Nothing is noted beside the logs."""
+
     async def checkpoint(self) -> None:
         """Nothing has to be bounded: there is no recovery."""
 

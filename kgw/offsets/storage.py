@@ -42,6 +42,10 @@ class OffsetStorage(ABC):
     async def delete(self, keys: Iterable[PartitionKey]) -> None:
         """Remove checkpoints; those that do not exist are no error. Raises StorageError."""
 
+    @abstractmethod
+    async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
+        """Remove rows that `load` named as `unreadable_keys`. Raises StorageError."""
+
 
 class MemoryOffsetStorage(OffsetStorage):
     """Checkpoints in a dictionary."""
@@ -61,6 +65,9 @@ class MemoryOffsetStorage(OffsetStorage):
     async def delete(self, keys: Iterable[PartitionKey]) -> None:
         for key in keys:
             self._checkpoints.pop(key, None)
+
+    async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
+        """There are none: nothing in memory was ever read."""
 
 
 class StateOffsetStorage(OffsetStorage):
@@ -92,7 +99,10 @@ class StateOffsetStorage(OffsetStorage):
         )
 
     async def delete(self, keys: Iterable[PartitionKey]) -> None:
-        await self._state.apply([Change(CHECKPOINT_KIND, str(key), None) for key in keys])
+        await self.delete_unreadable(map(str, keys))
+
+    async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
+        await self._state.apply([Change(CHECKPOINT_KIND, key, None) for key in row_keys])
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -32,6 +32,7 @@ from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.storage import StateOffsetStorage
+from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
     from kgw.state.base import StateStore
-    from kgw.types import PartitionKey, TopicName
+    from kgw.types import TopicName
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -137,8 +138,10 @@ class EmbeddedBackend(Backend):
             self._lock.release()
             self._stop_executors()
             raise
-        for key in self._checkpoints.unreadable_keys:
-            self._store.report(f"the checkpoint row {key!r} belongs to no partition")
+        for problem in self.state.problems:
+            self._store.report(problem)
+        for row_key in self._checkpoints.unreadable_keys:
+            self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
         self._store.sync_many = self._sync_many
         self._store.relaxed.reserve_soon = self._reserve_soon
@@ -211,6 +214,8 @@ class EmbeddedBackend(Backend):
         try:
             checkpoints = await self.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
+            # The marker says how the database was left: nothing is written to it any more.
+            await self.state.aclose()
             await self.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
             self._store.report(f"the directory was not left in order: {error}")
@@ -308,6 +313,20 @@ class EmbeddedBackend(Backend):
 
     # --- checkpoints and health ------------------------------------------------------------------
 
+    async def forget_others(self) -> None:
+        """Remove checkpoints of partitions that are neither open nor on disk, and unreadable rows.
+
+        A directory without a topic keeps its checkpoint: it may be adopted.
+        """
+        self._check_open()
+        loaded = self._checkpoints
+        kept = self._partitions.keys() | self._store.on_disk
+        gone = [key for key in (*loaded.checkpoints, *loaded.damaged) if key not in kept]
+        if gone or loaded.unreadable_keys:
+            await self._offset_storage.delete(gone)
+            await self._offset_storage.delete_unreadable(loaded.unreadable_keys)
+            _log.info("old checkpoints removed", rows=len(gone) + len(loaded.unreadable_keys))
+
     async def checkpoint(self) -> None:
         self._check_open()
         async with self._checkpoint_lock:
@@ -315,8 +334,14 @@ class EmbeddedBackend(Backend):
             checkpoints: list[Checkpoint] = await self._run_in(
                 self._maintenance, partial(self._store.finish_checkpoint, plan)
             )
-            if checkpoints:
-                await self._offset_storage.save(checkpoints)
+            # One that was deleted meanwhile must not come back: commits keep their order.
+            kept = [
+                one
+                for one in checkpoints
+                if PartitionKey(one.topic_id, one.partition) in self._partitions
+            ]
+            if kept:
+                await self._offset_storage.save(kept)
 
     async def _checkpoint_by_size(self) -> None:
         try:

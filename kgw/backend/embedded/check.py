@@ -12,6 +12,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.journal import FILE_NAMES, Journal
+from kgw.backend.embedded.log_state import read_log_state
 from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
 from kgw.backend.embedded.swap import read_notes
@@ -75,7 +76,7 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
     path = f"{root}/{layout.CLEAN_NAME}"
     if fs.exists(path):
         try:
-            layout.decode_small(fs.read_bytes(path))
+            layout.decode_clean(fs.read_bytes(path))
         except layout.SmallFileError as error:
             yield Problem(path, str(error))
     directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
@@ -150,13 +151,10 @@ class PartitionCheck:
             yield Problem(path, "is missing")
         except layout.SmallFileError as error:
             yield Problem(path, str(error))
-        path = f"{self._path}/{layout.LOG_STATE_NAME}"
-        try:
-            self._state = layout.decode_log_state(self._fs.read_bytes(path))
-        except FileNotFoundError:
-            yield Problem(path, "is missing")
-        except layout.SmallFileError as error:
-            yield Problem(path, str(error))
+        found = read_log_state(self._fs, self._path)
+        self._state = found.state
+        for path, problem in found.problems:
+            yield Problem(path, problem)
 
     def _check_segment(
         self, base_offset: int, following: int | None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.segment import Segment
 
@@ -63,17 +65,22 @@ def sync_directory(fs: FileSystem, path: str) -> None:
 
 
 def replace_durably(fs: FileSystem, path: str, content: bytes) -> None:
-    """Put a small file in place.
+    """Put a small file in place. Raises as `replace_all_durably`."""
+    replace_all_durably(fs, {path: content})
+
+
+def replace_all_durably(fs: FileSystem, contents: Mapping[str, bytes]) -> None:
+    """Put small files of one directory in place, each whole.
 
     Raises OSError when there was no room or no descriptor, else SyncFailedError: which step failed
     is not known.
     """
     try:
-        fs.replace_durably(path, content)
+        fs.replace_all_durably(contents)
     except OSError as error:
         if is_out_of_space(error) or is_out_of_descriptors(error):
             raise
-        raise SyncFailedError(f"{path}: {error}") from error
+        raise SyncFailedError(f"{', '.join(contents)}: {error}") from error
 
 
 def storage_error(error: OSError, what: str) -> StorageError:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kgw.types import Buffer
 
@@ -192,15 +192,23 @@ class FileSystem(ABC):
         Durable on return. A temporary file beside it may be left behind by a crash; its name ends
         in ".tmp" and it is overwritten by the next call.
         """
-        temporary = path + _TEMPORARY_SUFFIX
-        file = self.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite((data,), 0)
-            file.fdatasync()
-        finally:
-            file.close()
-        self.rename(temporary, path)
+        self.replace_all_durably({path: data})
+
+    def replace_all_durably(self, contents: Mapping[str, Buffer]) -> None:
+        """Put several small files of one directory in place, as `replace_durably` does each.
+
+        A crash leaves the old content or the new of each of them. With one sync of the directory.
+        """
+        for path, data in contents.items():
+            file = self.open(path + _TEMPORARY_SUFFIX, create=True)
+            try:
+                file.truncate(0)
+                file.pwrite((data,), 0)
+                file.fdatasync()
+            finally:
+                file.close()
+        for path in contents:
+            self.rename(path + _TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
 
     def make_directory_durably(self, path: str) -> None:

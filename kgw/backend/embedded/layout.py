@@ -36,6 +36,7 @@ SWAP_SUFFIX: Final = ".swap"
 
 PARTITION_NAME: Final = "partition.json"
 LOG_STATE_NAME: Final = "log-state.json"
+LOG_STATE_COPY_NAME: Final = "log-state.copy.json"
 RESERVATION_NAME: Final = "reserved.json"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 
@@ -84,6 +85,14 @@ class PartitionIdentity(NamedTuple):
 
     topic: TopicName
     key: PartitionKey
+
+
+class LeftState(NamedTuple):
+    """The state database as an orderly stop left it, as `clean.json` has it."""
+
+    size_bytes: int
+    crc: int
+    """CRC-32C of the whole file."""
 
 
 class LogState(NamedTuple):
@@ -139,6 +148,23 @@ def decode_small(data: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise SmallFileError("not an object")
     return fields
+
+
+def encode_clean(left: LeftState | None) -> bytes:
+    """Return the content of `clean.json`; None when the state lies elsewhere."""
+    fields: dict[str, Any] = {"clean": True}
+    if left is not None:
+        fields["state"] = left
+    return encode_small(fields)
+
+
+def decode_clean(data: bytes) -> LeftState | None:
+    """Return what `clean.json` says of the state database. Raises SmallFileError."""
+    left = decode_small(data).get("state")
+    try:
+        return None if left is None else LeftState(int(left[0]), int(left[1]))
+    except (TypeError, ValueError, IndexError) as error:
+        raise SmallFileError(f"lacks or mistypes {error}") from error
 
 
 def encode_partition(identity: PartitionIdentity) -> bytes:

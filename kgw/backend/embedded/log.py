@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochEnd
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import replace_durably
 from kgw.backend.embedded.journal import Redo
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
+from kgw.backend.embedded.log_state import write_log_state
 from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
 from kgw.offsets.recovery import Checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.files import FilePool
@@ -308,24 +308,23 @@ class SegmentedLog:
 
         Raises OSError when there is no room for it, SyncFailedError when the disk fails.
         """
-        self._save_log_state(self.offsets.log_start_offset)
-        self._replace(layout.EPOCHS_NAME, layout.encode_epochs(self.epochs))
+        self._save_log_state(
+            self.offsets.log_start_offset,
+            {layout.EPOCHS_NAME: layout.encode_epochs(self.epochs)},
+        )
         self.state_is_stale = False
 
     def save_log_start(self, log_start_offset: int) -> None:
         """Note a log start, durably, before it is shown. Raises as `save_state`."""
-        self._save_log_state(log_start_offset)
+        self._save_log_state(log_start_offset, {})
         self.is_changed = True
 
-    def _save_log_state(self, log_start_offset: int) -> None:
+    def _save_log_state(self, log_start_offset: int, others: Mapping[str, bytes]) -> None:
         # What has been noted may be shown at any moment now: it must not go back.
         log_start_offset = max(log_start_offset, self.noted_log_start)
         state = LogState(log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end)
-        self._replace(layout.LOG_STATE_NAME, layout.encode_log_state(state))
+        write_log_state(self.directory.fs, self.path, state, others)
         self.noted_log_start = log_start_offset
-
-    def _replace(self, name: str, content: bytes) -> None:
-        replace_durably(self.directory.fs, f"{self.path}/{name}", content)
 
     def remove_below(self, offset: int) -> list[Segment]:
         """Take segments that lie wholly below `offset` out of the log; returns them.

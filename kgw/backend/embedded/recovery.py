@@ -20,6 +20,7 @@ from kgw.backend.embedded.failures import (
 )
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log import SegmentedLog
+from kgw.backend.embedded.log_state import mend_log_state, read_log_state
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
@@ -120,22 +121,11 @@ def _end_of(redo: Redo) -> int:
 
 def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -> bool:
     """Whether a segment that is not there was removed on purpose."""
-    state, _ = _read_state(directory, path)
+    state = read_log_state(directory.fs, path).state
     if state is None:
         stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in directory.fs.listdir(path))
         return any(stem is not None and stem > base_offset for stem in stems)
     return base_offset < state.log_start_offset
-
-
-def _read_state(directory: DataDirectory, path: str) -> tuple[LogState | None, str]:
-    """Return what `log-state.json` says, or None and why not."""
-    try:
-        content = directory.fs.read_bytes(f"{path}/{layout.LOG_STATE_NAME}")
-        return layout.decode_log_state(content), ""
-    except FileNotFoundError:
-        return None, "is missing"
-    except layout.SmallFileError as error:
-        return None, str(error)
 
 
 class _Scanned(NamedTuple):
@@ -183,6 +173,7 @@ class LogRecovery:
     ) -> SegmentedLog:
         """Recover. Raises OSError, SyncFailedError."""
         self._look()
+        was_clean_stop = clean_stop
         if not clean_stop:
             # What a killed process renamed or removed may be known to the kernel alone, and is
             # about to be shown: a log start must not go back at the next power loss.
@@ -205,7 +196,7 @@ class LogRecovery:
             self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
         )
         for anomaly in recovered.anomalies:
-            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING:
+            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not was_clean_stop:
                 # Also the fate of every log that was killed before its first checkpoint.
                 continue
             finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
@@ -262,10 +253,11 @@ class LogRecovery:
             segment.index_count = segment.size_bytes // max(self._settings.index_interval_bytes, 1)
             self._segments.append(segment)
         self._check_identity()
-        state, reason = _read_state(self._directory, path)
+        found = read_log_state(fs, path)
+        mend_log_state(fs, path, found, self._directory.report)
+        state = found.state
         if state is None:
             self._state_is_lost = True
-            self._directory.report(f"{path}/{layout.LOG_STATE_NAME} {reason}; rebuilt")
             if self._segments:
                 state = LogState(self._segments[0].base_offset)
         self._state = state or LogState()

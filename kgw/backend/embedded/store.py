@@ -7,7 +7,7 @@ checkpoint's syncs in another; opening and reading anywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
@@ -23,7 +23,9 @@ from kgw.backend.embedded.recovery import recover_log, replay_journal
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.writer import GroupWriter
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.offsets.recovery import Anomaly, AnomalyKind
 from kgw.offsets.registry import PartitionOffsetRegistry
+from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.segment import Segment
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey, TopicName
+
+
+_STATE_PIECE_BYTES: Final = 4 << 20
 
 
 class CheckpointPlan:
@@ -117,15 +122,36 @@ class Store(GroupWriter):
         path = f"{self.root}/{layout.CLEAN_NAME}"
         if not self.fs.exists(path):
             return not self.on_disk
+        problem: str | None = None
         try:
-            layout.decode_small(self.fs.read_bytes(path))
-            is_clean = True
+            left = layout.decode_clean(self.fs.read_bytes(path))
+            if left is not None and left != self._look_at_state():
+                # Pages of a database have no checksum: one that rotted while nobody used it would
+                # have rows vanish, and checkpoints and committed offsets with them.
+                problem = f"{layout.STATE_NAME} is not as the last stop left it"
         except layout.SmallFileError as error:
-            self.report(f"{layout.CLEAN_NAME}: {error}; recovering as after a crash")
-            is_clean = False
+            problem = f"{layout.CLEAN_NAME}: {error}"
+        is_clean = problem is None
+        if problem is not None:
+            self.report(f"{problem}; recovering as after a crash")
         self.fs.unlink(path)
         self.fs.sync_directory(self.root)
         return is_clean
+
+    def _look_at_state(self) -> layout.LeftState | None:
+        """Return size and checksum of the state database, None when there is none here."""
+        path = f"{self.root}/{layout.STATE_NAME}"
+        if not self.fs.exists(path):
+            return None
+        file = self.fs.open(path)
+        try:
+            crc = position = 0
+            while piece := file.pread(_STATE_PIECE_BYTES, position):
+                crc = crc32c(piece, crc)
+                position += len(piece)
+        finally:
+            file.close()
+        return layout.LeftState(position, crc)
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes a while; until then segments are synced."""
@@ -154,13 +180,17 @@ class Store(GroupWriter):
         return checkpoints
 
     def mark_clean(self) -> None:
-        """Note that the next start need not recover. Raises StorageError."""
+        """Note that the next start need not recover, and how the state database was left.
+
+        The state store is closed by now. Raises StorageError.
+        """
         if self.failure is not None:
             return
+        if self.fs.exists(f"{self.root}/{layout.STATE_NAME}-wal"):
+            raise StorageError(f"{layout.STATE_NAME} could not take over its write-ahead log")
         try:
-            replace_durably(
-                self.fs, f"{self.root}/{layout.CLEAN_NAME}", layout.encode_small({"clean": True})
-            )
+            content = layout.encode_clean(self._look_at_state())
+            replace_durably(self.fs, f"{self.root}/{layout.CLEAN_NAME}", content)
         except (OSError, SyncFailedError) as error:
             raise StorageError(str(error)) from error
 
@@ -250,9 +280,12 @@ class Store(GroupWriter):
         try:
             if not self.fs.is_directory(path):
                 log = self._create_log(key, topic, settings)
+                problem = f"partition {key} of {topic} has no directory; it was created empty"
                 if checkpoint is not None and checkpoint.next_offset > 0:
                     log = self._go_on_without_log(log, checkpoint)
-                self.report(f"partition {key} of {topic} has no directory; it was created empty")
+                else:
+                    self.registry.count((Anomaly(AnomalyKind.LOG_MISSING, problem),))
+                self.report(problem)
                 return log
             log = recover_log(
                 self.directory,

@@ -1,15 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.store import CheckpointPlan, Store
+from kgw.offsets.recovery import Checkpoint
+from kgw.offsets.storage import CHECKPOINT_KIND, StateOffsetStorage
+from kgw.state.base import Change
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import KEY, SETTINGS, TOPIC
+from kgw.types import PartitionKey, TopicId
+from tests.backend.embedded.driver import KEY, OTHER_KEY, SETTINGS, TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+
+GONE_KEY = PartitionKey(TopicId(bytes([9] * 16)), 0)
+OPTIONS = EmbeddedOptions(min_free_bytes=0, journal_bytes=64 << 10)
 
 
 async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) -> None:
@@ -39,3 +50,99 @@ async def test_a_checkpoint_by_size_comes_after_the_snapshots(tmp_path: Path) ->
     await done.wait()
     await backend.aclose()
     assert ["snapshots", "checkpoint"] == steps
+
+
+def checkpoint(key: PartitionKey) -> Checkpoint:
+    """Return a checkpoint at offset 7."""
+    return Checkpoint(key.topic_id, key.partition, 0, 7, 0, 0, 0)
+
+
+async def test_checkpoints_of_what_is_gone_are_removed(tmp_path: Path) -> None:
+    """A crash, or a checkpoint made while a topic was deleted, may leave them behind."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+    storage = StateOffsetStorage(backend.state)
+    await storage.save([checkpoint(GONE_KEY)])
+    await backend.state.apply([Change(CHECKPOINT_KIND, "no partition's key", b"{}")])
+    await backend.aclose()
+
+    await backend.open()
+    await backend.open_partition(KEY, TOPIC, SETTINGS)
+    assert any("belongs to no partition" in problem for problem in backend.health.problems)
+    await backend.forget_others()
+    # Nobody has opened the other one: it may wait for adoption.
+    kept = await StateOffsetStorage(backend.state).load()
+    await backend.aclose()
+
+    assert {KEY, OTHER_KEY} == set(kept.checkpoints)
+    assert () == kept.unreadable_keys
+
+
+async def test_the_checkpoint_of_a_lost_log_is_kept(tmp_path: Path) -> None:
+    """It is all that keeps its offsets from coming back."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x"] * 7)])
+    await backend.aclose()
+    await asyncio.to_thread(shutil.rmtree, tmp_path / "data" / "partitions" / str(KEY))
+
+    for _ in range(2):
+        await backend.open()
+        log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        await backend.forget_others()
+        assert 7 == log.end_offset
+        await backend.aclose()
+
+
+async def test_a_checkpoint_does_not_outlive_its_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is deleted while its checkpoint is made gets no row any more."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x"])])
+    real = Store.finish_checkpoint
+    loop = asyncio.get_running_loop()
+
+    def finish(store: Store, plan: CheckpointPlan) -> list[Checkpoint]:
+        asyncio.run_coroutine_threadsafe(backend.delete_partition(KEY), loop).result()
+        return real(store, plan)
+
+    monkeypatch.setattr(Store, "finish_checkpoint", finish)
+    await backend.checkpoint()
+    rows = await backend.state.load(CHECKPOINT_KIND)
+    monkeypatch.undo()
+    await backend.aclose()
+
+    assert {} == rows
+
+
+async def test_a_database_that_changed_since_the_stop_is_not_trusted(tmp_path: Path) -> None:
+    """A flipped bit in it would pass otherwise: its pages have no checksum of their own."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x"])])
+    await backend.aclose()
+    await asyncio.to_thread(flip_last_byte, tmp_path / "data" / "meta.sqlite")
+
+    for is_changed in (True, False):
+        await backend.open()
+        log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        problems = [one for one in backend.health.problems if "not as the last stop left" in one]
+        assert is_changed == bool(problems)
+        assert 1 == log.high_watermark
+        assert 1 == log.leader_epoch
+        await backend.aclose()
+
+
+def flip_last_byte(path: Path) -> None:
+    """Flip a bit that holds nothing, at the end of a page with room in it."""
+    content = bytearray(path.read_bytes())
+    place = content.rindex(bytes(64))
+    content[place] ^= 1
+    path.write_bytes(content)

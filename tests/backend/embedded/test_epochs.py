@@ -14,6 +14,7 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     start = log.segments[-1].base_offset
     driver.store.drop_before(log, start)
     driver.fs.unlink(driver.path("log-state.json"))
+    driver.fs.unlink(driver.path("log-state.copy.json"))
     driver.kill()
     log = driver.log()
     first = log.epochs[0]

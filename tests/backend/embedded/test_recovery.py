@@ -184,6 +184,7 @@ def test_a_damaged_log_state_is_rebuilt_from_the_batches() -> None:
     epochs = driver.log().epochs
     driver.stop()
     driver.flip(driver.path("log-state.json"), 30)
+    driver.flip(driver.path("log-state.copy.json"), 30)
     log = driver.log()
     assert epochs == log.epochs[: len(epochs)]
     assert log.leader_epoch > epochs[-1].leader_epoch
@@ -289,3 +290,38 @@ def test_a_tail_of_zeros_is_cut_without_keeping_it() -> None:
     driver.kill()
     assert VALUES == driver.values()
     assert [] == [one for one in driver.fs.files(ROOT) if one.endswith(".torn")]
+
+
+def test_a_missing_checkpoint_is_reported_after_an_orderly_stop_only() -> None:
+    """A log that was killed before its first checkpoint has none."""
+    driver = _filled(Driver())
+    driver.kill()
+    assert VALUES == driver.values()
+    assert [] == driver.store.problems
+    driver.stop()
+    driver.checkpoints.clear()
+    assert VALUES == driver.values()
+    assert any("has no checkpoint" in problem for problem in driver.store.problems)
+
+
+def test_every_cut_raises_the_epoch() -> None:
+    """Wherever the end of a log is torn, what comes after it has an epoch of its own."""
+    whole = _filled(Driver())
+    whole.checkpoint()
+    whole.append(b"x" * 300)
+    size = whole.fs.file_size(whole.segment_path())
+    for lost_bytes in range(1, 370, 23):
+        driver = _filled(Driver())
+        driver.checkpoint()
+        driver.append(b"x" * 300)
+        epoch = driver.log().leader_epoch
+        driver.store.abandon()
+        driver.fs.unlink(driver.segment_path(suffix="checksums"))
+        del driver.fs.content(driver.segment_path())[size - lost_bytes :]
+        driver.kill()
+        assert driver.log().leader_epoch == epoch + 1
+        assert 20 == driver.append(b"other").result.base_offset
+        assert epoch + 1 == driver.log().epoch_at(20)
+        ended = driver.log().epoch_end(epoch)
+        assert ended is not None
+        assert 20 == ended.end_offset
