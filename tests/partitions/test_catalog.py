@@ -103,6 +103,9 @@ class MortalBackend(Backend):
     async def delete_partition(self, key: PartitionKey) -> None:
         await self._mortal.do(lambda: self._real.delete_partition(key))
 
+    async def forget_others(self) -> None:
+        await self._real.forget_others()
+
     async def checkpoint(self) -> None:
         await self._real.checkpoint()
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 _MAX_PROBLEMS: Final = 100
+_MAX_REPORTED: Final = 10_000
+"""A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
 
 class Append:
@@ -116,6 +118,7 @@ class GroupWriter:
         self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
         self.relaxed = RelaxedLogs(options, self.report, self.fail)
         self.problems: list[str] = []
+        self._reported: dict[str, None] = {}
         self.failure: StorageError | None = None
         """Why nothing is written any more: a sync failed, once and for all."""
         self.is_out_of_space = False
@@ -427,10 +430,16 @@ class GroupWriter:
     # --- what is wrong -------------------------------------------------------------------------
 
     def report(self, problem: str) -> None:
-        """Keep a sentence for `health`; the same one only once, and a bounded number."""
-        if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
+        """Announce a sentence, once, and keep the first ones for `health`."""
+        reported = self._reported
+        if problem in reported or len(reported) >= _MAX_REPORTED:
+            return
+        reported[problem] = None
+        if len(reported) <= _MAX_PROBLEMS:
             self.problems.append(problem)
-            self.announce(problem)
+        else:
+            self.problems[_MAX_PROBLEMS:] = [f"{len(reported) - _MAX_PROBLEMS} more are in the log"]
+        self.announce(problem)
 
     def note(self, sentence: str) -> None:
         """Have something said in the log that is no problem."""

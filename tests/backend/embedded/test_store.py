@@ -345,3 +345,16 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
     assert 1 == len(driver.store.flush_group())
     assert driver.store.has_pending
     assert SimulatedFs is type(driver.fs)
+
+
+def test_every_problem_is_announced_and_the_first_are_kept() -> None:
+    """A thousand damaged partitions are a thousand lines in the log, once each."""
+    driver = Driver()
+    announced: list[str] = []
+    driver.store.announce = announced.append
+    for number in range(250):
+        driver.store.report(f"problem {number}")
+        driver.store.report(f"problem {number}")
+    assert [f"problem {number}" for number in range(250)] == announced
+    assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
+    assert ["150 more are in the log"] == driver.store.problems[100:]
