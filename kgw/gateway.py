@@ -99,6 +99,7 @@ class Gateway:
         except BaseException:
             await self.backend.aclose()
             raise
+        self.metrics.when_read.append(self._count_unsynced)
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.upkeep.start()
 
@@ -212,6 +213,9 @@ class Gateway:
         self.catalog.when_deleted.append(self.lag.forget_topic)
         if config.lag_interval_ms:
             self.lag.start()
+
+    def _count_unsynced(self) -> None:
+        self.metrics.unsynced_bytes, self.metrics.unsynced_age_s = self.backend.unsynced
 
     async def _load_identity(self) -> None:
         """Take the cluster's id, made at the first start and kept for ever, and this node's.

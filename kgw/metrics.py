@@ -110,6 +110,19 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
     ),
+    # Storage.
+    Metric(
+        "unsynced_bytes",
+        "kgw_unsynced_bytes",
+        "gauge",
+        "Bytes acknowledged by relaxed topics that are not durable yet: a power cut may take them.",
+    ),
+    Metric(
+        "unsynced_age_s",
+        "kgw_unsynced_age_seconds",
+        "gauge",
+        "For how long the oldest of them has waited; kgw.flush.ms and one flush are usual.",
+    ),
     # Groups.
     Metric("groups", "kgw_groups", "gauge", "Groups, by state.", ("state",)),
     Metric("group_members", "kgw_group_members", "gauge", "Members of all groups together."),
@@ -318,6 +331,8 @@ class Metrics:
     requests: dict[str, int]
     request_errors: dict[tuple[str, ...], int]
     internal_errors: int
+    unsynced_bytes: int
+    unsynced_age_s: float
     groups: dict[str, int]
     group_members: int
     group_lag: dict[str, int]

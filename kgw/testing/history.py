@@ -74,6 +74,11 @@ class FinalLog(NamedTuple):
     high_watermark: int
     records: Sequence[tuple[int, bytes]]
 
+    @property
+    def records_end(self) -> int:
+        """The offset after the last record."""
+        return self.records[-1][0] + 1 if self.records else self.log_start_offset
+
 
 class AnomalyKind(Enum):
     """What must never be seen."""

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recovery import rebuild_side
+from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.types import PartitionKey
-from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, SETTINGS, TOPIC
+from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
+    from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.writer import Append
 
 
@@ -86,3 +90,71 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
         assert [0] == [record.offset for record in read_stored(read.buffers)]
     assert 1 == rebuilds
     await backend.aclose()
+
+
+async def _reserved(log: PartitionLog) -> None:
+    """Append until the reservation is there, so that appends are answered before they are durable.
+
+    Each append waits for the flusher's thread, which gives the others their turn.
+    """
+    assert isinstance(log, EmbeddedPartitionLog)
+    while log._log.durable is None:
+        await log.append([make_batch([b"x"])])
+
+
+async def _durable(log: PartitionLog, backend: EmbeddedBackend) -> None:
+    assert isinstance(log, EmbeddedPartitionLog)
+    while log._offsets.durable_end < log.high_watermark:
+        await backend.run_in_flusher(int)
+
+
+async def test_the_timer_has_relaxed_logs_synced(tmp_path: Path) -> None:
+    """Without another append, and while strict partitions go on."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    settings = RELAXED._replace(flush_interval_ms=1)
+    relaxed = await backend.create_partition(KEY, TOPIC, settings)
+    strict = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+    for _ in range(3):
+        await _reserved(relaxed)
+        appends = [log.append([make_batch([b"v"])]) for log in (relaxed, strict)]
+        await asyncio.gather(*appends)
+        await _durable(relaxed, backend)
+    assert 0 == backend.unsynced.size_bytes
+    await backend.aclose()
+    assert (0, 0.0) == backend.unsynced
+
+
+async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(tmp_path: Path) -> None:
+    """The clean marker vouches for all of it, whatever the interval."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    settings = RELAXED._replace(flush_interval_ms=3_600_000)
+    log = await backend.create_partition(KEY, TOPIC, settings)
+    await _reserved(log)
+    assert backend.unsynced.size_bytes > 0
+    assert backend.unsynced.age_s >= 0
+    end_offset = log.high_watermark
+    await backend.aclose()
+    await backend.open()
+    log = await backend.open_partition(KEY, TOPIC, settings)
+    assert (0, end_offset, end_offset) == (log.leader_epoch, log.high_watermark, log.end_offset)
+    await backend.aclose()
+
+
+async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
+    """Readiness turns off, what is at risk is said, and no other round is tried."""
+    fs = SimulatedFs()
+    backend = EmbeddedBackend("/data", DIRECT, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=20))
+    await _reserved(log)
+    spared = frozenset({"open", "read", "write", "free_bytes", "rename", "sync_directory"})
+    fs.inject(Fault(FaultKind.EIO, 1, spared=spared))
+    while backend.health.writable:
+        await backend.run_in_flusher(int)
+    problems = "; ".join(backend.health.problems)
+    assert "the data directory has failed" in problems
+    assert "have been answered and are not durable" in problems
+    await backend.aclose()
+    assert not fs.exists("/data/clean.json")
