@@ -9,6 +9,7 @@ import click
 from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
+from kgw.cli.offset_lag import lag
 from kgw.cli.output import print_json, print_table
 from kgw.cli.seeks import (
     WHERE_HELP,
@@ -35,6 +36,9 @@ _SEEK_COLUMNS = ("offset", "earliest", "latest")
 @click.group(short_help="Look at what partitions hold, and where seeks would lead.")
 def offsets() -> None:
     """Look at the offsets of partitions: what there is, and where a seek would lead."""
+
+
+offsets.add_command(lag)
 
 
 @offsets.command()

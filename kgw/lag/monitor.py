@@ -148,13 +148,14 @@ class LagMonitor:
         self._begin_turn()
         now_ms = self._clock.wall_ms()
         for place, offset in self._committed(group_id):
-            topic = self._topics.by_id(place[0])
-            if topic is not None:
-                partition, lag = self._measure(place, offset)
+            partition = self._partition(place)
+            if partition is not None:
+                lag = self._measure(partition, offset)
                 age_ms = None
-                if partition is not None and lag is not None and offset >= 0:
+                if lag is not None and offset >= 0:
                     age_ms = self._ages.look(partition.log, offset, now_ms)
-                found.append(Standing(topic.name, place[1], offset, lag, age_ms))
+                name = partition.topic.name
+                found.append(Standing(name, place[1], offset, lag, age_ms))
             await self._yield_at_times(len(found))
         found.sort(key=lambda one: one[:2])
         return found
@@ -240,14 +241,15 @@ class LagMonitor:
     async def _look_at_group(self, group_id: str, look: _Look) -> None:
         topics: dict[str, LagSum] = {}
         for number, (place, offset) in enumerate(self._committed(group_id)):
-            topic = self._topics.by_id(place[0])
-            if topic is None:
-                continue  # deleted a moment ago: its offsets go too
-            total = topics.get(topic.name)
+            partition = self._partition(place)
+            if partition is None:
+                continue  # deleted a moment ago, and its offsets go too; or damage that says more
+            name = partition.topic.name
+            total = topics.get(name)
             if total is None:
-                total = topics[topic.name] = LagSum()
-            partition, lag = self._measure(place, offset)
-            if lag is None or partition is None:
+                total = topics[name] = LagSum()
+            lag = self._measure(partition, offset)
+            if lag is None:
                 total.add_unknown()
                 for kind in _ALL:
                     self._open.keep(Finding(kind, group_id, *place))
@@ -258,10 +260,10 @@ class LagMonitor:
                 if age_ms is None:
                     age_ms = await self._ages.read(partition.log, offset, look.taken_ms)
                 await self._look_ahead(group_id, partition, lag, look)
-                look.rank(group_id, Standing(topic.name, place[1], offset, lag, age_ms))
+                look.rank(group_id, Standing(name, place[1], offset, lag, age_ms))
             total.add(lag, age_ms)
             if lag.anomaly is not None:
-                self._found(Finding(lag.anomaly, group_id, *place), topic.name, lag)
+                self._found(Finding(lag.anomaly, group_id, *place), name, lag)
             await self._yield_at_times(number)
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
@@ -297,20 +299,18 @@ class LagMonitor:
             for index, one in partitions.items()
         ]
 
-    def _measure(
-        self, place: Place, offset: int
-    ) -> tuple[PartitionView | None, PartitionLag | None]:
-        """Return a partition and where an offset stands in it; None where that failed."""
+    def _partition(self, place: Place) -> PartitionView | None:
+        topic = self._topics.by_id(place[0])
+        return None if topic is None else topic.partition(place[1])
+
+    def _measure(self, partition: PartitionView, offset: int) -> PartitionLag | None:
+        """Return where an offset stands in a partition; None where that could not be had."""
         try:
-            topic = self._topics.by_id(place[0])
-            partition = None if topic is None else topic.partition(place[1])
-            if partition is None:
-                return None, None
             log = partition.log
-            return partition, PartitionLag(offset, log.log_start_offset, log.high_watermark)
+            return PartitionLag(offset, log.log_start_offset, log.high_watermark)
         except KgwError:
             self._metrics.lag_failures += 1
-            return None, None
+            return None
 
     # --- giving the loop back --------------------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""Asking a server's admin listener."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kgw.cli.errors import CommandError, ExitCode
+from kgw.config import parse_address
+
+TIMEOUT_S = 10.0
+
+
+def parse_admin(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[str, int] | None:
+    """Return the (host, port) of `HOST:PORT`, with or without http:// before it."""
+    if value is None:
+        return None
+    try:
+        return parse_address(value.removeprefix("http://").rstrip("/"))
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+admin_option = click.option(
+    "--admin",
+    callback=parse_admin,
+    envvar="KGW_ADMIN",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="The server's admin listener (kgw.admin.listeners), for what Kafka's protocol cannot say.",
+)
+
+
+def get(address: tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
+    """Return the JSON of a path. Parameters that are None are left out.
+
+    Raises CommandError when nothing answers, or no kgw, or an error.
+    """
+    from http.client import HTTPConnection, HTTPException
+    from json import loads
+    from urllib.parse import urlencode
+
+    query = urlencode({name: value for name, value in parameters.items() if value is not None})
+    where = f"http://{address[0]}:{address[1]}"
+    connection = HTTPConnection(*address, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"{path}?{query}" if query else path)
+        response = connection.getresponse()
+        value = loads(response.read())
+    except OSError as error:
+        raise CommandError(f"cannot ask {where}: {error}", ExitCode.CANNOT_CONNECT) from None
+    except (HTTPException, ValueError):
+        raise CommandError(f"{where} is no admin listener of kgw") from None
+    finally:
+        connection.close()
+    if not isinstance(value, dict):
+        raise CommandError(f"{where} is no admin listener of kgw")
+    if response.status != 200:
+        raise CommandError(f"{where}: {value.get('error', response.status)}")
+    return value
+
+
+def get_all(
+    address: tuple[str, int], path: str, name: str, **parameters: object
+) -> list[dict[str, Any]]:
+    """Return every entry of a list that comes in pages. Raises as `get`."""
+    entries: list[dict[str, Any]] = []
+    after = None
+    while True:
+        answer = get(address, path, limit=1_000, after=after, **parameters)
+        entries += answer[name]
+        after = answer["next"]
+        if after is None:
+            return entries

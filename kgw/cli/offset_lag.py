@@ -1,0 +1,410 @@
+"""`kgw offsets lag`: how far groups are behind, and what cannot be right about it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kgw.cli.admin_http import admin_option, get, get_all
+from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.errors import ExitCode
+from kgw.cli.formats import format_time
+from kgw.cli.output import note, print_json, print_json_line, print_table
+from kgw.cli.settings import json_option
+from kgw.client import ServerRefusedError
+from kgw.client.client import EARLIEST, LATEST
+from kgw.client.groups import GroupClient
+from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.client import AsyncClient
+    from kgw.client.groups import GroupOffset
+
+Address = tuple[str, int]
+Place = tuple[str, int]
+
+GROUPS_AT_A_TIME = 8
+AT_RISK = "at risk"
+_DAMAGED = -2
+
+
+class Row(NamedTuple):
+    """Where a group stands in one partition.
+
+    `lag` is None when the partition's bounds could not be had; `problem` says why then.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    committed_offset: int
+    lag: PartitionLag | None
+    problem: str = ""
+    time_lag_ms: int | None = None
+    lost: int = 0
+    """Offsets that retention is about to remove unread."""
+
+    @property
+    def marks(self) -> list[str]:
+        """What is wrong, or about to be."""
+        found = [self.problem] if self.problem else []
+        if self.lag is not None and self.lag.anomaly is not None:
+            found.append(self.lag.anomaly.value)
+        if self.lost:
+            found.append(AT_RISK)
+        return found
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.committed_offset < 0
+
+    @property
+    def offset_lag(self) -> int | None:
+        """The lag, where there is one."""
+        return None if self.lag is None or self.is_damaged else self.lag.lag
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed_offset": None if self.is_damaged else self.committed_offset,
+            "log_start_offset": None if self.lag is None else self.lag.log_start_offset,
+            "high_watermark": None if self.lag is None else self.lag.high_watermark,
+            "lag": self.offset_lag,
+            "time_lag_ms": self.time_lag_ms,
+            "marks": self.marks,
+        }
+
+
+@click.command()
+@click.option("-g", "--group", "groups", multiple=True, help="Only this group; may be repeated.")
+@click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("-p", "--partitions", "is_detailed", is_flag=True, help="Show every partition.")
+@click.option(
+    "--clients",
+    "is_clients",
+    is_flag=True,
+    help="Show where clients were last seen to "
+    "fetch instead: for consumers that commit nothing. Needs --admin.",
+)
+@click.option(
+    "--history",
+    "is_history",
+    is_flag=True,
+    help="Show the lag over time instead, of one group or one of its topics. Needs --admin.",
+)
+@click.option(
+    "--check",
+    "is_check",
+    is_flag=True,
+    help="Exit with 1 when an anomaly was found, or a group at risk.",
+)
+@click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Show it again every so often, until Ctrl-C.",
+)
+@admin_option
+@bootstrap_option
+@json_option()
+@click.pass_context
+def lag(
+    ctx: click.Context,
+    *,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    is_detailed: bool,
+    is_clients: bool,
+    is_history: bool,
+    is_check: bool,
+    watch_s: float | None,
+    admin: Address | None,
+    bootstrap: list[Address],
+    is_json: bool,
+) -> None:
+    """Show how far groups are behind, the greatest lag first.
+
+    Lag is the high watermark minus the committed offset: it can be had from any Kafka broker. With
+    --admin, kgw tells besides how old the first unread record is, and whose records retention is
+    about to remove.
+
+    Marks: committed-ahead (past the high watermark), committed-below-start (records are gone that
+    the group had not read), committed-damaged (ask for an explicit reset), at risk.
+    """
+    if is_clients or is_history:
+        if admin is None:
+            raise click.UsageError("--clients and --history need --admin")
+        if is_history:
+            _print_history(admin, groups, topics, is_json=is_json)
+        else:
+            _print_clients(admin, topics, is_json=is_json)
+        return
+
+    async def action(client: AsyncClient) -> list[Row]:
+        return await _rows(client, groups, frozenset(topics))
+
+    while True:
+        rows = with_client(bootstrap, action)
+        if admin is not None:
+            rows = _with_admin(admin, rows)
+        if watch_s is None:
+            break
+        if is_json:
+            print_json_line(_as_json(rows))
+        else:
+            click.clear()
+            _print(rows, is_detailed=is_detailed)
+        time.sleep(watch_s)
+    if is_json:
+        print_json(_as_json(rows))
+    else:
+        _print(rows, is_detailed=is_detailed)
+    failed = any(row.problem for row in rows)
+    if failed or (is_check and any(row.marks for row in rows)):
+        ctx.exit(ExitCode.FAILED)
+
+
+# --- asking --------------------------------------------------------------------------------------
+
+
+async def _rows(client: AsyncClient, groups: tuple[str, ...], topics: frozenset[str]) -> list[Row]:
+    """Return where groups stand: first what they committed, then the ends, which only grow."""
+    admin = GroupClient(client)
+    names = groups or tuple(one.group_id for one in await admin.groups())
+    turns = asyncio.Semaphore(GROUPS_AT_A_TIME)
+
+    async def committed(name: str) -> dict[Place, GroupOffset]:
+        async with turns:
+            return await admin.offsets(name)
+
+    found = dict(zip(names, await asyncio.gather(*map(committed, names)), strict=True))
+    wanted: dict[str, set[int]] = {}
+    for places in found.values():
+        for topic, partition in places:
+            if not topics or topic in topics:
+                wanted.setdefault(topic, set()).add(partition)
+    bounds = {topic: await _bounds(client, topic, numbers) for topic, numbers in wanted.items()}
+    return [
+        _row(name, place, one, bounds[place[0]])
+        for name, places in found.items()
+        for place, one in places.items()
+        if place[0] in bounds
+    ]
+
+
+async def _bounds(
+    client: AsyncClient, topic: str, partitions: Iterable[int]
+) -> dict[int, tuple[int, int]] | str:
+    """Return log start and high watermark by partition; why not, where they cannot be had.
+
+    A group may have committed to a topic that is gone: the others' lag is worth showing, and this
+    one's is unknown, not zero.
+    """
+    try:
+        starts = await client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
+        ends = await client.list_offsets(topic, dict.fromkeys(partitions, LATEST))
+    except ServerRefusedError as error:
+        return error.code.name
+    if any(one.offset < 0 for one in (*starts.values(), *ends.values())):
+        return "no offsets"
+    return {number: (starts[number].offset, ends[number].offset) for number in ends}
+
+
+def _row(
+    group: str, place: Place, one: GroupOffset, bounds: dict[int, tuple[int, int]] | str
+) -> Row:
+    offset = _DAMAGED if one.is_damaged else one.offset
+    if isinstance(bounds, str):
+        problem = LagAnomaly.COMMITTED_DAMAGED.value if one.is_damaged else bounds
+        return Row(group, *place, offset, None, problem)
+    return Row(group, *place, offset, PartitionLag(offset, *bounds[place[1]]))
+
+
+def _with_admin(admin: Address, rows: list[Row]) -> list[Row]:
+    """Add what only kgw knows: ages, and what retention is about to take."""
+    ages: dict[tuple[str, str, int], int | None] = {}
+    lost: dict[tuple[str, str, int], int] = {}
+    for group in sorted({row.group for row in rows}):
+        for one in get_all(admin, "/api/v1/lag/partitions", "partitions", group=group):
+            ages[group, one["topic"], one["partition"]] = one["time_lag_ms"]
+        for one in get(admin, "/api/v1/lag/at-risk", group=group, limit=1_000)["at_risk"]:
+            lost[group, one["topic"], one["partition"]] = one["lost"]
+    return [row._replace(time_lag_ms=ages.get(row[:3]), lost=lost.get(row[:3], 0)) for row in rows]
+
+
+# --- showing -------------------------------------------------------------------------------------
+
+
+def _sum(rows: Iterable[Row]) -> LagSum:
+    total = LagSum()
+    for row in rows:
+        if row.lag is None:
+            total.add_unknown()
+        else:
+            total.add(row.lag, row.time_lag_ms)
+    return total
+
+
+def _grouped(rows: Iterable[Row], column: int) -> list[tuple[str, list[Row], LagSum]]:
+    """Return rows by group (0) or topic (1), the greatest lag first."""
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(str(row[column]), []).append(row)
+    found = [(name, part, _sum(part)) for name, part in parts.items()]
+    return sorted(found, key=lambda one: (-one[2].lag, one[0]))
+
+
+def _as_json(rows: list[Row]) -> dict[str, Any]:
+    total = _sum(rows)
+    return {
+        "lag": total.lag,
+        "unknown_lags": total.unknown_lags,
+        "groups": [
+            {
+                "group": name,
+                "lag": part_total.lag,
+                "unknown_lags": part_total.unknown_lags,
+                "time_lag_ms": part_total.time_lag_ms,
+                "partitions": [row.as_json() for row in sorted(part, key=_by_lag)],
+            }
+            for name, part, part_total in _grouped(rows, 0)
+        ],
+    }
+
+
+def _by_lag(row: Row) -> tuple[float, str, int]:
+    # What is unknown comes first: it may be anything.
+    offset_lag = row.offset_lag
+    return (float("-inf") if offset_lag is None else -offset_lag, row.topic, row.partition)
+
+
+def _print(rows: list[Row], *, is_detailed: bool) -> None:
+    if not rows:
+        note("No group has committed anything.")
+        return
+    if is_detailed:
+        print_table(
+            (
+                "group",
+                "topic",
+                "partition",
+                "committed",
+                "start",
+                "high watermark",
+                "lag",
+                "time lag",
+                "marks",
+            ),
+            [
+                (
+                    row.group,
+                    row.topic,
+                    row.partition,
+                    "?" if row.is_damaged else row.committed_offset,
+                    "?" if row.lag is None else row.lag.log_start_offset,
+                    "?" if row.lag is None else row.lag.high_watermark,
+                    "?" if row.offset_lag is None else row.offset_lag,
+                    _duration(row.time_lag_ms),
+                    ", ".join(row.marks),
+                )
+                for _, part, _ in _grouped(rows, 0)
+                for row in sorted(part, key=_by_lag)
+            ],
+        )
+    else:
+        print_table(
+            ("group", "topic", "partitions", "lag", "time lag", "marks"),
+            [
+                (
+                    name,
+                    topic,
+                    total.partitions,
+                    _sum_text(total),
+                    _duration(total.time_lag_ms),
+                    _marks(places),
+                )
+                for name, part, _ in _grouped(rows, 0)
+                for topic, places, total in _grouped(part, 1)
+            ],
+        )
+    click.echo(f"total lag {_sum_text(_sum(rows))}")
+
+
+def _sum_text(total: LagSum) -> str:
+    return f"{total.lag} + ?" if total.unknown_lags else str(total.lag)
+
+
+def _marks(rows: Iterable[Row]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        for mark in row.marks:
+            counts[mark] = counts.get(mark, 0) + 1
+    return ", ".join(f"{number} {mark}" for mark, number in sorted(counts.items()))
+
+
+def _duration(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return "?"
+    seconds = milliseconds // 1_000
+    if seconds < 60:
+        return f"{milliseconds / 1_000:g} s"
+    minutes, hours = seconds // 60, seconds // 3_600
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
+
+
+def _print_clients(admin: Address, topics: tuple[str, ...], *, is_json: bool) -> None:
+    rows = [
+        one
+        for topic in topics or (None,)
+        for one in get(admin, "/api/v1/lag/clients", topic=topic, limit=1_000)["clients"]
+    ]
+    if is_json:
+        print_json(rows)
+    elif not rows:
+        note("No client has fetched lately.")
+    else:
+        print_table(
+            ("client", "topic", "partition", "fetches at", "lag", "seen before", "groups"),
+            [
+                (
+                    one["client"],
+                    one["topic"],
+                    one["partition"],
+                    one["fetch_offset"],
+                    one["lag"],
+                    _duration(one["seen_ms_ago"]),
+                    ", ".join(one["groups"]),
+                )
+                for one in rows
+            ],
+        )
+
+
+def _print_history(
+    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
+) -> None:
+    if len(groups) != 1 or len(topics) > 1:
+        raise click.UsageError("--history needs one --group, and one --topic at most")
+    topic = topics[0] if topics else None
+    answer = get(admin, "/api/v1/lag/history", group=groups[0], topic=topic, limit=1_000)
+    if is_json:
+        print_json(answer)
+    elif not answer["samples"]:
+        note("There are no samples yet.")
+    else:
+        print_table(
+            ("time", "lag", "time lag"),
+            [
+                (format_time(one["at_ms"]), one["lag"], _duration(one["time_lag_ms"]))
+                for one in answer["samples"]
+            ],
+        )

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from kgw.admin.server import AdminServer
+from kgw.cli import offset_lag
+from kgw.cli.errors import ExitCode
+from kgw.cli.offset_lag import _duration
+from kgw.client import AsyncClient
+from kgw.config import Listener
+from kgw.offsets.committed import damaged_row, row_key
+from tests.cli.conftest import Commands
+from tests.client.serving import ServerThread
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from pathlib import Path
+    from typing import Any
+
+
+class WatchedThread(ServerThread):
+    """A server with an admin listener."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.run(self._open())
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.run(self._server.aclose())
+        super().__exit__(*args)
+
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run something in the server's loop."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _open(self) -> None:
+        self._server = AdminServer(self.gateway, 8)
+        (bound,) = await self._server.bind([Listener("ADMIN", "127.0.0.1", 0)])
+        await self._server.start()
+        self.admin = f"127.0.0.1:{bound.port}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[WatchedThread]:
+    """A server that can be asked over HTTP too; sampled when somebody asks."""
+    with WatchedThread(lag_interval_ms=0) as thread:
+        yield thread
+
+
+@pytest.fixture(scope="module")
+def behind(server: WatchedThread, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two groups in a topic of two partitions, ten records in each; returns the topic's name."""
+    kgw = Commands(server.address)
+    kgw.succeed("topics", "create", "behind", "-p", "2")
+    for partition in ("0", "1"):
+        kgw.succeed("produce", "behind", "-p", partition, data="v\n" * 10)
+    for group, offset in (("slow", 1), ("quick", 9)):
+        moved(kgw, group, "behind", offset, tmp_path_factory.mktemp("undo"))
+    return "behind"
+
+
+def moved(kgw: Commands, group: str, topic: str, offset: int, folder: Path) -> None:
+    """Let a group stand at one offset in every partition of a topic."""
+    command = ["groups", "reset-offsets", group, "--topic", topic, "--to-offset", str(offset)]
+    kgw.succeed(*command, "--execute", "--undo-file", str(folder / f"{group}.json"))
+
+
+def test_sums_and_places(tmp_path: Path) -> None:
+    """Totals, the greatest lag first, over Kafka's protocol alone."""
+    with ServerThread() as thread:
+        kgw = Commands(thread.address)
+        assert "committed anything" in kgw.run("offsets", "lag").stderr
+        kgw.succeed("topics", "create", "orders", "-p", "2")
+        kgw.succeed("produce", "orders", "-p", "0", data="v\n" * 10)
+        kgw.succeed("produce", "orders", "-p", "1", data="v\n" * 4)
+        moved(kgw, "slow", "orders", 1, tmp_path)
+        moved(kgw, "quick", "orders", 3, tmp_path)
+        told = kgw.json("offsets", "lag")
+        assert 20 == told["lag"]
+        assert [("slow", 12), ("quick", 8)] == [
+            (one["group"], one["lag"]) for one in told["groups"]
+        ]
+        assert [(0, 9), (1, 3)] == [
+            (one["partition"], one["lag"]) for one in told["groups"][0]["partitions"]
+        ]
+        assert None is told["groups"][0]["time_lag_ms"]
+        text = kgw.succeed("offsets", "lag", "--group", "slow").splitlines()
+        assert ["slow", "orders", "2", "12", "?"] == text[1].split()
+        assert "total lag 12" == text[-1]
+        text = kgw.succeed("offsets", "lag", "-g", "quick", "--partitions").splitlines()
+        assert ["quick", "orders", "0", "3", "0", "10", "7", "?"] == text[1].split()
+        assert 0 == kgw.json("offsets", "lag", "--topic", "elsewhere")["lag"]
+        assert 0 == kgw.run("offsets", "lag", "--check").exit_code
+
+
+def test_with_an_admin_address(kgw: Commands, server: WatchedThread, behind: str) -> None:
+    """Ages, what is at risk, clients and the history come from kgw itself."""
+    admin = ("--admin", server.admin)
+    text = kgw.succeed("offsets", "lag", *admin, "-g", "slow")
+    assert "?" not in text
+    kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
+    server.run(server.gateway.lag.sample())
+    result = kgw.run("offsets", "lag", *admin, "-g", "slow", "--check")
+    assert ExitCode.FAILED == result.exit_code
+    assert "2 at risk" in result.stdout
+    assert ExitCode.OK == kgw.run("offsets", "lag", "-g", "slow", "--check").exit_code
+    kgw.succeed("consume", behind, "--max-records", "3")
+    (client, *_) = kgw.json("offsets", "lag", "--clients", *admin, "-t", behind)
+    assert ("kgw-cli", behind) == (client["client"], client["topic"])
+    assert "kgw-cli" in kgw.succeed("offsets", "lag", "--clients", *admin)
+    assert "no samples" in kgw.run("offsets", "lag", "--history", "-g", "slow", *admin).stderr
+    sample = server.gateway.lag.latest
+    assert sample is not None
+    server.run(server.gateway.lag._remember(sample))
+    assert "18" in kgw.succeed("offsets", "lag", "--history", "-g", "slow", *admin)
+    told = kgw.json("offsets", "lag", "--history", "-g", "slow", "-t", behind, *admin)
+    assert [18] == [one["lag"] for one in told["samples"]]
+
+
+def test_anomalies(kgw: Commands, server: WatchedThread, tmp_path: Path) -> None:
+    """What cannot be right is marked, makes --check fail, and is never a number."""
+    kgw.succeed("topics", "create", "odd", "-p", "3")
+    kgw.succeed("produce", "odd", "-p", "0", data="v\n" * 3)
+    moved(kgw, "ahead", "odd", 3, tmp_path)
+    topic = server.gateway.catalog.topics["odd"]
+    table = server.gateway.groups.offsets("ahead")
+    assert table is not None
+    table.apply({**damaged_row(row_key("ahead", topic.topic_id, 0), 0, 0.0)})
+    told = kgw.json("offsets", "lag", "-g", "ahead")
+    (group,) = told["groups"]
+    assert (0, 3) == (group["lag"], group["unknown_lags"])
+    assert [None] * 3 == [one["lag"] for one in group["partitions"]]
+    assert "0 + ?" in kgw.succeed("offsets", "lag", "-g", "ahead")
+    result = kgw.run("offsets", "lag", "-g", "ahead", "--check", "--partitions")
+    assert ExitCode.FAILED == result.exit_code
+    assert 3 == result.stdout.count("committed-damaged")
+
+
+def test_a_failed_look_up_is_no_zero(
+    kgw: Commands, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the ends cannot be had, the lag is unknown, said, and the exit code 1."""
+
+    async def bounds(*_: object) -> str:
+        return "KAFKA_STORAGE_ERROR"
+
+    monkeypatch.setattr(offset_lag, "_bounds", bounds)
+    result = kgw.run("offsets", "lag", "-g", "slow")
+    assert ExitCode.FAILED == result.exit_code
+    assert "2 KAFKA_STORAGE_ERROR" in result.stdout
+    assert "total lag 0 + ?" in result.stdout
+    told = kgw.run("offsets", "lag", "-g", "slow", "--json")
+    assert '"lag": null' in told.stdout
+
+
+def test_topics_that_are_gone(kgw: Commands, behind: str) -> None:
+    """A topic that the broker does not know is a problem of that topic alone."""
+
+    async def story() -> object:
+        host, _, port = kgw.bootstrap.rpartition(":")
+        async with AsyncClient([(host, int(port))], retry_s=0.0) as client:
+            return await offset_lag._bounds(client, "gone", [0])
+
+    assert "UNKNOWN_TOPIC_OR_PARTITION" == asyncio.run(story())
+
+
+def test_watch(kgw: Commands, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same again until Ctrl-C, each time as one line with --json."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    result = kgw.run("offsets", "lag", "-g", "slow", "--watch", "5", "--json")
+    assert ExitCode.INTERRUPTED == result.exit_code
+    assert 2 == len(result.stdout.splitlines())
+    slept.clear()
+    assert 2 == kgw.run("offsets", "lag", "-g", "slow", "--watch", "5").stdout.count("total lag")
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (("--clients",), "need --admin"),
+            (("--history", "-g", "slow"), "need --admin"),
+            (("--history", "--admin", "127.0.0.1:1"), "one --group"),
+            (("--admin", "nowhere"), "no port"),
+        ],
+    )
+    def test_wrong_options(self, kgw: Commands, arguments: tuple[str, ...], reason: str) -> None:
+        """What cannot be answered is refused before anything is asked."""
+        assert reason in kgw.fail(ExitCode.USAGE, "offsets", "lag", *arguments)
+
+    def test_no_admin_listener(self, kgw: Commands) -> None:
+        """Nothing there is exit code 3; a Kafka listener, or another's HTTP, is said to be none."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            command = ("offsets", "lag", "--clients", "--admin")
+            assert "cannot ask" in kgw.fail(ExitCode.CANNOT_CONNECT, *command, address)
+
+    @pytest.mark.parametrize("body", [b"<html>", b"[]"])
+    def test_another_server(self, kgw: Commands, body: bytes) -> None:
+        """An answer that is no JSON object is not taken for one."""
+
+        class Other(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with HTTPServer(("127.0.0.1", 0), Other) as other:
+            thread = threading.Thread(target=other.handle_request)
+            thread.start()
+            address = f"http://127.0.0.1:{other.server_port}/"
+            message = kgw.fail(ExitCode.FAILED, "offsets", "lag", "--clients", "--admin", address)
+            thread.join(5)
+        assert "no admin listener" in message
+
+    def test_errors_of_the_admin_side(self, kgw: Commands, server: WatchedThread) -> None:
+        """What it refuses is told in its words."""
+        arguments = ("--clients", "--admin", server.admin, "-t", "x" * 1_001)
+        assert "longer than" in kgw.fail(ExitCode.FAILED, "offsets", "lag", *arguments)
+
+
+def test_durations() -> None:
+    """As long as people need to see it."""
+    expected = ["?", "0 s", "1.5 s", "1 min", "59 min", "1 h", "47 h", "2 d"]
+    given = [None, 0, 1_500, 60_000, 3_599_999, 3_600_000, 47 * 3_600_000, 48 * 3_600_000]
+    assert expected == [_duration(one) for one in given]
