@@ -209,6 +209,9 @@ class Gateway:
             self.metrics,
             self.backend.state.lag_history,
         )
+        self.metrics.when_read.append(
+            lambda: self.metrics.offset_anomalies.update(self.backend.recovery_anomalies)
+        )
         self.groups.when_committed_back.append(self.lag.committed_back)
         self.catalog.when_deleted.append(self.lag.forget_topic)
         if config.lag_interval_ms:

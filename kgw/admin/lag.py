@@ -114,7 +114,10 @@ async def anomalies(view: View, query: Query) -> Answer:
         "lasting_count": len(lasting),
         "is_complete": not monitor.is_full,
         "events": events[: query.limit],
-        "counted": dict(sorted(view.gateway.metrics.offset_anomalies.items())),
+        "counted": {
+            **view.gateway.metrics.offset_anomalies,
+            **view.gateway.backend.recovery_anomalies,
+        },
     }
 
 

@@ -347,6 +347,14 @@ class Backend(ABC):
         """Bound the next recovery: make indexes and side files durable and note how far."""
 
     @property
+    def recovery_anomalies(self) -> Mapping[str, int]:
+        """How often a log and its checkpoint were found to disagree since the start, by kind.
+
+        Without what every kill leaves behind, and gaps that were announced.
+        """
+        return {}
+
+    @property
     @abstractmethod
     def health(self) -> Health:
         """Whether appends are taken now, and what is wrong."""

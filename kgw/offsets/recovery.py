@@ -72,6 +72,10 @@ class AnomalyKind(Enum):
     """No damage: a relaxed log was not stopped in order and goes on above its reservation."""
 
 
+ORDINARY = frozenset({AnomalyKind.CHECKPOINT_MISSING, AnomalyKind.GAP_ANNOUNCED})
+"""What a kill before the first checkpoint leaves behind, and a hole that is explained."""
+
+
 class Anomaly(NamedTuple):
     """One finding, with a sentence for people."""
 

@@ -31,6 +31,7 @@ from kgw.backend.embedded.writer import sync_segment
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
+from kgw.offsets.recovery import ORDINARY
 from kgw.offsets.storage import StateOffsetStorage
 from kgw.types import PartitionKey
 
@@ -367,6 +368,12 @@ class EmbeddedBackend(Backend):
             (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
             len(unclaimed),
         )
+
+    @property
+    def recovery_anomalies(self) -> dict[str, int]:
+        """What the registry of offset managers counted, as far as it is out of the ordinary."""
+        counts = self._store.registry.anomaly_counts
+        return {kind.value: counts[kind] for kind in counts if kind not in ORDINARY}
 
     @property
     def unsynced(self) -> Unsynced:

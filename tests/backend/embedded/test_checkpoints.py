@@ -146,3 +146,20 @@ def flip_last_byte(path: Path) -> None:
     place = content.rindex(bytes(64))
     content[place] ^= 1
     path.write_bytes(content)
+
+
+async def test_disagreements_are_counted(tmp_path: Path) -> None:
+    """A checkpoint ahead of its log is told by its kind; what every kill leaves behind is not."""
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x" * 400])])
+    assert 0 == sum(backend.recovery_anomalies.values())
+    await backend.aclose()
+    (segment,) = (tmp_path / "data").rglob("*.log")
+    segment.write_bytes(b"")
+    await backend.open()
+    await backend.open_partition(KEY, TOPIC, SETTINGS)
+    assert 1 == backend.recovery_anomalies["checkpoint-ahead"]
+    assert "checkpoint-missing" not in backend.recovery_anomalies
+    await backend.aclose()
