@@ -25,6 +25,7 @@ COMMANDS = {
     "consume": "kgw.cli.consume:consume",
     "groups": "kgw.cli.groups:groups",
     "offsets": "kgw.cli.offsets:offsets",
+    "migrate": "kgw.cli.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
     "doctor": "kgw.cli.doctor:doctor",

@@ -182,8 +182,15 @@ class GroupClient:
                     )
         return dict(sorted(found.items()))
 
-    async def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int],
+        metadata: Mapping[tuple[str, int], str] | None = None,
+    ) -> None:
         """Set offsets of a group without members. Durable when this returns.
+
+        `metadata` is what the group's client stores beside an offset; none by default.
 
         Raises ServerRefusedError for the first partition that has an error; UNKNOWN_MEMBER_ID says
         that the group has members.
@@ -195,7 +202,9 @@ class GroupClient:
         for (topic, partition), offset in offsets.items():
             topics.setdefault(topic, []).append(
                 OffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_metadata=(metadata or {}).get((topic, partition), ""),
                 )
             )
         answer = await connection.ask(

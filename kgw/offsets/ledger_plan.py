@@ -17,11 +17,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from enum import Enum
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 _NONE = -1
 
@@ -124,6 +124,10 @@ class Records:
         self.sizes_bytes.append(size_bytes)
         self.fingerprints.append(fingerprint)
 
+    def index_of(self, offset: int) -> int:
+        """Return where a record is, or the next one above its offset."""
+        return bisect_left(self.offsets, offset)
+
 
 class PartitionMapping:
     """The old offsets of one partition, matched with its records."""
@@ -138,27 +142,26 @@ class PartitionMapping:
         self._entries = entries
         self._records = records
         self._end_offset = end_offset
-        self._precision_ns = precision_ns
-        order = sorted(range(len(entries)), key=lambda one: (self._entry(one), one))
-        self._order = [
-            one for before, one in pairwise([_NONE, *order]) if not self._is_copy(before, one)
-        ]
+        self._entry_times = array("q", (time // precision_ns for time in entries.times_ns))
+        self._record_times = array("q", (time // precision_ns for time in records.times_ns))
+        order = self._ordered_entries()
+        self._order = array("q", (one for at, one in enumerate(order) if self._is_new(order, at)))
         """Entries by old offset; of those that say the same, one."""
         self.duplicates = len(order) - len(self._order)
         self._known = array("q", sorted({entries.old_offsets[one] for one in self._order}))
-        self._last_old = self._known[-1] if self._known else _NONE
         self._record_of = array("q", [_NONE]) * len(entries)
         self._classes = [MatchClass.ONLY_LEDGER] * len(entries)
         self._entry_of = array("q", [_NONE]) * len(records)
         self._ambiguous_records: set[int] = set()
-        buckets = list(self._buckets())
-        self.sizes_count = self._do_sizes_count(buckets)
+        self.sizes_count = self._do_sizes_count()
         """Whether sizes are evidence: early gateways wrote estimates."""
-        for ours, theirs in buckets:
+        for ours, theirs in self._buckets():
             self._match_bucket(ours, theirs)
-        self._anchors: list[tuple[int, int]] = []
-        """Old offset and index of the record, both growing."""
+        self._anchor_olds = array("q")
+        self._anchor_indexes = array("q")
+        """Old offsets and records of the pairs that agree on an order; both grow."""
         self._strays: list[tuple[int, int]] = []
+        """The others."""
         self._part_anchors()
         self._stray_minimum = _suffix_minimum([index for _, index in self._strays])
 
@@ -168,12 +171,11 @@ class PartitionMapping:
 
     def position(self, old_offset: int) -> MappedPosition:
         """Return where a group goes on that would have read an old offset next."""
-        after = bisect_left(self._anchors, (old_offset, _NONE))
+        after = bisect_left(self._anchor_olds, old_offset)
         before = after - 1
-        has_next = after < len(self._anchors)
-        next_old, next_index = (
-            self._anchors[after] if has_next else (old_offset, len(self._records))
-        )
+        has_next = after < len(self._anchor_olds)
+        next_old = self._anchor_olds[after] if has_next else old_offset
+        next_index = self._anchor_indexes[after] if has_next else len(self._records)
         chosen, missing = self._gap(before, next_old)
         stray_records, stray_offsets = self._strays_within(chosen, next_index, next_old, missing)
         certainty = Certainty.EXACT
@@ -210,23 +212,20 @@ class PartitionMapping:
             comes_again,
         )
 
-    def index_of(self, offset: int) -> int:
-        """Return where in the records a native offset is, or the next one above it."""
-        return bisect_left(self._records.offsets, offset)
-
     # Positions
 
     def _gap(self, before: int, next_old: int) -> tuple[int, int]:
         """Return what follows an anchor: the index of a record, and how many offsets lack one."""
-        old, index = self._anchors[before] if before >= 0 else (_NONE, _NONE)
-        return index + 1, next_old - old - 1
+        if before < 0:
+            return 0, next_old
+        return self._anchor_indexes[before] + 1, next_old - self._anchor_olds[before] - 1
 
     def _before_bucket(self, before: int) -> int:
         """Return the last anchor of another time than the given one."""
         if before < 0:
             return before
-        time = self._time_of(self._anchors[before][1])
-        while before >= 0 and self._time_of(self._anchors[before][1]) == time:
+        time = self._record_times[self._anchor_indexes[before]]
+        while before >= 0 and self._record_times[self._anchor_indexes[before]] == time:
             before -= 1
         return before
 
@@ -243,36 +242,45 @@ class PartitionMapping:
 
     # Matching
 
-    def _entry(self, one: int) -> tuple[int, int, int]:
+    def _ordered_entries(self) -> list[int]:
+        """Return the entries by old offset, time and size; a key at a time needs no tuples."""
+        order = list(range(len(self._entries)))
+        order.sort(key=self._entries.sizes_bytes.__getitem__)
+        order.sort(key=self._entries.times_ns.__getitem__)
+        order.sort(key=self._entries.old_offsets.__getitem__)
+        return order
+
+    def _is_new(self, order: list[int], at: int) -> bool:
+        """Whether an entry says something else than the one before it."""
+        if at == 0:
+            return True
+        one, before = order[at], order[at - 1]
         entries = self._entries
-        return entries.old_offsets[one], entries.times_ns[one], entries.sizes_bytes[one]
-
-    def _is_copy(self, before: int, one: int) -> bool:
-        return before != _NONE and self._entry(before) == self._entry(one)
-
-    def _time_of(self, index: int) -> int:
-        return self._records.times_ns[index] // self._precision_ns
+        return (
+            entries.old_offsets[one] != entries.old_offsets[before]
+            or entries.times_ns[one] != entries.times_ns[before]
+            or entries.sizes_bytes[one] != entries.sizes_bytes[before]
+        )
 
     def _buckets(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield what there is of each time: entries by old offset, records by offset."""
-        times = self._entries.times_ns
-        precision_ns = self._precision_ns
-        ours = sorted(self._order, key=lambda one: times[one] // precision_ns)
-        theirs = sorted(range(len(self._records)), key=self._time_of)
+        record_times = self._record_times
+        ours = sorted(self._order, key=self._entry_times.__getitem__)
+        theirs = sorted(range(len(record_times)), key=record_times.__getitem__)
+        count = len(theirs)
         at = 0
-        for entries in _groups(ours, lambda one: times[one] // precision_ns):
-            time = times[entries[0]] // precision_ns
-            while at < len(theirs) and self._time_of(theirs[at]) < time:
+        for time, entries in groupby(ours, key=self._entry_times.__getitem__):
+            while at < count and record_times[theirs[at]] < time:
                 at += 1
             first = at
-            while at < len(theirs) and self._time_of(theirs[at]) == time:
+            while at < count and record_times[theirs[at]] == time:
                 at += 1
             if at > first:
-                yield entries, theirs[first:at]
+                yield list(entries), theirs[first:at]
 
-    def _do_sizes_count(self, buckets: Sequence[tuple[list[int], list[int]]]) -> bool:
+    def _do_sizes_count(self) -> bool:
         agree = differ = 0
-        for ours, theirs in buckets:
+        for ours, theirs in self._buckets():
             if len(ours) == len(theirs):
                 same = sum(map(self._same_size, ours, theirs))
                 agree += same
@@ -321,25 +329,28 @@ class PartitionMapping:
         if len(ours) == 1:
             return False
         first, last = (self._entries.old_offsets[ours[at]] for at in (0, -1))
-        stop = min(last + 1, self._last_old)
+        stop = min(last + 1, self._known[-1])
         within = bisect_right(self._known, stop) - bisect_left(self._known, first)
         return within != stop - first + 1
 
     def _part_anchors(self) -> None:
         """Part the pairs into the most that agree on an order, and those that do not."""
-        pairs = [
-            (self._entries.old_offsets[one], self._record_of[one])
-            for one in self._order
-            if self._record_of[one] != _NONE
-        ]
+        olds = self._entries.old_offsets
+        paired = [one for one in self._order if self._record_of[one] != _NONE]
         # Of an offset that was used twice at most one can be in order.
-        pairs.sort(key=lambda pair: (pair[0], -pair[1]))
-        chosen = set(_longest_growing([index for _, index in pairs]))
-        for at, pair in enumerate(pairs):
-            (self._anchors if at in chosen else self._strays).append(pair)
+        paired.sort(key=self._record_of.__getitem__, reverse=True)
+        paired.sort(key=olds.__getitem__)
+        in_order = iter(_longest_growing([self._record_of[one] for one in paired]))
+        following = next(in_order, _NONE)
+        for at, one in enumerate(paired):
+            if at == following:
+                self._anchor_olds.append(olds[one])
+                self._anchor_indexes.append(self._record_of[one])
+                following = next(in_order, _NONE)
+            else:
+                self._strays.append((olds[one], self._record_of[one]))
+                self._classes[one] = MatchClass.NON_MONOTONIC
         self._strays.sort()
-        for _, index in self._strays:
-            self._classes[self._entry_of[index]] = MatchClass.NON_MONOTONIC
 
     def _rows(self) -> Iterator[Run]:
         expected = 0
@@ -356,17 +367,6 @@ class PartitionMapping:
                 is_ambiguous = index in self._ambiguous_records
                 found = MatchClass.AMBIGUOUS if is_ambiguous else MatchClass.ONLY_DATA
                 yield Run(found, None, self._records.offsets[index], 1)
-
-
-def _groups(items: Sequence[int], key: Callable[[int], int]) -> Iterator[list[int]]:
-    group: list[int] = []
-    for item in items:
-        if group and key(group[0]) != key(item):
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group
 
 
 def _only_embedding(short: list[int], long: list[int]) -> list[tuple[int, int]] | None:
@@ -393,8 +393,10 @@ def _leftmost(short: list[int], long: list[int]) -> list[int] | None:
     return found
 
 
-def _longest_growing(values: Sequence[int]) -> list[int]:
+def _longest_growing(values: Sequence[int]) -> Sequence[int]:
     """Return the places of the longest strictly growing subsequence; of several the last found."""
+    if all(before < after for before, after in pairwise(values)):
+        return range(len(values))
     tails: list[int] = []
     places: list[int] = []
     previous = array("q", [_NONE]) * len(values)
@@ -407,12 +409,13 @@ def _longest_growing(values: Sequence[int]) -> list[int]:
         else:
             tails[length] = value
             places[length] = at
-    found = []
-    at = places[-1] if places else _NONE
+    found = array("q")
+    at = places[-1]
     while at != _NONE:
         found.append(at)
         at = previous[at]
-    return found[::-1]
+    found.reverse()
+    return found
 
 
 def _suffix_minimum(values: list[int]) -> list[int]:

@@ -300,6 +300,7 @@ def histories(draw: st.DrawFn) -> History:
     )
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(0, 26))
 def test_no_position_skips_an_unread_record(history: History, old_offset: int) -> None:
     """Whatever was lost, a group never goes on behind a record that it has not read.
@@ -326,6 +327,7 @@ def test_no_position_skips_an_unread_record(history: History, old_offset: int) -
         assert len(again) <= place.comes_again
 
 
+@pytest.mark.slow
 @given(histories())
 def test_every_entry_and_record_is_accounted_for(history: History) -> None:
     """Runs hold each old offset up to the last entry and each record exactly once, in any order."""

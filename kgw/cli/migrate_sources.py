@@ -1,0 +1,238 @@
+"""Where `kgw migrate offsets` reads the old scheme: files, directories of the filer, a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.cli.errors import CommandError
+from kgw.client import WireReader
+from kgw.clock import SystemClock
+from kgw.errors import KgwError
+from kgw.offsets.cursor import RecordFilter
+from kgw.offsets.ledger import (
+    LEDGER_KEY,
+    LedgerFormatError,
+    LogMessage,
+    OldPosition,
+    decode_entry,
+    decode_position,
+    decode_position_line,
+    place_of_position,
+    read_log_file,
+)
+from kgw.offsets.ledger_plan import Entries
+from kgw.offsets.ranges import DamagedRangeError
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.offsets.subscription import Delivery, OffsetSubscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from kgw.client import AsyncClient
+    from kgw.offsets.reader import RecordReader
+    from kgw.offsets.subscription import OffsetSubscription
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
+_DAMAGE_SHOWN = 100
+_MAX_LINE_BYTES = 1 << 20
+_MAX_POSITION_BYTES = 1 << 16
+# Nobody else is in this event loop.
+_DELIVERY = Delivery(unpack_in_threads=False)
+# What the filer keeps beside the log files of a partition.
+_NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
+
+
+class Damage(NamedTuple):
+    """Something that could not be read, and where it stands."""
+
+    place: str
+    reason: str
+
+
+class OldScheme:
+    """Everything that was read: entries by partition, positions of groups, and what was damaged."""
+
+    def __init__(self, *, is_strict: bool = False) -> None:
+        """A strict reader raises CommandError for the first damage."""
+        self.entries: dict[Place, Entries] = {}
+        self.damage: list[Damage] = []
+        """The first ones."""
+        self.damage_count = 0
+        self._positions: dict[tuple[str, Place], int] = {}
+        self._is_strict = is_strict
+
+    @property
+    def entry_count(self) -> int:
+        return sum(map(len, self.entries.values()))
+
+    @property
+    def positions(self) -> list[OldPosition]:
+        """Every position once, in order."""
+        return sorted(
+            OldPosition(group_id, topic, partition, old_offset)
+            for (group_id, (topic, partition)), old_offset in self._positions.items()
+        )
+
+    def add_message(self, place: str, key: bytes | None, value: bytes | None) -> None:
+        """Take a message of the ledger topic."""
+        try:
+            entry = decode_entry(key, value)
+        except LedgerFormatError as error:
+            self.note(place, str(error))
+            return
+        entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
+        entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
+
+    def add_position(self, place: str, one: OldPosition) -> None:
+        """Take a group's position. Of two for one partition the earlier counts."""
+        key = (one.group_id, (one.topic, one.partition))
+        known = self._positions.setdefault(key, one.old_offset)
+        if known != one.old_offset:
+            self.note(place, f"group {one.group_id} has a second position: the earlier one counts")
+            self._positions[key] = min(known, one.old_offset)
+
+    def note(self, place: str, reason: str) -> None:
+        """Count what could not be read."""
+        if self._is_strict:
+            raise CommandError(f"{place}: {reason}")
+        self.damage_count += 1
+        if len(self.damage) < _DAMAGE_SHOWN:
+            self.damage.append(Damage(place, reason))
+
+
+def files_below(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that are named, and those of directories, in order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found.extend(one for one in sorted(path.rglob("*")) if one.is_file())
+        else:
+            found.append(path)
+    return found
+
+
+def read_ledger_files(
+    scheme: OldScheme, paths: Iterable[Path], advance: Callable[[int], object]
+) -> None:
+    """Read exports (JSON, an entry a line) and log files of SeaweedMQ; of a directory the latter.
+
+    `advance` is called with the bytes of each file that is done. Raises CommandError for a file
+    that cannot be opened or is of no such form.
+    """
+    for path in files_below(paths):
+        if path.suffix in _NO_LOG_FILES:
+            continue
+        try:
+            with path.open("rb") as file:
+                _read_ledger_file(scheme, path, file)
+                advance(file.tell())
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from None
+
+
+def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
+    """Read positions of groups: files with a JSON object a line, trees of the filer as copied.
+
+    Raises CommandError for what cannot be opened.
+    """
+    for path in paths:
+        try:
+            if path.is_dir():
+                _read_position_tree(scheme, path)
+                continue
+            with path.open("rb") as file:
+                for number, line in _lines(file):
+                    _read_position_line(scheme, f"{path}:{number}", line)
+        except OSError as error:
+            raise CommandError(f"{error.filename}: {error.strerror}") from None
+
+
+async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
+    """Read a ledger that is a Kafka topic, up to its end as it is now; damage is passed over.
+
+    Raises ClientError, DamagedRangeError where nobody knows where the damage ends.
+    """
+    reader = WireReader(client, await client.topic(topic))
+    ranges = {}
+    for partition, bounds in (await reader.bounds(reader.partitions)).items():
+        if isinstance(bounds, KgwError):
+            raise bounds
+        ranges[partition] = (bounds.earliest, bounds.latest)
+    subscription = await subscribe(reader, ranges)
+    while not subscription.is_done:
+        try:
+            async for partition, record, _ in subscription.records():
+                place = f"{topic}-{partition}@{record.offset}"
+                scheme.add_message(place, record.key, record.value)
+        except DamagedRangeError as error:
+            if error.end_offset is None:
+                raise
+            scheme.note(topic, str(error))
+            await subscription.seek(
+                {error.partition: Seek(SeekKind.RESET_TO_OFFSET, error.end_offset)}
+            )
+
+
+async def subscribe(
+    reader: RecordReader, ranges: Mapping[int, tuple[int, int]]
+) -> OffsetSubscription:
+    """Return a subscription to ranges of partitions, from an offset up to another one."""
+    subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
+    return await subscriber.subscribe(
+        {one: Seek(SeekKind.RESET_TO_OFFSET, start) for one, (start, _) in ranges.items()},
+        {one: RecordFilter(stop) for one, (_, stop) in ranges.items()},
+    )
+
+
+def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
+    first = file.read(1)
+    file.seek(0)
+    if first == b"[":
+        raise CommandError(f"{path}: a JSON array; an export has one object a line")
+    if first in {b"{", b"\n", b"\r", b" "}:
+        for number, line in _lines(file):
+            scheme.add_message(f"{path}:{number}", None, line)
+        return
+    for message in read_log_file(file.read):
+        if isinstance(message, LogMessage):
+            scheme.add_message(f"{path}: byte {message.position}", message.key, message.value)
+        else:
+            scheme.note(str(path), str(message))
+
+
+def _read_position_tree(scheme: OldScheme, root: Path) -> None:
+    for path in files_below([root]):
+        # The tree may have been copied from anywhere above the names that count.
+        place = place_of_position(path.parts)
+        if place is None or place[0] == LEDGER_KEY:
+            continue
+        with path.open("rb") as file:
+            content = file.read(_MAX_POSITION_BYTES)
+        try:
+            old_offset = decode_position(content)
+        except LedgerFormatError as error:
+            scheme.note(str(path), str(error))
+        else:
+            scheme.add_position(str(path), OldPosition(*place, old_offset))
+
+
+def _read_position_line(scheme: OldScheme, place: str, line: bytes) -> None:
+    try:
+        one = decode_position_line(line)
+    except LedgerFormatError as error:
+        scheme.note(place, str(error))
+    else:
+        scheme.add_position(place, one)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of lines that are not blank; of a long one as much as is read."""
+    number = 0
+    while line := file.readline(_MAX_LINE_BYTES):
+        number += 1
+        if line.strip():
+            yield number, line
