@@ -1,9 +1,10 @@
-"""One-record Produce requests of 100 B on one connection, five in flight, strict durability.
+"""One-record Produce requests of 100 B on one connection: five in flight, strict, unless told.
 
 The client is a bare socket with a ready-made frame, so that what is measured is the gateway. The
 peer is the disk: 100 B appended and synced, one after the other, in the same run.
 
-    python bench/bench_small_requests.py [--seconds S] [--runs N] [--directory DIR]
+    python bench/bench_small_requests.py [--seconds S] [--runs N] [--in-flight N] [--durability D]
+                                         [--directory DIR]
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def produce_frame(topic: str, partition_index: int = 0) -> bytearray:
     return bytearray(b"".join(request_frame(request, PRODUCE_VERSION, 0, "bench")))
 
 
-def drive(gateway: GatewayProcess, frame: bytearray, seconds: float) -> dict[str, Any]:
+def drive(
+    gateway: GatewayProcess, frame: bytearray, seconds: float, in_flight: int = IN_FLIGHT
+) -> dict[str, Any]:
     connection = socket.create_connection((gateway.host, gateway.port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     received = bytearray()
@@ -75,7 +78,7 @@ def drive(gateway: GatewayProcess, frame: bytearray, seconds: float) -> dict[str
         now = time.perf_counter()
         if now < deadline:
             burst = b""
-            while len(sent_at) < IN_FLIGHT:
+            while len(sent_at) < in_flight:
                 struct.pack_into(">i", frame, CORRELATION_ID_AT, correlation_id)
                 correlation_id += 1
                 burst += frame
@@ -112,14 +115,14 @@ def drive(gateway: GatewayProcess, frame: bytearray, seconds: float) -> dict[str
     }
 
 
-def run_once(directory: Path, seconds: float) -> dict[str, Any]:
+def run_once(directory: Path, seconds: float, in_flight: int, durability: str) -> dict[str, Any]:
     disk = disk_syncs_per_s(directory)
-    with GatewayProcess(directory / "data") as gateway:
+    with GatewayProcess(directory / "data", f"kgw.durability={durability}") as gateway:
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
         admin.create_topics([NewTopic("bench", 1, 1)])["bench"].result(10)
         frame = produce_frame("bench")
-        drive(gateway, frame, min(1.0, seconds))
-        figures = drive(gateway, frame, seconds)
+        drive(gateway, frame, min(1.0, seconds), in_flight)
+        figures = drive(gateway, frame, seconds, in_flight)
     shutil.rmtree(directory / "data")
     return figures | {"disk_syncs_per_s": round(disk)}
 
@@ -128,13 +131,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT)
+    parser.add_argument("--durability", choices=("strict", "relaxed"), default="strict")
     parser.add_argument("--directory", type=Path, help="where to put the data (default: a new one)")
     options = parser.parse_args()
     parent = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory))
     try:
         runs = []
         for _ in range(options.runs):
-            runs.append(run_once(parent, options.seconds))
+            runs.append(run_once(parent, options.seconds, options.in_flight, options.durability))
             print(json.dumps(runs[-1]), flush=True)
         medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
         print(json.dumps({"median_of": len(runs), **medians}))

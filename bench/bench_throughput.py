@@ -1,10 +1,10 @@
-"""Produce and consume through a real gateway with confluent-kafka, under strict durability.
+"""Produce and consume through a real gateway with confluent-kafka, strict unless told otherwise.
 
 1 KB records, 4 partitions, acks=all, the client's default batching. The peer is the disk itself:
 the same bytes appended in 1 MB pieces with an fdatasync after each, in the same run. Beside the
 rates: ack latency (every 997th record), the gateway's CPU seconds and its memory.
 
-    python bench/bench_throughput.py [--records N] [--runs N] [--directory DIR]
+    python bench/bench_throughput.py [--records N] [--runs N] [--durability D] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def _figures(records: int, elapsed_s: float, before: Usage, after: Usage) -> dic
     }
 
 
-def run_once(directory: Path, records: int) -> dict[str, Any]:
+def run_once(directory: Path, records: int, durability: str) -> dict[str, Any]:
     disk = disk_mb_per_s(directory, min(records * RECORD_BYTES, 256 << 20))
-    with GatewayProcess(directory / "data") as gateway:
+    with GatewayProcess(directory / "data", f"kgw.durability={durability}") as gateway:
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
         for future in admin.create_topics([NewTopic("bench", PARTITIONS, 1)]).values():
             future.result(10)
@@ -153,13 +153,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--durability", choices=("strict", "relaxed"), default="strict")
     parser.add_argument("--directory", type=Path, help="where to put the data (default: a new one)")
     options = parser.parse_args()
     parent = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory))
     try:
         runs = []
         for _ in range(options.runs):
-            runs.append(run_once(parent, options.records))
+            runs.append(run_once(parent, options.records, options.durability))
             print(json.dumps(runs[-1]), flush=True)
         medians = {
             f"{side}_{name}": statistics.median(run[side][name] for run in runs)

@@ -443,6 +443,10 @@ class Store(GroupWriter):
         """Note a log start durably, before anybody sees it. Raises StorageError."""
         self.check_writable()
         try:
+            if offset > log.durable_end:
+                # A log start proves that what lies below it was durable.
+                log.segments[-1].sync()
+                self.relaxed.settle(log)
             log.save_log_start(offset)
         except OSError as error:
             raise storage_error(error, f"cannot move the start of partition {log.key}") from error

@@ -391,6 +391,17 @@ def test_a_log_that_reserved_and_never_got_its_segment_begins_at_zero() -> None:
     assert 500 == driver.log().reserved_end
 
 
+def test_a_log_start_above_what_is_durable_is_no_damage_later() -> None:
+    """What is below it is made durable first: a log start proves as much."""
+    driver = Driver(SMALL_BLOCKS, RELAXED)
+    for number in range(4):
+        driver.append(b"%d" % number)
+    driver.store.drop_before(driver.log(), 3)
+    driver.lose_power()
+    assert [b"3"] == driver.values()
+    assert () == driver.log().damaged
+
+
 def test_whatever_a_power_loss_leaves_is_a_prefix() -> None:
     """Unsynced sectors survive or not, as chance has it: never a hole, never other records."""
     for seed in range(40):
