@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 CLOCK = "clock"
 """Kind of the row that holds the time that was believed last, in milliseconds."""
 
+# Rests take so many times as long as the work before them.
+_REST = 9
 # The loop is given back after so many partitions that needed nothing.
 _IDLE_PARTITIONS = 50
 
@@ -133,10 +135,8 @@ class Upkeep:
                 _log.error("%r: retention failed, the next run tries again: %s", partition, error)
                 has_changed = True
             if has_changed:
-                # As long again for those who produce: log starts are synced by the thread that
-                # syncs their records.
-                now_s = self._clock.monotonic_s()
-                await self._clock.sleep_until(now_s + (now_s - began_s))
+                # The thread that syncs log starts syncs those who produce too.
+                await self._rest((self._clock.monotonic_s() - began_s) * _REST)
             else:
                 idle += 1
                 if idle % _IDLE_PARTITIONS == 0:
