@@ -34,7 +34,7 @@ _SAMPLE_COLUMNS: Final = (
     "group_hash, sampled_at_ms, series_hash, group_id, topic, topic_partition, "
     "committed_offset, high_watermark, time_lag_ms, checksum"
 )
-_SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Dialect(ABC):
@@ -131,7 +131,7 @@ class SqliteDialect(Dialect):
         "checksum = excluded.checksum"
     )
     delete_entry = "DELETE FROM state_entry WHERE kind = ? AND entry_key = ?"
-    upsert_sample = f"INSERT OR REPLACE INTO {_SAMPLE_VALUES}"
+    upsert_sample = f"INSERT OR REPLACE INTO {SAMPLE_VALUES}"
 
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         return kind, key

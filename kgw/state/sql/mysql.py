@@ -1,0 +1,253 @@
+"""State in a database of MySQL's or MariaDB's, over PyMySQL in a thread of its own."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kgw.errors import DataDirectoryError, DiskFullError, StorageError
+from kgw.state.sql import schema
+from kgw.state.sql.migrations import (
+    CREATE_MIGRATIONS_TABLE,
+    INSERT_MIGRATION,
+    SELECT_MIGRATIONS,
+)
+from kgw.state.sql.server import (
+    Options,
+    ServerSession,
+    ServerStateStore,
+    SessionLostError,
+    lock_number,
+)
+from kgw.state.sql.tls import tls_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pymysql.connections import Connection
+
+    from kgw.clock import Clock
+    from kgw.state.base import Change
+    from kgw.state.sql.migrations import Migration
+    from kgw.state.sql.server import Owner
+    from kgw.state.sql.store import Batch
+    from kgw.state.url import StateUrl
+
+_Result = TypeVar("_Result")
+
+_DISK_FULL: Final = frozenset({1021, 1041, 1114})
+_FLUSHED: Final = frozenset({1, 3})
+"""Values of innodb_flush_log_at_trx_commit with which a commit is synced; MariaDB has 3, too."""
+_REFUSED: Final = frozenset({1044, 1045, 1049, 1130, 1251, 1698, 2054, 2059})
+"""Who we are, or which database, is wrong: trying again would not help."""
+_OVER: Final = frozenset({0, 1040, 1053, 1077, 1152, 1153, 1158, 1159, 1160, 1161, 1184, 1927})
+"""Errors, beside all of the client's own, after which a session is not to be used again."""
+
+_SESSION: Final = (
+    "SET SESSION sql_mode = 'TRADITIONAL'",
+    # The session is idle for days; the server's own limit is eight hours.
+    "SET SESSION wait_timeout = 31536000",
+)
+
+
+class MysqlDialect(schema.Dialect):
+    """Keys are bytes, so that no collation takes two for one, and indexed by a hash."""
+
+    upsert_entry = (
+        "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE entry_value = VALUES(entry_value), "
+        "version = VALUES(version), checksum = VALUES(checksum)"
+    )
+    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
+    upsert_sample = f"REPLACE INTO {schema.SAMPLE_VALUES}"
+
+    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
+        return kind, schema.key_hash(key), key.encode()
+
+
+class MysqlStateStore(ServerStateStore):
+    """Rows in a database of MySQL's or MariaDB's."""
+
+    def __init__(self, url: StateUrl, clock: Clock, options: Options) -> None:
+        """Name the database; `open` connects."""
+        super().__init__(url, MysqlDialect(), clock, options)
+        self._url = url
+        self._max_packet_bytes = 0
+
+    def _make_session(self) -> ServerSession:
+        return _MysqlSession(self._name, self._url, self._options)
+
+    async def _connect(self) -> None:
+        await super()._connect()
+        ((size,),) = await self._fetch("SELECT @@max_allowed_packet", ())
+        self._max_packet_bytes = size
+
+    def _check_changes(self, changes: Sequence[Change]) -> None:
+        for kind, key, value, _ in changes:
+            # Each byte may have to be escaped by another one.
+            size = 2 * len(value or b"") + 2 * len(key.encode()) + 1024
+            if size > self._max_packet_bytes:
+                raise StorageError(
+                    f"{self._name}: {kind} {key[:100]!r} with {len(value or b'')} bytes may exceed "
+                    f"the server's max_allowed_packet of {self._max_packet_bytes} bytes"
+                )
+
+
+class _MysqlSession(ServerSession):
+    def __init__(self, name: str, url: StateUrl, options: Options) -> None:
+        self._name = name
+        self._url = url
+        self._options = options
+        self._connection: Connection[Any] | None = None
+        self._thread = ThreadPoolExecutor(1, "kgw-state")
+
+    async def connect(self) -> None:
+        try:
+            import pymysql
+        except ImportError as error:
+            raise DataDirectoryError(
+                "a state store in MySQL or MariaDB needs the package PyMySQL: install kgw[mysql]"
+            ) from error
+        await self._guarded(lambda: self._connect(pymysql.connect))
+
+    def _connect(self, connect: Callable[..., Connection[Any]]) -> None:
+        from pymysql.constants.CLIENT import FOUND_ROWS
+        from pymysql.err import MySQLError
+
+        url, timeout_s = self._url, self._options.timeout_s
+        context = tls_context(url)
+        try:
+            self._connection = connect(
+                host=url.host or None,
+                port=url.port,
+                unix_socket=url.socket or None,
+                user=url.user,
+                password=self._options.password or "",
+                database=url.database,
+                charset="utf8mb4",
+                binary_prefix=True,
+                autocommit=True,
+                # An update counts the rows it finds, not only those that it changes.
+                client_flag=FOUND_ROWS,
+                connect_timeout=timeout_s,
+                read_timeout=timeout_s,
+                write_timeout=timeout_s,
+                program_name="kgw",
+                **({"ssl_disabled": True} if context is None else {"ssl": context}),
+            )
+            for statement in _SESSION:
+                self._query(statement)
+        except MySQLError as error:
+            if _code(error) in _REFUSED:
+                raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
+            raise
+
+    async def try_lock(self) -> bool:
+        # Locks are the server's, not the database's.
+        name = f"kgw-{lock_number(f'database {self._url.database}') & (1 << 64) - 1:016x}"
+        ((locked,),) = await self.fetch("SELECT GET_LOCK(?, 0)", (name,))
+        return bool(locked)
+
+    async def check_durable(self) -> None:
+        ((flush,),) = await self.fetch("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", ())
+        if flush not in _FLUSHED:
+            raise DataDirectoryError(
+                f"{self._name} would lose commits in a power cut: its server has "
+                f"innodb_flush_log_at_trx_commit={flush}, which must be 1"
+            )
+        engines = await self.fetch(
+            "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = ? "
+            "AND table_name IN ('state_entry', 'state_owner') AND engine <> 'InnoDB'",
+            (self._url.database,),
+        )
+        for table, engine in engines:
+            raise DataDirectoryError(
+                f"{self._name}: table {table} is kept by {engine}, which has no transactions; "
+                "it must be InnoDB"
+            )
+
+    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
+        await self._guarded(lambda: self._query(f"{CREATE_MIGRATIONS_TABLE} ENGINE = InnoDB"))
+        return await self.fetch(SELECT_MIGRATIONS, ())
+
+    async def migrate(self, migration: Migration) -> None:
+        def migrate() -> None:
+            # Each statement is committed by itself; until the note stands, all are run again.
+            for statement in migration.mysql:
+                self._query(statement)
+            self._query(INSERT_MIGRATION, (migration.number, migration.name))
+
+        await self._guarded(migrate)
+
+    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        return await self._guarded(lambda: self._query(statement, parameters))
+
+    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
+        return await self._guarded(lambda: self._transact(batches, owner))
+
+    def _transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
+        connection = self._open_connection()
+        connection.begin()
+        try:
+            with connection.cursor() as cursor:
+                for statement, rows in batches:
+                    cursor.executemany(_formatted(statement), rows)
+                owners: int = cursor.execute(
+                    "UPDATE state_owner SET commits = %s WHERE id = 1 AND generation = %s",
+                    (owner.commits, owner.generation),
+                )
+        except BaseException:
+            if connection.open:
+                connection.rollback()
+            raise
+        if owners != 1:
+            connection.rollback()
+            return False
+        connection.commit()
+        return True
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await get_running_loop().run_in_executor(self._thread, connection.close)
+            except Exception:  # noqa: BLE001 - it is of no more use, whatever is wrong with it
+                connection._force_close()  # noqa: SLF001 - there is no other way to drop it
+        self._thread.shutdown(wait=False)
+
+    def _open_connection(self) -> Connection[Any]:
+        if self._connection is None:
+            raise SessionLostError("there is no connection")
+        return self._connection
+
+    def _query(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+        with self._open_connection().cursor() as cursor:
+            cursor.execute(_formatted(statement), tuple(parameters))
+            return list(cursor.fetchall())
+
+    async def _guarded(self, action: Callable[[], _Result]) -> _Result:
+        """Run an action in the connection's thread and turn the library's errors into ours."""
+        from pymysql.err import InterfaceError, MySQLError
+
+        try:
+            return await get_running_loop().run_in_executor(self._thread, action)
+        except MySQLError as error:
+            code = _code(error)
+            if code in _DISK_FULL:
+                raise DiskFullError(f"no space left for {self._name}") from error
+            if isinstance(error, InterfaceError) or 2000 <= code < 3000 or code in _OVER:
+                raise SessionLostError(str(error)) from error
+            raise StorageError(f"{self._name}: {error}") from error
+        except OSError as error:
+            raise SessionLostError(str(error)) from error
+
+
+def _formatted(statement: str) -> str:
+    """Return a statement with PyMySQL's placeholders in place of question marks."""
+    return statement.replace("?", "%s")
+
+
+def _code(error: Exception) -> int:
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,266 @@
+"""State in a schema of a PostgreSQL database, over asyncpg."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
+from kgw.state.sql import schema
+from kgw.state.sql.migrations import (
+    CREATE_MIGRATIONS_TABLE,
+    INSERT_MIGRATION,
+    SELECT_MIGRATIONS,
+)
+from kgw.state.sql.server import (
+    Options,
+    ServerSession,
+    ServerStateStore,
+    SessionLostError,
+    lock_number,
+)
+from kgw.state.sql.tls import tls_context
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from asyncpg import Connection
+
+    from kgw.clock import Clock
+    from kgw.state.sql.migrations import Migration
+    from kgw.state.sql.server import Owner
+    from kgw.state.sql.store import Batch
+    from kgw.state.url import StateUrl
+
+_Result = TypeVar("_Result")
+
+_DISK_FULL: Final = "53100"
+_CORRUPT: Final = frozenset({"XX001", "XX002"})
+_OVER: Final = frozenset({"08", "57"})
+"""Classes of errors that end a session: the connection, and an operator's intervention."""
+
+# A session lives as long as the gateway, and must be missed soon when its host is gone: then its
+# lock is free for a successor.
+_SESSION: Final = (
+    "SET lock_timeout = 0",
+    "SET statement_timeout = 0",
+    "SET idle_in_transaction_session_timeout = '60s'",
+    "SET tcp_keepalives_idle = 30",
+    "SET tcp_keepalives_interval = 10",
+    "SET tcp_keepalives_count = 3",
+    "SET client_min_messages = error",
+)
+_NEWER_SESSION: Final = "SET idle_session_timeout = 0"
+"""From PostgreSQL 14 on."""
+
+
+class PostgresqlDialect(schema.Dialect):
+    """Keys are bytes, since PostgreSQL's text knows no zero character, and indexed by a hash."""
+
+    upsert_entry = (
+        "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key_hash) DO UPDATE SET "
+        "entry_value = excluded.entry_value, version = excluded.version, "
+        "checksum = excluded.checksum"
+    )
+    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
+    upsert_sample = (
+        f"INSERT INTO {schema.SAMPLE_VALUES} "
+        "ON CONFLICT (group_hash, sampled_at_ms, series_hash) DO UPDATE SET "
+        "committed_offset = excluded.committed_offset, high_watermark = excluded.high_watermark, "
+        "time_lag_ms = excluded.time_lag_ms, checksum = excluded.checksum"
+    )
+
+    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
+        return kind, schema.key_hash(key), key.encode()
+
+    def select_versions(self, places: Sequence[schema.Place]) -> tuple[str, Sequence[Any]]:
+        # One text for any number of keys, so that it is prepared once.
+        statement = (
+            "SELECT state_entry.kind, entry_key, version FROM state_entry "
+            "JOIN unnest(?::text[], ?::bytea[]) AS wanted (kind, key_hash) "
+            "ON state_entry.kind = wanted.kind AND state_entry.key_hash = wanted.key_hash"
+        )
+        return statement, [
+            [kind for kind, _ in places],
+            [schema.key_hash(key) for _, key in places],
+        ]
+
+
+class PostgresqlStateStore(ServerStateStore):
+    """Rows in a schema of a PostgreSQL database; the schema is made when it is not there."""
+
+    def __init__(self, url: StateUrl, clock: Clock, options: Options) -> None:
+        """Name the schema; `open` connects."""
+        super().__init__(url, PostgresqlDialect(), clock, options)
+        self._url = url
+
+    def _make_session(self) -> ServerSession:
+        return _PostgresqlSession(self._name, self._url, self._options)
+
+
+class _PostgresqlSession(ServerSession):
+    def __init__(self, name: str, url: StateUrl, options: Options) -> None:
+        self._name = name
+        self._url = url
+        self._options = options
+        self._given: Connection | None = None
+
+    @property
+    def _connection(self) -> Connection:
+        if self._given is None:
+            raise SessionLostError("there is no connection")
+        return self._given
+
+    async def connect(self) -> None:
+        try:
+            import asyncpg
+        except ImportError as error:
+            raise DataDirectoryError(
+                "a state store in PostgreSQL needs the package asyncpg: install kgw[postgresql]"
+            ) from error
+        url = self._url
+        try:
+            context = await asyncio.to_thread(tls_context, url)
+            self._given = await asyncpg.connect(
+                host=url.socket or url.host,
+                port=url.port,
+                user=url.user,
+                # Without one the library would look for it in the user's home.
+                password=self._options.password or "",
+                database=url.database,
+                timeout=self._options.timeout_s,
+                command_timeout=self._options.timeout_s,
+                ssl=context if context is not None else False,
+                server_settings={"application_name": "kgw"},
+            )
+            # Of a schema that does not exist yet, too.
+            for statement in (*_SESSION, f"SET search_path TO {self._schema}"):
+                await self._connection.execute(statement)
+            if self._connection.get_server_version() >= (14,):
+                await self._connection.execute(_NEWER_SESSION)
+            if await self._connection.fetchval("SHOW synchronous_commit") == "off":
+                await self._connection.execute("SET synchronous_commit = on")
+            if await self._connection.fetchval("SELECT pg_is_in_recovery()"):
+                raise SessionLostError("the server is a replica, which cannot be written to")
+        except asyncpg.PostgresError as error:
+            if _is_over(error):
+                raise SessionLostError(str(error)) from error
+            raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
+        except (OSError, asyncpg.InterfaceError) as error:
+            raise SessionLostError(str(error) or type(error).__name__) from error
+
+    @property
+    def _schema(self) -> str:
+        return '"' + self._url.schema.replace('"', '""') + '"'
+
+    async def try_lock(self) -> bool:
+        name = lock_number(f"schema {self._url.schema}")
+        ((locked,),) = await self.fetch("SELECT pg_try_advisory_lock(?::bigint)", (name,))
+        return bool(locked)
+
+    async def check_durable(self) -> None:
+        ((fsync, synchronous_commit),) = await self.fetch(
+            "SELECT current_setting('fsync'), current_setting('synchronous_commit')", ()
+        )
+        if fsync != "on" or synchronous_commit == "off":
+            raise DataDirectoryError(
+                f"{self._name} would lose commits in a power cut: its server has fsync={fsync}, "
+                f"synchronous_commit={synchronous_commit}; both must be on"
+            )
+
+    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
+        # CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where there is nothing
+        # to create.
+        if not await self.fetch(
+            "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._url.schema,)
+        ):
+            await self._execute(f"CREATE SCHEMA {self._schema}")
+        await self._execute(CREATE_MIGRATIONS_TABLE)
+        return await self.fetch(SELECT_MIGRATIONS, ())
+
+    async def migrate(self, migration: Migration) -> None:
+        async def migrate() -> None:
+            async with self._connection.transaction():
+                for statement in migration.postgresql:
+                    await self._connection.execute(statement)
+                await self._connection.execute(
+                    numbered(INSERT_MIGRATION), migration.number, migration.name
+                )
+
+        await self._guarded(migrate)
+
+    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        async def fetch() -> Sequence[Sequence[Any]]:
+            rows: list[Any] = await self._connection.fetch(numbered(statement), *parameters)
+            return [tuple(row) for row in rows]
+
+        return await self._guarded(fetch)
+
+    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
+        async def transact() -> bool:
+            transaction = self._connection.transaction()
+            await transaction.start()
+            try:
+                for statement, rows in batches:
+                    await self._connection.executemany(numbered(statement), rows)
+                tag = await self._connection.execute(
+                    "UPDATE state_owner SET commits = $1 WHERE id = 1 AND generation = $2",
+                    owner.commits,
+                    owner.generation,
+                )
+            except BaseException:
+                if not self._connection.is_closed():
+                    await transaction.rollback()
+                raise
+            if tag != "UPDATE 1":
+                await transaction.rollback()
+                return False
+            await transaction.commit()
+            return True
+
+        return await self._guarded(transact)
+
+    async def aclose(self) -> None:
+        if self._given is None:
+            return
+        try:
+            await self._given.close(timeout=2)
+        except Exception:  # noqa: BLE001 - it is of no more use, whatever is wrong with it
+            self._given.terminate()
+        self._given = None
+
+    async def _execute(self, statement: str) -> None:
+        async def execute() -> None:
+            await self._connection.execute(statement)
+
+        await self._guarded(execute)
+
+    async def _guarded(self, action: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Run an action and turn the library's errors into ours."""
+        import asyncpg
+
+        try:
+            return await action()
+        except asyncpg.PostgresError as error:
+            if _is_over(error):
+                raise SessionLostError(str(error)) from error
+            if error.sqlstate == _DISK_FULL:
+                raise DiskFullError(f"no space left for {self._name}") from error
+            if error.sqlstate in _CORRUPT:
+                raise CorruptionError(f"{self._name} is damaged: {error}") from error
+            raise StorageError(f"{self._name}: {error}") from error
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            # A statement that takes too long is one of these; the session is not to be trusted
+            # with another one then.
+            raise SessionLostError(str(error) or type(error).__name__) from error
+
+
+def numbered(statement: str) -> str:
+    """Return a statement with PostgreSQL's placeholders in place of question marks."""
+    first, *rest = statement.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+
+
+def _is_over(error: Any) -> bool:
+    return str(error.sqlstate or "")[:2] in _OVER

@@ -1,0 +1,317 @@
+"""State in a database server: one session, which owns the schema and can be lost.
+
+Three things make a lost session harmless.
+
+- The session holds a lock of the server's for as long as it lives, and everything goes through it:
+  whoever has lost the lock cannot write either.
+- Every open raises the owner's generation, and every commit the number of commits, in the
+  transaction that writes. After a new session has the lock, the old one is over for good, and the
+  number tells whether the commit that was under way when it was lost is stored.
+- When generation or number are not what they must be, somebody else has written, or the server has
+  lost commits (a replica that took over, a backup): nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.logs import EventLogger
+from kgw.state.sql.migrations import (
+    MIGRATIONS,
+    NewerSchemaError,
+    UnknownSchemaError,
+    pending_migrations,
+)
+from kgw.state.sql.store import SqlStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kgw.clock import Clock
+    from kgw.state.sql.migrations import Migration
+    from kgw.state.sql.schema import Dialect
+    from kgw.state.sql.store import Batch
+    from kgw.state.url import StateUrl
+
+LOCK_WAIT_S: Final = 5.0
+"""A server may notice the end of a killed gateway a moment after its successor has started."""
+RETRY_S: Final = 0.5
+SESSIONS_PER_USE: Final = 3
+"""A statement that each time costs its session, such as one that takes too long, is given up."""
+WATCH_S: Final = 10.0
+"""How often an idle session is used, so that its loss is noticed before somebody needs it."""
+
+_Result = TypeVar("_Result")
+_log = EventLogger(__name__)
+
+
+class SessionLostError(StorageError):
+    """The session with the server is gone, or never came about. It may work again later."""
+
+
+class Owner(NamedTuple):
+    """The row that says who owns the schema, and how far that one has come."""
+
+    generation: int
+    commits: int
+
+
+class Options(NamedTuple):
+    """What can be set about a store on a server."""
+
+    password: str | None = None
+    timeout_s: float = 30.0
+    """How long the server may be away, or take for one statement."""
+    migrations: tuple[Migration, ...] = MIGRATIONS
+
+
+class ServerSession(ABC):
+    """One session with a database server. Not for two callers at once."""
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """Connect and agree on everything that a session needs.
+
+        Raises SessionLostError when the server cannot be reached, DataDirectoryError when it can
+        and will not do.
+        """
+
+    @abstractmethod
+    async def try_lock(self) -> bool:
+        """Take the schema's lock for the life of the session, unless another session has it."""
+
+    @abstractmethod
+    async def check_durable(self) -> None:
+        """Raise DataDirectoryError when a commit would not survive a power cut."""
+
+    @abstractmethod
+    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
+        """Return number and name of the steps taken; makes the schema when there is none."""
+
+    @abstractmethod
+    async def migrate(self, migration: Migration) -> None:
+        """Take a step and note it."""
+
+    @abstractmethod
+    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query. Raises StorageError, SessionLostError."""
+
+    @abstractmethod
+    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
+        """Write everything and the number of commits in one transaction.
+
+        Returns False, and writes nothing, when the schema is not of that owner's generation.
+        Raises StorageError, DiskFullError, SessionLostError.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End the session, and with it the lock. Never raises."""
+
+
+class ServerStateStore(SqlStateStore):
+    """Rows in a schema of a database server, which one store owns at a time."""
+
+    def __init__(self, url: StateUrl, dialect: Dialect, clock: Clock, options: Options) -> None:
+        """Name the schema; `open` connects."""
+        super().__init__(f"the state store ({url})", dialect)
+        self._clock = clock
+        self._options = options
+        self._session: ServerSession | None = None
+        self._turn = asyncio.Lock()
+        self._owner = Owner(0, 0)
+        self._outage: str | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def _make_session(self) -> ServerSession:
+        """Return a session that is not connected yet."""
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure or self._outage
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        session = await self._locked_session(LOCK_WAIT_S)
+        try:
+            await self._migrate(session)
+            owner = await self._read_owner(session)
+            self._owner = Owner(owner.generation + 1, owner.commits)
+            if not await session.transact([(_RAISE_GENERATION, [()])], self._owner):
+                raise DataDirectoryError(f"{self._name} was taken by another gateway")
+        except DataDirectoryError:
+            await session.aclose()
+            raise
+        except StorageError as error:
+            await session.aclose()
+            raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
+        except BaseException:
+            await session.aclose()
+            raise
+        self._session = session
+        self._outage = None
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def _disconnect(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watcher
+            self._watcher = None
+        async with self._turn:
+            session, self._session = self._session, None
+            if session is not None:
+                await session.aclose()
+
+    async def _locked_session(self, lock_wait_s: float) -> ServerSession:
+        """Return a session that owns the schema.
+
+        Raises DataDirectoryError when the server stays away, or the schema another's.
+        """
+        deadline = self._clock.monotonic_s() + self._options.timeout_s
+        lock_deadline = self._clock.monotonic_s() + lock_wait_s
+        has_complained = False
+        while True:
+            session = self._make_session()
+            try:
+                await session.connect()
+                while not await session.try_lock():
+                    if self._closing or self._clock.monotonic_s() >= lock_deadline:
+                        raise DataDirectoryError(
+                            f"{self._name} is in use by another gateway; each needs a schema or "
+                            "database of its own"
+                        )
+                    await self._clock.sleep_until(self._clock.monotonic_s() + RETRY_S)
+                await session.check_durable()
+            except SessionLostError as error:
+                await session.aclose()
+                if self._clock.monotonic_s() >= deadline or self._closing:
+                    raise DataDirectoryError(f"{self._name} cannot be reached: {error}") from error
+                if not has_complained:
+                    _log.warning("state store cannot be reached, trying again", error=str(error))
+                    has_complained = True
+                await self._clock.sleep_until(self._clock.monotonic_s() + RETRY_S)
+            except BaseException:
+                await session.aclose()
+                raise
+            else:
+                return session
+
+    async def _migrate(self, session: ServerSession) -> None:
+        try:
+            pending = pending_migrations(
+                await session.applied_migrations(), self._options.migrations
+            )
+        except NewerSchemaError as error:
+            raise DataDirectoryError(
+                f"{self._name} is of a newer kgw: {error}; use that version or a backup"
+            ) from error
+        except UnknownSchemaError as error:
+            raise DataDirectoryError(f"{self._name} is of another kgw: {error}") from error
+        for migration in pending:
+            await session.migrate(migration)
+
+    async def _read_owner(self, session: ServerSession) -> Owner:
+        rows = await session.fetch(_SELECT_OWNER, ())
+        if len(rows) != 1:
+            raise StorageError(f"{self._name} has lost the row that says who owns it")
+        return Owner(*rows[0])
+
+    # --- using the session ------------------------------------------------------------------------
+
+    async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        async def fetch(session: ServerSession) -> Sequence[Sequence[Any]]:
+            return await session.fetch(statement, parameters)
+
+        # A caller that gives up must not leave half an answer on the session.
+        return await asyncio.shield(self._run(fetch))
+
+    async def _transact(self, batches: Sequence[Batch]) -> None:
+        wanted = self._owner._replace(commits=self._owner.commits + 1)
+
+        async def transact(session: ServerSession) -> None:
+            if self._owner != wanted and not await session.transact(batches, wanted):
+                raise StorageError(f"{self._name} was taken over by another gateway")
+            self._owner = wanted
+
+        await self._run(transact)
+
+    async def _run(self, use: Callable[[ServerSession], Awaitable[_Result]]) -> _Result:
+        """Use the session, and then the next one when it was lost meanwhile."""
+        async with self._turn:
+            for _ in range(SESSIONS_PER_USE):
+                if self._session is None:
+                    raise StorageError(self._failure or f"{self._name} is not open")
+                try:
+                    return await use(self._session)
+                except SessionLostError as error:
+                    await self._replace_session(error)
+            raise StorageError(f"{self._name} loses its connection again and again")
+
+    async def _replace_session(self, error: SessionLostError) -> None:
+        """Get a session again and find out what has become of the last commit.
+
+        Raises StorageError, and leaves the store without a session, when that cannot be.
+        """
+        _log.warning("state store lost, connecting again", error=str(error))
+        self._outage = f"{self._name} is away: {error}"
+        lost, self._session = self._session, None
+        try:
+            if lost is not None:
+                await lost.aclose()
+            session = await self._locked_session(self._options.timeout_s)
+            try:
+                stored = await self._read_owner(session)
+                if stored.generation != self._owner.generation:
+                    raise StorageError(f"{self._name} was taken over by another gateway")
+                if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
+                    raise StorageError(
+                        f"{self._name} stands at commit {stored.commits}, not "
+                        f"{self._owner.commits}: what was acknowledged is lost"
+                    )
+            except BaseException:
+                await session.aclose()
+                raise
+        except StorageError as final:
+            self._fail(str(final))
+            self._outage = None
+            raise
+        self._owner = stored
+        self._session = session
+        self._outage = None
+        _log.info("state store is back", commits=stored.commits)
+
+    async def _watch(self) -> None:
+        """Notice a lost session, and a server that was told to be careless, without being asked."""
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic_s() + WATCH_S)
+            try:
+                await self._run(_check_durable)
+            except StorageError as error:
+                self._fail(str(error))
+                return
+
+    def _fail(self, problem: str) -> None:
+        if self._failure is None:
+            self._failure = problem
+            _log.error("state store takes no more writes", problem=problem)
+
+
+async def _check_durable(session: ServerSession) -> None:
+    await session.check_durable()
+
+
+def lock_number(name: str) -> int:
+    """Return the 64 bits by which a lock is known to a server."""
+    return int.from_bytes(sha256(f"kgw state {name}".encode()).digest()[:8], "big", signed=True)
+
+
+_SELECT_OWNER: Final = "SELECT generation, commits FROM state_owner WHERE id = 1"
+_RAISE_GENERATION: Final = "UPDATE state_owner SET generation = generation + 1 WHERE id = 1"

@@ -1,0 +1,34 @@
+"""TLS towards a database server, the same for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.errors import DataDirectoryError
+from kgw.state.url import DISABLE, REQUIRE, VERIFY_FULL
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from kgw.state.url import StateUrl
+
+
+def tls_context(url: StateUrl) -> SSLContext | None:
+    """Return what to connect with, None for unencrypted.
+
+    Blocks for a few reads. Raises DataDirectoryError for files that cannot be used.
+    """
+    if url.tls == DISABLE:
+        return None
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=url.authority_path or None)
+        context.check_hostname = url.tls == VERIFY_FULL
+        if url.tls == REQUIRE:
+            context.verify_mode = ssl.CERT_NONE
+        if url.certificate_path:
+            context.load_cert_chain(url.certificate_path, url.key_path or None)
+    except OSError as error:
+        raise DataDirectoryError(f"TLS for the state store ({url}): {error}") from error
+    return context
