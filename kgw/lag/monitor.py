@@ -22,10 +22,10 @@ from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kgw.clock import Clock
-    from kgw.lag.sources import Forecast, Groups, PartitionView, Topics
+    from kgw.lag.sources import Forecast, Groups, PartitionView, Topics, TopicView
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
     from kgw.state.history import LagHistory
@@ -146,17 +146,20 @@ class LagMonitor:
         """Return where a group stands now, partition by partition; nothing without the group."""
         found: list[Standing] = []
         self._begin_turn()
+        if self._sampling is None:
+            self._ages.begin()
         now_ms = self._clock.wall_ms()
-        for place, offset in self._committed(group_id):
-            partition = self._partition(place)
-            if partition is not None:
-                lag = self._measure(partition, offset)
-                age_ms = None
-                if lag is not None and offset >= 0:
-                    age_ms = self._ages.look(partition.log, offset, now_ms)
-                name = partition.topic.name
-                found.append(Standing(name, place[1], offset, lag, age_ms))
-            await self._yield_at_times(len(found))
+        for topic, places in self._committed(group_id):
+            for number, (index, offset) in enumerate(places):
+                if number % _PLACES_BETWEEN_CLOCKS == 0:
+                    await self._yield_if_due()
+                partition = topic.partition(index)
+                if partition is not None:
+                    lag = self._measure(partition, offset)
+                    age_ms = None
+                    if lag is not None and offset >= 0:
+                        age_ms = await self._age(partition, offset, now_ms)
+                    found.append(Standing(topic.name, index, offset, lag, age_ms))
         found.sort(key=lambda one: one[:2])
         return found
 
@@ -224,10 +227,16 @@ class LagMonitor:
         """Compare every log with what was seen of it last."""
         marks: dict[Place, tuple[int, int]] = {}
         for number, partition in enumerate(self._topics.partitions()):
+            if number % _PLACES_BETWEEN_CLOCKS == 0:
+                await self._yield_if_due()
             place = (partition.topic.topic_id, partition.index)
-            high_watermark = partition.log.high_watermark
-            skip_count = partition.skip_count
             before, skips_before = self._marks.get(place, (0, 0))
+            skip_count = partition.skip_count
+            try:
+                high_watermark = partition.log.high_watermark
+            except KgwError:
+                self._metrics.lag_failures += 1
+                high_watermark = before
             if high_watermark < before:
                 detail = f"{high_watermark} after {before}"
                 self._happened(LagAnomaly.HIGH_WATERMARK_BACK, None, place, detail)
@@ -235,38 +244,42 @@ class LagMonitor:
                 detail = f"{skip_count - skips_before} appends skipped offsets"
                 self._happened(LagAnomaly.OFFSETS_SKIPPED, None, place, detail)
             marks[place] = (high_watermark, skip_count)
-            await self._yield_at_times(number)
         self._marks = marks
 
     async def _look_at_group(self, group_id: str, look: _Look) -> None:
         topics: dict[str, LagSum] = {}
-        for number, (place, offset) in enumerate(self._committed(group_id)):
-            partition = self._partition(place)
-            if partition is None:
-                continue  # deleted a moment ago, and its offsets go too; or damage that says more
-            name = partition.topic.name
-            total = topics.get(name)
-            if total is None:
-                total = topics[name] = LagSum()
-            lag = self._measure(partition, offset)
-            if lag is None:
-                total.add_unknown()
-                for kind in _ALL:
-                    self._open.keep(Finding(kind, group_id, *place))
-                continue
-            age_ms: int | None = 0
-            if offset >= 0 and offset < lag.high_watermark:
-                age_ms = self._ages.look(partition.log, offset, look.taken_ms)
-                if age_ms is None:
-                    age_ms = await self._ages.read(partition.log, offset, look.taken_ms)
-                await self._look_ahead(group_id, partition, lag, look)
-                look.rank(group_id, Standing(name, place[1], offset, lag, age_ms))
-            total.add(lag, age_ms)
-            if lag.anomaly is not None:
-                self._found(Finding(lag.anomaly, group_id, *place), name, lag)
-            await self._yield_at_times(number)
+        for topic, places in self._committed(group_id):
+            total = topics[topic.name] = LagSum()
+            for number, (index, offset) in enumerate(places):
+                if number % _PLACES_BETWEEN_CLOCKS == 0:
+                    await self._yield_if_due()
+                partition = topic.partition(index)
+                if partition is None:
+                    continue  # what damage hides was perhaps never there
+                lag = self._measure(partition, offset)
+                if lag is None:
+                    total.add_unknown()
+                    for kind in _ALL:
+                        self._open.keep(Finding(kind, group_id, topic.topic_id, index))
+                    continue
+                if offset == lag.high_watermark:
+                    total.partitions += 1  # nothing to read and nothing wrong: the usual case
+                    continue
+                age_ms: int | None = 0
+                if 0 <= offset < lag.high_watermark:
+                    age_ms = await self._age(partition, offset, look.taken_ms)
+                    await self._look_ahead(group_id, partition, lag, look)
+                    look.rank(group_id, Standing(topic.name, index, offset, lag, age_ms))
+                total.add(lag, age_ms)
+                if lag.anomaly is not None:
+                    finding = Finding(lag.anomaly, group_id, topic.topic_id, index)
+                    self._found(finding, topic.name, lag)
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
+
+    async def _age(self, partition: PartitionView, offset: int, now_ms: int) -> int | None:
+        age_ms = self._ages.look(partition.log, offset, now_ms)
+        return await self._ages.read(partition.log, offset, now_ms) if age_ms is None else age_ms
 
     async def _look_ahead(
         self, group_id: str, partition: PartitionView, lag: PartitionLag, look: _Look
@@ -288,20 +301,17 @@ class LagMonitor:
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )
 
-    def _committed(self, group_id: str) -> list[tuple[Place, int]]:
-        """Return a copy of what a group has committed: it goes on committing meanwhile."""
-        table = self._groups.offsets(group_id)
-        if table is None:
-            return []
-        return [
-            ((topic_id, index), one.offset)
-            for topic_id, partitions in table.topics().items()
-            for index, one in partitions.items()
-        ]
+    def _committed(self, group_id: str) -> Iterator[tuple[TopicView, list[tuple[int, int]]]]:
+        """Yield topics with a copy of what a group has committed there: it goes on committing.
 
-    def _partition(self, place: Place) -> PartitionView | None:
-        topic = self._topics.by_id(place[0])
-        return None if topic is None else topic.partition(place[1])
+        What it committed to a topic that is gone goes too.
+        """
+        table = self._groups.offsets(group_id)
+        for topic_id in [] if table is None else list(table.topics()):
+            topic = self._topics.by_id(topic_id)
+            committed = None if table is None else table.topics().get(topic_id)
+            if topic is not None and committed is not None:
+                yield topic, [(index, one.offset) for index, one in committed.items()]
 
     def _measure(self, partition: PartitionView, offset: int) -> PartitionLag | None:
         """Return where an offset stands in a partition; None where that could not be had."""
@@ -317,8 +327,8 @@ class LagMonitor:
     def _begin_turn(self) -> None:
         self._turn_ends_s = self._clock.monotonic_s() + TURN_S
 
-    async def _yield_at_times(self, number: int) -> None:
-        if number % _PLACES_BETWEEN_CLOCKS == 0 and self._clock.monotonic_s() >= self._turn_ends_s:
+    async def _yield_if_due(self) -> None:
+        if self._clock.monotonic_s() >= self._turn_ends_s:
             await asyncio.sleep(0)
             self._begin_turn()
 

@@ -247,7 +247,8 @@ class TestAnomalies:
 
         await commit(gateway, 99)
         await gateway.gateway.lag.sample()
-        monkeypatch.setattr(type(log(gateway)), "log_start_offset", property(fail))
+        for mark in ("log_start_offset", "high_watermark"):
+            monkeypatch.setattr(type(log(gateway)), mark, property(fail))
         sample = await gateway.gateway.lag.sample()
         total = sample.groups["group"].total
         assert (1, 1) == (total.partitions, total.unknown_lags)
