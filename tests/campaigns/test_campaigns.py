@@ -16,6 +16,7 @@ from tests.campaigns import (
     group_kills,
     kill_loop,
     nth_call,
+    offset_rot,
     torn_tail,
     zombies,
 )
@@ -40,6 +41,10 @@ class TestShort:
     def test_bit_rot(self) -> None:
         """One flipped bit is found, never served, and costs no intact batch."""
         bit_rot.run(SEED, full=False).conclude()
+
+    def test_offset_rot(self) -> None:
+        """Whatever rots beside the records, no wrong offset is served and somebody says so."""
+        offset_rot.run(SEED, full=False).conclude()
 
     def test_nth_call(self) -> None:
         """Whichever file call fails, no false answer is given and reads go on."""
@@ -97,6 +102,10 @@ class TestFull:
     def test_bit_rot(self) -> None:
         """10,000 flips over all files and the database."""
         bit_rot.run(SEED, full=True).conclude()
+
+    def test_offset_rot(self) -> None:
+        """10,000 flips and cuts in everything but the records."""
+        offset_rot.run(SEED, full=True).conclude()
 
     def test_nth_call(self) -> None:
         """Every n of two scripts, four errors, once and persistently."""

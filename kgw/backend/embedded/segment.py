@@ -110,7 +110,7 @@ class Segment:
             raise SideFileDamagedError(self) from None
         try:
             side_bytes = pooled.file.size()
-            data = pooled.file.pread(ENTRY_BYTES, side_bytes - ENTRY_BYTES) if side_bytes else b""
+            data = pooled.file.pread(ENTRY_BYTES, max(side_bytes - ENTRY_BYTES, 0))
         finally:
             self.pool.release(pooled)
         last = decode_entry(data)

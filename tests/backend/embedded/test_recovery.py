@@ -325,3 +325,13 @@ def test_every_cut_raises_the_epoch() -> None:
         ended = driver.log().epoch_end(epoch)
         assert ended is not None
         assert 20 == ended.end_offset
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 25, 39])
+def test_a_side_file_cut_within_its_first_entry_is_rebuilt(kept_bytes: int) -> None:
+    """It cost every read of its segment once: a read before the beginning of a file fails."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    driver.stop()
+    del driver.fs.content(driver.segment_path(suffix="checksums"))[kept_bytes:]
+    assert VALUES == driver.values()
+    assert any("rebuilt" in problem for problem in driver.store.problems)
