@@ -13,12 +13,13 @@ from kgw.config.setting import LONG_MAX
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.cleaner import Dirtiness, measure_dirtiness
+from kgw.partitions.pace import Pace
 from kgw.partitions.retention import is_old
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from kgw.backend.base import CompactionReport
+    from kgw.backend.base import CompactionReport, SegmentInfo
     from kgw.clock import Clock
     from kgw.config import Config
     from kgw.metrics import Metrics
@@ -112,26 +113,21 @@ class Compactor:
     async def measure(self, partition: Partition, now_ms: int) -> Dirtiness:
         """Return how dirty a partition is. Raises StorageError."""
         log = _segmented(partition)
-        return measure_dirtiness(
-            await log.segments(),
-            partition.topic.config.compaction,
-            compacted_end=log.compacted_end,
-            last_stable_offset=partition.last_stable_offset,
-            now_ms=now_ms,
-        )
+        return _dirtiness(partition, log, await log.segments(), now_ms)
 
     async def _find(self, now_ms: int) -> tuple[Partition, Dirtiness] | None:
         found: tuple[Partition, Dirtiness] | None = None
         greatest = 0.0
+        pace = Pace(self._clock)
         for topic in list(self._catalog.topics.values()):
             if not topic.config.is_compacted:
                 continue
             for partition in topic.partitions:
                 if not self._may_look_at(partition):
                     continue
+                await pace.step()
                 try:
-                    await self._close_if_old(partition, now_ms)
-                    dirtiness = await self.measure(partition, now_ms)
+                    dirtiness = await self._look_at(partition, now_ms)
                 except KgwError as error:
                     if not partition.topic.is_deleted:
                         self._put_aside(partition, error)
@@ -151,14 +147,16 @@ class Compactor:
         aside = self._asides.get(partition)
         return aside is None or self._clock.monotonic_s() >= aside.until_s
 
-    async def _close_if_old(self, partition: Partition, now_ms: int) -> None:
-        """Close an active segment in time, so that what it holds can be compacted."""
+    async def _look_at(self, partition: Partition, now_ms: int) -> Dirtiness:
+        """Measure a partition. An active segment is closed in time to be compacted itself."""
         log = _segmented(partition)
         segments = await log.segments()
         rules = partition.topic.config.retention
         if segments and is_old(segments[-1], rules, now_ms, partition.index):
             await log.roll()
             self._metrics.segments_closed += 1
+            segments = await log.segments()
+        return _dirtiness(partition, log, segments, now_ms)
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
         if not isinstance(error, KgwError):
@@ -197,6 +195,18 @@ class Compactor:
             report.bytes_before,
             elapsed_s,
         )
+
+
+def _dirtiness(
+    partition: Partition, log: Segmented, segments: Sequence[SegmentInfo], now_ms: int
+) -> Dirtiness:
+    return measure_dirtiness(
+        segments,
+        partition.topic.config.compaction,
+        compacted_end=log.compacted_end,
+        last_stable_offset=partition.last_stable_offset,
+        now_ms=now_ms,
+    )
 
 
 def _segmented(partition: Partition) -> Segmented:

@@ -14,6 +14,7 @@ from kgw.backend.base import Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
 from kgw.partitions.compactor import Compactor
+from kgw.partitions.pace import Pace
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
 from kgw.state.base import Change
@@ -34,11 +35,6 @@ _log = logging.getLogger(__name__)
 
 CLOCK = "clock"
 """Kind of the row that holds the time that was believed last, in milliseconds."""
-
-# Rests take so many times as long as the work before them.
-_REST = 9
-# The loop is given back after so many partitions that needed nothing.
-_IDLE_PARTITIONS = 50
 
 
 class Upkeep:
@@ -121,26 +117,19 @@ class Upkeep:
         """
         now_ms = await self.now_ms()
         await self._backend.state.apply([Change(CLOCK, CLOCK, str(now_ms).encode())])
-        idle = 0
+        pace = Pace(self._clock)
         for partition in self._catalog.partitions():
             if _is_gone(partition):
                 continue
-            began_s = self._clock.monotonic_s()
             try:
-                has_changed = await self._retain_partition(partition, now_ms)
+                await self._retain_partition(partition, now_ms)
             except KgwError as error:
-                if _is_gone(partition):
-                    continue
-                self._metrics.retention_failures += 1
-                _log.error("%r: retention failed, the next run tries again: %s", partition, error)
-                has_changed = True
-            if has_changed:
-                # The thread that syncs log starts syncs those who produce too.
-                await self._rest((self._clock.monotonic_s() - began_s) * _REST)
-            else:
-                idle += 1
-                if idle % _IDLE_PARTITIONS == 0:
-                    await asyncio.sleep(0)
+                if not _is_gone(partition):
+                    self._metrics.retention_failures += 1
+                    _log.error(
+                        "%r: retention failed, the next run tries again: %s", partition, error
+                    )
+            await pace.step()
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:
         """Return where a partition would begin if retention ran at a time and nothing was added.
@@ -162,21 +151,18 @@ class Upkeep:
             now_ms=at_ms,
         )
 
-    async def _retain_partition(self, partition: Partition, now_ms: int) -> bool:
-        """Do what the rules say; whether there was anything. Raises StorageError."""
+    async def _retain_partition(self, partition: Partition, now_ms: int) -> None:
+        """Do what the rules say. Raises StorageError."""
         log = partition.log
         if log.end_offset == log.log_start_offset:
-            return False
+            return
         plan = await self._plan(partition, now_ms)
         if plan.must_roll and isinstance(log, Segmented):
             await log.roll()
             self._metrics.segments_closed += 1
-            removals = (await self._plan(partition, now_ms)).removals
-        else:
-            removals = plan.removals
-        for removal in removals:
+            plan = await self._plan(partition, now_ms)
+        for removal in plan.removals:
             await self._remove(partition, removal)
-        return plan.must_roll or bool(removals)
 
     async def _plan(self, partition: Partition, now_ms: int) -> RetentionPlan:
         log = partition.log
