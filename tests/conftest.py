@@ -10,6 +10,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+from tests.state.servers import DatabaseServer, MariadbServer, NoServerError, PostgresqlServer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,3 +42,39 @@ def nothing_blocks_the_event_loop() -> Iterator[None]:
             "kgw/server/limits.py", "available_memory_bytes"
         )
         yield
+
+
+# --- database servers ---
+
+# The first test of a server waits for its start.
+DATABASES = [pytest.param(name, marks=pytest.mark.timeout(60)) for name in ("postgresql", "mysql")]
+
+
+def _serve(server: type[DatabaseServer]) -> Iterator[DatabaseServer]:
+    try:
+        started = server()
+    except NoServerError as error:
+        if os.environ.get("DATABASES") == "required":
+            raise
+        pytest.skip(str(error))
+    yield started
+    started.remove()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[DatabaseServer]:
+    """Return a PostgreSQL server that all tests share."""
+    yield from _serve(PostgresqlServer)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[DatabaseServer]:
+    """Return a MariaDB server that all tests share."""
+    yield from _serve(MariadbServer)
+
+
+@pytest.fixture(params=DATABASES)
+def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
+    """Return each kind of server."""
+    started: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
+    return started

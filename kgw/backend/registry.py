@@ -13,6 +13,7 @@ from kgw.errors import DataDirectoryError
 
 if TYPE_CHECKING:
     from kgw.backend.base import Backend
+    from kgw.backend.embedded.state_place import ServerState
     from kgw.clock import Clock
     from kgw.config import Config
 
@@ -28,6 +29,10 @@ def open_backend(config: Config, clock: Clock) -> Backend:
     if name == "embedded":
         return _embedded(config, clock)
     if name == "memory":
+        if config.state_url:
+            raise DataDirectoryError(
+                "kgw.state.url is for a data directory: kgw.backend=memory keeps nothing"
+            )
         from kgw.backend.memory import MemoryBackend
 
         return MemoryBackend(clock)
@@ -49,4 +54,19 @@ def _embedded(config: Config, clock: Clock) -> Backend:
         min_free_bytes=config.min_free_bytes,
         checkpoint_bytes=config.checkpoint_bytes,
     )
-    return EmbeddedBackend(config.data_dir, options, clock=clock)
+    return EmbeddedBackend(
+        config.data_dir, options, server_state=_server_state(config, clock), clock=clock
+    )
+
+
+def _server_state(config: Config, clock: Clock) -> ServerState | None:
+    if not config.state_url:
+        return None
+    from kgw.backend.embedded.state_place import ServerState
+    from kgw.state.sql.server import Options
+    from kgw.state.sql.stores import server_store
+
+    options = Options(
+        config.state_password, config.state_password_file, config.state_timeout_ms / 1000
+    )
+    return ServerState(config.state_url, server_store(config.state_url, clock, options))

@@ -28,6 +28,7 @@ COMMANDS = {
     "migrate": "kgw.cli.migrate:migrate",
     "config": "kgw.cli.config:config",
     "log": "kgw.cli.log:log",
+    "state": "kgw.cli.state:state",
     "doctor": "kgw.cli.doctor:doctor",
 }
 """Where each command is, in the order of `kgw --help`."""

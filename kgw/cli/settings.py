@@ -43,17 +43,22 @@ def print_config(config: Config, *, is_json: bool) -> None:
 
     if is_json:
         settings = {
-            name: {"value": config.get(name), "origin": config.origin(name)}
+            name: {"value": _shown(config, name), "origin": config.origin(name)}
             for name in SERVER_SETTINGS
         }
         click.echo(dumps(settings, indent=2))
         return
     lines = [
-        (f'"{name}" = {_toml(config.get(name))}', config.origin(name)) for name in config.values
+        (f'"{name}" = {_toml(_shown(config, name))}', config.origin(name)) for name in config.values
     ]
     width = max(len(line) for line, _ in lines)
     for line, origin in lines:
         click.echo(f"{line:<{width}}  # {origin}")
+
+
+def _shown(config: Config, name: str) -> Value:
+    setting, value = SERVER_SETTINGS[name], config.get(name)
+    return setting.format(value) if setting.is_sensitive else value
 
 
 def _toml(value: Value) -> str:

@@ -38,6 +38,10 @@ class Config:
     listener_security_protocol_map: tuple[str, ...]
     log_dirs: str
     backend: str
+    state_url: str
+    state_password: str
+    state_password_file: str
+    state_timeout_ms: int
     auto_create_topics_enable: bool
     num_partitions: int
     default_replication_factor: int
@@ -297,6 +301,8 @@ class Config:
                     f"advertised.listeners: {listener.host or 'an empty host'!r} is no address "
                     "that a client could connect to"
                 )
+        if self.state_password and self.state_password_file:
+            raise ConfigError("kgw.state.password and kgw.state.password.file exclude each other")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError(
                 "group.min.session.timeout.ms is above group.max.session.timeout.ms: "

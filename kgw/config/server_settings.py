@@ -5,6 +5,7 @@ from __future__ import annotations
 from kgw.config.listeners import check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
 from kgw.config.setting import INT_MAX, LONG_MAX, Setting, SettingType, Value, table
+from kgw.config.state_settings import STATE_SETTINGS
 from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
 BOOLEAN = SettingType.BOOLEAN
@@ -75,6 +76,7 @@ SERVER_SETTINGS = table(
         "or the URL of an installed backend.",
         section="storage",
     ),
+    *STATE_SETTINGS,
     # Topics.
     Setting(
         "auto.create.topics.enable",

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 """What a setting holds. Lists are tuples: a configuration cannot change under its reader."""
 
+HIDDEN = "[hidden]"
+"""What is shown in place of a password."""
+
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
@@ -47,6 +50,8 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A string that is never shown again."""
 
 
 class Setting:
@@ -119,6 +124,11 @@ class Setting:
     def __repr__(self) -> str:
         return f"Setting({self.name})"
 
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether nobody is shown its value."""
+        return self.type is SettingType.PASSWORD
+
     def parse(self, text: str, *, suffixes: bool = False) -> Value:
         """Return the value that a text means.
 
@@ -156,7 +166,8 @@ class Setting:
             return self.validate(raw)
         elif isinstance(raw, (int, float)) and self.type is SettingType.DOUBLE:
             return self.validate(float(raw))
-        raise ConfigError(f"{self.name}: {raw!r} is not {_TYPE_WORDS[self.type]}")
+        shown = HIDDEN if self.is_sensitive else repr(raw)
+        raise ConfigError(f"{self.name}: {shown} is not {_TYPE_WORDS[self.type]}")
 
     def validate(self, value: Value) -> Value:
         """Return the value when it lies within the setting's limits, else raise ConfigError."""
@@ -176,6 +187,8 @@ class Setting:
 
     def format(self, value: Value) -> str:
         """Return Kafka's text form of a value, as DescribeConfigs sends it."""
+        if self.is_sensitive:
+            return HIDDEN if value else ""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, tuple):
@@ -221,6 +234,7 @@ _TYPE_WORDS = {
     SettingType.LONG: "a whole number",
     SettingType.DOUBLE: "a number",
     SettingType.LIST: "a list of strings",
+    SettingType.PASSWORD: "a string",
 }
 
 

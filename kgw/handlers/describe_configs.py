@@ -6,7 +6,8 @@ Behaviour:
 - broker "" lists what was changed while running;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows;
-- other resources are refused with INVALID_REQUEST. No setting is sensitive yet.
+- other resources are refused with INVALID_REQUEST.
+- A password is sensitive: it is listed without its value.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible (KIP-482).
 """
@@ -182,8 +183,9 @@ def _entry(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.format(value),
+        value=None if setting.is_sensitive else setting.format(value),
         read_only=read_only,
+        is_sensitive=setting.is_sensitive,
         config_source=source,
         synonyms=synonyms,
         config_type=setting.type,
@@ -211,4 +213,5 @@ def _server_synonyms(
 def _synonym(
     name: str, setting: Setting, value: Value, source: ConfigSource
 ) -> DescribeConfigsSynonym:
-    return DescribeConfigsSynonym(name=name, value=setting.format(value), source=source)
+    shown = None if setting.is_sensitive else setting.format(value)
+    return DescribeConfigsSynonym(name=name, value=shown, source=source)

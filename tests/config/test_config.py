@@ -21,6 +21,7 @@ PYTHON_TYPES = {
     SettingType.INT: "int",
     SettingType.LONG: "int",
     SettingType.DOUBLE: "float",
+    SettingType.PASSWORD: "str",
     SettingType.LIST: "tuple[str, ...]",
 }
 

@@ -415,3 +415,16 @@ async def test_settings_that_need_a_restart_are_refused(gateway: InProcessGatewa
         code = await change(gateway, (name, Operation.SET, value), resource_type=BROKER, name="0")
         assert ErrorCode.INVALID_CONFIG == code
     assert {} == gateway.gateway.dynamic_texts()
+
+
+async def test_a_password_is_listed_without_its_value() -> None:
+    """It is said to be there and sensitive, by its synonyms, too."""
+    config = Config.of(state_password="secret")
+    async with InProcessGateway(config) as gateway:
+        settings = await describe(gateway, BROKER, "0")
+
+    password = settings["kgw.state.password"]
+    assert (True, None, 9) == (password.is_sensitive, password.value, password.config_type)
+    assert {None} == {synonym.value for synonym in password.synonyms}
+    assert "secret" not in str(settings)
+    assert not settings["kgw.state.url"].is_sensitive

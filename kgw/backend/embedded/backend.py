@@ -19,13 +19,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
-from kgw.backend.embedded import layout
 from kgw.backend.embedded.cache import HotCache
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.writer import sync_segment
 from kgw.clock import SystemClock
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
+    from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.writer import Append, Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
@@ -65,13 +66,18 @@ class EmbeddedBackend(Backend):
         *,
         fs: FileSystem | None = None,
         state: StateStore | None = None,
+        server_state: ServerState | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Use `data_dir`, which is created when it is missing. Nothing is touched before `open`."""
+        """Use `data_dir`, which is created when it is missing. Nothing is touched before `open`.
+
+        Its state is in `server_state`, else in its own database. `state` is taken as it is.
+        """
         self._root = str(Path(data_dir).absolute())
         self._options = options or EmbeddedOptions()
         self._fs = fs or RealFs()
         self._given_state = state
+        self._server_state = server_state
         self._clock = clock or SystemClock()
         self._lock = DirectoryLock(self._fs, self._root)
         self._store = self._make_store()
@@ -129,13 +135,15 @@ class EmbeddedBackend(Backend):
         self._flush_timer = FlushTimer(
             loop, self._store.relaxed, self.run_in_flusher, self._relaxed, self._options
         )
+        state: StateStore | None = None
         try:
             await loop.run_in_executor(self._io, self._open_directory)
-            self.state = self._given_state or self._sqlite_state()
-            await self.state.open()
+            self.state = state = await self._open_state()
             self._offset_storage = StateOffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
         except BaseException:
+            if state is not None:
+                await state.aclose()
             self._lock.release()
             self._stop_executors()
             raise
@@ -167,18 +175,16 @@ class EmbeddedBackend(Backend):
         self._lock.acquire()
         self._store.open()
 
-    def _sqlite_state(self) -> StateStore:
-        from kgw.state.sql.sqlite import SqliteStateStore
-
-        # Served without its topics, the directory would have clients create them again, from
-        # offset 0; and a name is taken then for the topic that lies there.
-        if self._store.on_disk and not self._fs.exists(f"{self._root}/{layout.STATE_NAME}"):
-            raise DataDirectoryError(
-                f"{self._root} has {len(self._store.on_disk)} partitions, but {layout.STATE_NAME} "
-                "is missing: restore it, or bring the topics back with `kgw log adopt`"
-            )
-        return SqliteStateStore(
-            f"{self._root}/{layout.STATE_NAME}", quick_check=not self._store.clean_stop
+    async def _open_state(self) -> StateStore:
+        if self._given_state is not None:
+            await self._given_state.open()
+            return self._given_state
+        return await open_state(
+            self._fs,
+            self._root,
+            self._server_state,
+            partitions=len(self._store.on_disk),
+            is_clean=self._store.clean_stop,
         )
 
     async def abandon(self) -> None:

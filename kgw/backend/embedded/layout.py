@@ -22,6 +22,8 @@ FORMAT_VERSION: Final = 1
 
 LOCK_NAME: Final = "kgw.lock"
 STATE_NAME: Final = "meta.sqlite"
+STATE_PLACE_NAME: Final = "state.json"
+"""Says where the state is when it is not in this directory."""
 FORMAT_NAME: Final = "format.json"
 CLEAN_NAME: Final = "clean.json"
 JOURNAL_DIRECTORY: Final = "journal"

@@ -19,6 +19,7 @@ from kgw.state.sql.server import (
     ServerStateStore,
     SessionLostError,
     lock_number,
+    read_password,
 )
 from kgw.state.sql.tls import tls_context
 
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
     from kgw.clock import Clock
+    from kgw.config.state_url import StateUrl
     from kgw.state.base import Change
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.server import Owner
     from kgw.state.sql.store import Batch
-    from kgw.state.url import StateUrl
 
 _Result = TypeVar("_Result")
 
@@ -116,14 +117,14 @@ class _MysqlSession(ServerSession):
         from pymysql.err import MySQLError
 
         url, timeout_s = self._url, self._options.timeout_s
-        context = tls_context(url)
+        context, password = tls_context(url), read_password(self._options)
         try:
             self._connection = connect(
                 host=url.host or None,
                 port=url.port,
                 unix_socket=url.socket or None,
                 user=url.user,
-                password=self._options.password or "",
+                password=password,
                 database=url.database,
                 charset="utf8mb4",
                 binary_prefix=True,

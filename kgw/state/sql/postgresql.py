@@ -18,6 +18,7 @@ from kgw.state.sql.server import (
     ServerStateStore,
     SessionLostError,
     lock_number,
+    read_password,
 )
 from kgw.state.sql.tls import tls_context
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
     from kgw.clock import Clock
+    from kgw.config.state_url import StateUrl
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.server import Owner
     from kgw.state.sql.store import Batch
-    from kgw.state.url import StateUrl
 
 _Result = TypeVar("_Result")
 
@@ -122,12 +123,13 @@ class _PostgresqlSession(ServerSession):
         url = self._url
         try:
             context = await asyncio.to_thread(tls_context, url)
+            password = await asyncio.to_thread(read_password, self._options)
             self._given = await asyncpg.connect(
                 host=url.socket or url.host,
                 port=url.port,
                 user=url.user,
                 # Without one the library would look for it in the user's home.
-                password=self._options.password or "",
+                password=password,
                 database=url.database,
                 timeout=self._options.timeout_s,
                 command_timeout=self._options.timeout_s,

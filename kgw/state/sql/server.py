@@ -17,6 +17,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kgw.errors import DataDirectoryError, StorageError
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from kgw.clock import Clock
+    from kgw.config.state_url import StateUrl
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Dialect
     from kgw.state.sql.store import Batch
-    from kgw.state.url import StateUrl
 
 LOCK_WAIT_S: Final = 5.0
 """A server may notice the end of a killed gateway a moment after its successor has started."""
@@ -64,10 +65,22 @@ class Owner(NamedTuple):
 class Options(NamedTuple):
     """What can be set about a store on a server."""
 
-    password: str | None = None
+    password: str = ""
+    password_path: str = ""
+    """File that holds the password, read anew for each connection."""
     timeout_s: float = 30.0
     """How long the server may be away, or take for one statement."""
     migrations: tuple[Migration, ...] = MIGRATIONS
+
+
+def read_password(options: Options) -> str:
+    """Return the password to connect with. Blocks for a read. Raises DataDirectoryError."""
+    if not options.password_path:
+        return options.password
+    try:
+        return Path(options.password_path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        raise DataDirectoryError(f"the state store's password: {error}") from error
 
 
 class ServerSession(ABC):

@@ -1,7 +1,7 @@
 """What every state store over SQL does: shared commits, versions, checksums, and when to stop.
 
 Below it is one connection, which a subclass opens; see docs/decisions/0011-state-in-sqlite.md and
-0053-state-in-other-databases.md.
+0055-state-on-a-server.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.state.url import POSTGRESQL, parse_state_url
+from kgw.config.state_url import POSTGRESQL, parse_state_url
 
 if TYPE_CHECKING:
     from kgw.clock import Clock

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.config.state_url import DISABLE, REQUIRE, VERIFY_FULL
 from kgw.errors import DataDirectoryError
-from kgw.state.url import DISABLE, REQUIRE, VERIFY_FULL
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from kgw.state.url import StateUrl
+    from kgw.config.state_url import StateUrl
 
 
 def tls_context(url: StateUrl) -> SSLContext | None:

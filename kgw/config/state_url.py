@@ -69,13 +69,17 @@ def parse_state_url(text: str) -> StateUrl:
     try:
         parts = urlsplit(text)
         port = parts.port
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True))
-    except ValueError as error:
-        if not text.partition("?")[2] or "port" in str(error).lower():
-            raise StateUrlError(f"not an address of a database: {error}") from None
-        options, port = {}, parts.port
-        if parts.query:
-            raise StateUrlError("what follows the question mark is not NAME=VALUE") from None
+    except ValueError:
+        # Python's message might repeat a part of a password.
+        raise StateUrlError(
+            "not an address of a database: its host or its port cannot be read"
+        ) from None
+    try:
+        options = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
+    except ValueError:
+        raise StateUrlError("what follows the question mark is not NAME=VALUE") from None
     kind = _SCHEMES.get(parts.scheme)
     if kind is None:
         raise StateUrlError(

@@ -1,0 +1,153 @@
+"""Where a data directory's state is: in SQLite beside the records, or on a database server.
+
+Served with another state than its own, a directory would have clients create its topics again, from
+offset 0. So a directory whose state is elsewhere says so in `state.json`, with an identity that
+only the right database has, and neither is opened without the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from os import urandom
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.errors import DataDirectoryError
+from kgw.state.base import Change, DamagedRowsError
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.state.base import StateStore
+
+BINDING_KIND: Final = "data-directory"
+BINDING_KEY: Final = "identity"
+
+
+class ServerState(NamedTuple):
+    """A store on a database server, not open yet, and the address that it was made from."""
+
+    url: str
+    store: StateStore
+
+
+class StatePlace(NamedTuple):
+    """What `state.json` says."""
+
+    url: str
+    """Where the state was when the directory was last opened; it has no password."""
+    identity: str
+
+
+def read_place(fs: FileSystem, root: str) -> StatePlace | None:
+    """Return where a directory's state is, None when it is in the directory itself.
+
+    Raises DataDirectoryError when the file that says so is damaged.
+    """
+    path = f"{root}/{layout.STATE_PLACE_NAME}"
+    if not fs.exists(path):
+        return None
+    try:
+        fields = layout.decode_small(fs.read_bytes(path))
+        return StatePlace(str(fields["url"]), str(fields["identity"]))
+    except (OSError, KeyError, layout.SmallFileError) as error:
+        raise DataDirectoryError(
+            f"{path}, which says where the state is, cannot be read ({error}); restore it, or give "
+            f"it the identity that the database has as row {BINDING_KEY!r} of {BINDING_KIND!r}"
+        ) from error
+
+
+def write_place(fs: FileSystem, root: str, place: StatePlace) -> None:
+    """Note durably where a directory's state is from now on. Raises OSError."""
+    fs.replace_durably(f"{root}/{layout.STATE_PLACE_NAME}", layout.encode_small(place._asdict()))
+
+
+async def open_state(
+    fs: FileSystem,
+    root: str,
+    given: ServerState | None,
+    *,
+    partitions: int,
+    is_clean: bool,
+) -> StateStore:
+    """Open the state that belongs to a directory with so many partitions.
+
+    Raises DataDirectoryError when it is not to be had, or what was given is another's.
+    """
+    place = await asyncio.to_thread(read_place, fs, root)
+    if given is None:
+        if place is not None:
+            raise DataDirectoryError(
+                f"the state of {root} is in {place.url}: set kgw.state.url to that, or bring it "
+                "back into the directory with `kgw state copy`"
+            )
+        store = _sqlite(fs, root, partitions=partitions, is_clean=is_clean)
+        await store.open()
+        return store
+    store = given.store
+    await store.open()
+    try:
+        if place is None:
+            place = StatePlace(given.url, await _bind(fs, root, store, partitions))
+            await asyncio.to_thread(write_place, fs, root, place)
+        elif await stored_identity(store) != place.identity:
+            raise DataDirectoryError(
+                f"kgw.state.url leads to a database that is not the state of {root}; that was last "
+                f"in {place.url}"
+            )
+        elif place.url != given.url:
+            await asyncio.to_thread(write_place, fs, root, place._replace(url=given.url))
+    except BaseException as error:
+        await store.aclose()
+        if isinstance(error, OSError):
+            raise DataDirectoryError(f"{root}: {error}") from error
+        raise
+    return store
+
+
+def _sqlite(fs: FileSystem, root: str, *, partitions: int, is_clean: bool) -> StateStore:
+    from kgw.state.sql.sqlite import SqliteStateStore
+
+    # Served without its topics, the directory would have clients create them again, from
+    # offset 0; and a name is taken then for the topic that lies there.
+    if partitions and not fs.exists(f"{root}/{layout.STATE_NAME}"):
+        raise DataDirectoryError(
+            f"{root} has {partitions} partitions, but {layout.STATE_NAME} "
+            "is missing: restore it, or bring the topics back with `kgw log adopt`"
+        )
+    return SqliteStateStore(f"{root}/{layout.STATE_NAME}", quick_check=not is_clean)
+
+
+async def stored_identity(store: StateStore) -> str | None:
+    """Return which directory a store belongs to, None for none yet. Raises DataDirectoryError."""
+    try:
+        row = (await store.load(BINDING_KIND)).get(BINDING_KEY)
+    except DamagedRowsError as error:
+        raise DataDirectoryError(
+            f"the database's row that says whose state it is cannot be trusted: {error}"
+        ) from error
+    return None if row is None else row.value.decode()
+
+
+async def _bind(fs: FileSystem, root: str, store: StateStore, partitions: int) -> str:
+    """Make an empty store a new directory's; return the identity that both have now."""
+    if partitions or fs.exists(f"{root}/{layout.STATE_NAME}"):
+        raise DataDirectoryError(
+            f"the state of {root} is in its {layout.STATE_NAME}: move it with `kgw state copy` "
+            "before kgw.state.url is set"
+        )
+    kinds = await store.kinds()
+    identity = await stored_identity(store)
+    if kinds not in ([], [BINDING_KIND]):
+        raise DataDirectoryError(
+            f"kgw.state.url leads to a database that has another data directory's state ({root} is "
+            "new)"
+        )
+    if identity is None:
+        identity = new_identity()
+        await store.apply([Change(BINDING_KIND, BINDING_KEY, identity.encode(), 0)])
+    return identity
+
+
+def new_identity() -> str:
+    """Return what nothing else has."""
+    return urandom(16).hex()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.cli.errors import ExitCode
+from kgw.client import AdminClient, AsyncClient
+from kgw.testing.process import GatewayProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Commands
+    from tests.state.servers import DatabaseServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+
+def create_topic(port: int, name: str) -> None:
+    """Create a topic."""
+
+    async def create() -> None:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            await AdminClient(client).create_topic(name, partitions=2)
+
+    asyncio.run(create())
+
+
+def topic_names(port: int) -> set[str]:
+    """Return the topics that a server has."""
+
+    async def names() -> set[str]:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            return {topic.name for topic in await client.topics()}
+
+    return asyncio.run(names())
+
+
+def test_a_server_moves_its_state(
+    offline: Commands, tmp_path: Path, database_server: DatabaseServer
+) -> None:
+    """Created over SQLite, copied, served from a database server, checked, and copied back."""
+    data_dir = tmp_path / "data"
+    url = database_server.url(database_server.new_place())
+    with GatewayProcess(data_dir) as process:
+        create_topic(process.port, "first")
+
+    text = offline.succeed("state", "copy", str(data_dir), "--to", url)
+    assert f"Copied from sqlite to {url}, and compared." in text
+    assert f"kgw.state.url={url}" in text
+
+    with GatewayProcess(data_dir, f"kgw.state.url={url}") as process:
+        assert {"first"} == topic_names(process.port)
+        create_topic(process.port, "second")
+        process.kill()
+        process.start()
+        assert {"first", "second"} == topic_names(process.port)
+    assert [] == offline.json("log", "check", str(data_dir))["problems"]
+    assert [] == offline.json("log", "adopt", str(data_dir))
+
+    report = offline.json("state", "copy", str(data_dir), "--to", "sqlite")
+    assert (url, "sqlite", 2) == (report["source"], report["target"], report["rows"]["topic"])
+    with GatewayProcess(data_dir) as process:
+        assert {"first", "second"} == topic_names(process.port)
+
+
+def test_what_cannot_be_copied_is_one_line(offline: Commands, tmp_path: Path) -> None:
+    """A wrong address is a usage error, a directory without state one of the data directory."""
+    message = offline.run("state", "copy", str(tmp_path), "--to", "somewhere")
+    assert ExitCode.USAGE == message.exit_code
+    assert "begins with postgresql://" in message.stderr
+
+    assert "has no state" in offline.fail(
+        ExitCode.DATA_DIRECTORY, "state", "copy", str(tmp_path), "--to", "sqlite"
+    )
+
+
+def test_a_password_is_not_shown(offline: Commands, tmp_path: Path) -> None:
+    """By `kgw config`, in text and in JSON."""
+    file = tmp_path / "kgw.toml"
+    file.write_text('"kgw.state.password" = "secret"\n')
+
+    for option in ((), ("--json",)):
+        text = offline.succeed("config", "print", "--config", str(file), *option)
+        assert "[hidden]" in text
+        assert "secret" not in text
