@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 from base64 import urlsafe_b64encode
+from importlib import import_module
 from os import urandom
+from sys import modules
 from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
@@ -14,7 +16,7 @@ from kgw.errors import KgwError, StorageError
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
 from kgw.groups.rounds import GroupLimits
-from kgw.lag.monitor import LagMonitor, LagSettings
+from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
+    from kgw.lag.monitor import LagMonitor
+    from kgw.offsets.committed import Place
     from kgw.state.base import StateStore
 
 _log = logging.getLogger(__name__)
@@ -60,7 +64,7 @@ class Gateway:
         self.fetch_deadlines = FetchDeadlines(clock)
         self.producer_ids: ProducerIds
         self.groups: GroupCoordinator
-        self.lag: LagMonitor
+        self.positions = ClientPositions(config.lag_clients_max)
         self.cluster_id = ""
         self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
@@ -70,6 +74,8 @@ class Gateway:
         self.checkpointed_s: float | None = None
         """When the last regular checkpoint was made, in monotonic time."""
         self._checkpoints: asyncio.Task[None] | None = None
+        self._lag: LagMonitor | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Gateway node={self.node_id} cluster={self.cluster_id} {self.backend!r}>"
@@ -110,7 +116,10 @@ class Gateway:
         if checkpoints is not None:
             checkpoints.cancel()
             await asyncio.gather(checkpoints, return_exceptions=True)
-        await self.lag.aclose()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._lag is not None:
+            await self._lag.aclose()
         await self.groups.aclose()
         try:
             await self.catalog.aclose()
@@ -190,32 +199,52 @@ class Gateway:
         await self.groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
         self.catalog.when_deleted.append(self.groups.forget_topic)
 
+    @property
+    def lag(self) -> LagMonitor:
+        """What watches the lag of groups, made when somebody asks for it or its time has come."""
+        if self._lag is None:
+            # Not at the top: what nobody needs for a minute would be 5 ms of every start.
+            from kgw.lag import monitor
+
+            config = self.config
+            self._lag = monitor.LagMonitor(
+                self.groups,
+                self.catalog,
+                self.upkeep.forecast,
+                self.clock,
+                monitor.LagSettings(
+                    config.lag_interval_ms / 1000,
+                    config.lag_risk_ms,
+                    config.lag_metrics_groups,
+                    config.lag_client_idle_ms / 1000,
+                    config.lag_history_ms,
+                    config.lag_history_samples_max,
+                ),
+                self.metrics,
+                self.backend.state.lag_history,
+                self.positions,
+            )
+        return self._lag
+
     def _open_lag(self) -> None:
-        config = self.config
-        self.lag = LagMonitor(
-            self.groups,
-            self.catalog,
-            self.upkeep.forecast,
-            self.clock,
-            LagSettings(
-                config.lag_interval_ms / 1000,
-                config.lag_risk_ms,
-                config.lag_metrics_groups,
-                config.lag_clients_max,
-                config.lag_client_idle_ms / 1000,
-                config.lag_history_ms,
-                config.lag_history_samples_max,
-            ),
-            self.metrics,
-            self.backend.state.lag_history,
-        )
         self.metrics.when_read.append(
             lambda: self.metrics.offset_anomalies.update(self.backend.recovery_anomalies)
         )
-        self.groups.when_committed_back.append(self.lag.committed_back)
-        self.catalog.when_deleted.append(self.lag.forget_topic)
-        if config.lag_interval_ms:
-            self.lag.start()
+        self.groups.when_committed_back.append(self._committed_back)
+        self.catalog.when_deleted.append(self.positions.forget_topic)
+        if self.config.lag_interval_ms:
+            self._watching = asyncio.ensure_future(self._watch_lag())
+
+    def _committed_back(self, group_id: str, place: Place, offset: int, before: int) -> None:
+        self.lag.committed_back(group_id, place, offset, before)
+
+    async def _watch_lag(self) -> None:
+        """Look at lag for the first time after one interval, then on its schedule."""
+        interval_s = self.config.lag_interval_ms / 1000
+        await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+        if "kgw.lag.monitor" not in modules:
+            await asyncio.to_thread(import_module, "kgw.lag.monitor")
+        self.lag.start()
 
     def _count_unsynced(self) -> None:
         self.metrics.unsynced_bytes, self.metrics.unsynced_age_s = self.backend.unsynced

@@ -147,7 +147,7 @@ def _note_positions(read: FetchRead, context: RequestContext) -> None:
     Not at every request: at 20,000 a second on a connection it would be a tenth of their cost.
     """
     context.session.note_due_s = context.received_s + _NOTE_INTERVAL_S
-    positions = context.gateway.lag.positions
+    positions = context.gateway.positions
     for part in read.parts:
         partition = part.partition
         if partition is not None:

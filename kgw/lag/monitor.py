@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
 from kgw.lag.history import history_points
-from kgw.lag.positions import ClientPositions
 from kgw.lag.sources import AtRisk, Event, GroupSample, LagSample, Standing
 from kgw.logs import EventLogger
 from kgw.metrics import count
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kgw.clock import Clock
+    from kgw.lag.positions import ClientPositions
     from kgw.lag.sources import Forecast, Groups, PartitionView, Topics, TopicView
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
     from kgw.state.history import LagHistory
-    from kgw.types import TopicId
 
 _log = EventLogger(__name__)
 
@@ -52,7 +51,6 @@ class LagSettings(NamedTuple):
     interval_s: float = 60.0
     risk_ms: int = 3_600_000
     metric_groups: int = 100
-    clients_max: int = 10_000
     client_idle_s: float = 600.0
     history_ms: int = 86_400_000
     history_samples: int = 100_000
@@ -70,9 +68,10 @@ class LagMonitor:
         settings: LagSettings,
         metrics: Metrics,
         history: LagHistory,
+        positions: ClientPositions,
     ) -> None:
         self.settings = settings
-        self.positions = ClientPositions(settings.clients_max)
+        self.positions = positions
         self.latest: LagSample | None = None
         self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
         """The latest anomalies that happened and were over at once."""
@@ -96,7 +95,7 @@ class LagMonitor:
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to sample on the schedule, the first time after one interval."""
+        """Begin to sample on the schedule, the first time now."""
         self._task = asyncio.ensure_future(self._run())
 
     async def aclose(self) -> None:
@@ -109,9 +108,6 @@ class LagMonitor:
     async def _run(self) -> None:
         due_s = self._clock.monotonic_s()
         while True:
-            # From the schedule, not from the end of the last one: series with even steps.
-            due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
-            await self._clock.sleep_until(due_s)
             try:
                 await self._remember(await self.sample())
             except StorageError as error:
@@ -120,6 +116,9 @@ class LagMonitor:
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
                 _log.error("lag could not be sampled", error=error)
+            # From the schedule, not from the end of the last one: series with even steps.
+            due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
+            await self._clock.sleep_until(due_s)
 
     # --- what others tell ------------------------------------------------------------------------
 
@@ -127,10 +126,6 @@ class LagMonitor:
         """Take note that a member has committed less than was committed before."""
         detail = f"committed {offset} after {before}"
         self._happened(LagAnomaly.COMMITTED_BACK, group_id, place, detail)
-
-    def forget_topic(self, topic_id: TopicId) -> None:
-        """Drop what is kept of a topic that has been deleted."""
-        self.positions.forget_topic(topic_id)
 
     # --- questions -------------------------------------------------------------------------------
 
