@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -172,6 +174,33 @@ async def test_nothing_past_the_bound_is_found() -> None:
         found = await find_max_timestamp(log, 2, DEFAULT_LIMITS)
         assert found is not None
         assert (1, 20) == (found.offset, found.timestamp_ms)
+
+
+@pytest.mark.slow
+async def test_many_random_look_ups_are_those_of_the_model() -> None:
+    """Twenty thousand records whose times do not rise; the full size is bench/bench_seek.py."""
+    random = Random(7)
+    times_ms = [number + random.randint(-500, 500) for number in range(1000, 21_000)]
+    for _ in range(20):
+        times_ms[random.randrange(len(times_ms))] = random.randint(0, 60_000)
+    async with opened(embedded(SimulatedFs(), MemoryStateStore())) as log:
+        log.configure(SMALL_SEGMENTS._replace(segment_bytes=40_000))
+        place = 0
+        while place < len(times_ms):
+            packed = tuple(times_ms[place : place + random.randint(1, 200)])
+            await log.append(
+                [make(Stored(packed, random.choice([Compression.NONE, Compression.ZSTD])))]
+            )
+            place += len(packed)
+        for start in (0, 7001):
+            await log.drop_before(start)
+            greatest_ms = list(accumulate(times_ms[start:], max))
+            for _ in range(400):
+                asked_ms = random.choice(times_ms) + random.randint(-1, 1)
+                at = bisect_left(greatest_ms, asked_ms)
+                found = await find_by_time(log, asked_ms, log.high_watermark, DEFAULT_LIMITS)
+                expected = None if at == len(greatest_ms) else start + at
+                assert expected == (None if found is None else found.offset)
 
 
 SPREAD = [
