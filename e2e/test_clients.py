@@ -56,6 +56,14 @@ def test_others_read_what_it_wrote(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_times_that_do_not_rise(
+    clients: Callable[[str], Client], gateway: GatewayProcess, name: str
+) -> None:
+    """The first record at or past a time, wherever it is; never one that was deleted."""
+    scenario.check_disordered_times(clients(name), gateway, f"disordered-{name}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_restarts_and_kills_change_nothing(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:

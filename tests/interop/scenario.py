@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from kgw.client import AsyncClient
+from kgw.client import AdminClient, AsyncClient
 from tests.interop.client import DriverError
 from tests.interop.drivers.loop import Record
 
@@ -162,6 +163,32 @@ def check_times(
         for timestamp_ms in questions
     }
     assert questions == answers
+
+
+def check_disordered_times(client: Client, gateway: GatewayProcess, topic: str) -> None:
+    """Seek by time among records whose times do not rise, before and after some were deleted.
+
+    The libraries write the batches, so that the greatest time that a header tells is theirs.
+    """
+    random = Random(11)
+    times_ms = [START_MS + random.randint(0, 1_000) for _ in range(60)]
+    sent = [Record(None, b"%d" % number, [], at_ms) for number, at_ms in enumerate(times_ms)]
+    client.create_topic(gateway.bootstrap, topic, PARTITIONS)
+    for part in (sent[:1], sent[1:40], sent[40:]):
+        client.produce(gateway.bootstrap, topic, PARTITION, part, codec="none", idempotent=False)
+    for start in (0, 25):
+        asyncio.run(_delete_before(gateway, topic, start))
+        assert (start, 60) == client.bounds(gateway.bootstrap, topic, PARTITION)
+        kept = list(enumerate(times_ms))[start:]
+        for asked_ms in (0, *random.sample(times_ms, 8), START_MS + 500, START_MS + 1_001):
+            expected = next((offset for offset, at_ms in kept if at_ms >= asked_ms), None)
+            found = client.offset_for_time(gateway.bootstrap, topic, PARTITION, asked_ms)
+            assert expected == found, asked_ms
+
+
+async def _delete_before(gateway: GatewayProcess, topic: str, offset: int) -> None:
+    async with await AsyncClient.connect(gateway.host, gateway.port) as kgw_client:
+        await AdminClient(kgw_client).delete_records(topic, {PARTITION: offset})
 
 
 def check_all(client: Client, gateway: GatewayProcess, topic: str, expected: list[Record]) -> None:
