@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.entering import Entrance, is_walked_at_once
 from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, SnapshotError
 from kgw.partitions.validation import (
     read_produced_batch,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import AppendResult, PartitionLog
     from kgw.clock import Clock
+    from kgw.partitions.entering import Entrance
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
@@ -165,18 +165,29 @@ class Partition:
         if batch.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
         append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
+        if config.checks_records or self._entrance is not None:
+            return self._append_checked(batch, now_ms, append_time_ms)
+        return self._enter(batch, now_ms, append_time_ms)
+
+    def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
+        """Submit a batch once its records have been looked at, and all before it have entered."""
+        # At first use: most servers have no such topic.
+        from kgw.partitions.entering import Entrance, is_walked_at_once
+
+        config = self._config
+        limits = config.decompression_limits
         rules = record_rules(config, now_ms) if config.checks_records else None
         if rules is not None and is_walked_at_once(batch):
-            validate_records(batch, rules, config.decompression_limits)
+            validate_records(batch, rules, limits)
             rules = None
         entrance = self._entrance
-        if rules is not None or (entrance is not None and entrance.is_busy):
-            if entrance is None:
-                entrance = self._entrance = Entrance()
-            enter = partial(self._enter, batch, now_ms, append_time_ms)
-            result = entrance.submit(batch, rules, config.decompression_limits, enter)
-            return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
-        return self._enter(batch, now_ms, append_time_ms)
+        if rules is None and (entrance is None or not entrance.is_busy):
+            return self._enter(batch, now_ms, append_time_ms)
+        if entrance is None:
+            entrance = self._entrance = Entrance()
+        enter = partial(self._enter, batch, now_ms, append_time_ms)
+        result = entrance.submit(batch, rules, limits, enter)
+        return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""

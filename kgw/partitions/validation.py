@@ -21,7 +21,6 @@ from kgw.records.batch import (
     Compression,
     read_batch,
 )
-from kgw.records.unfit import TimeRange, find_unfit
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ class RecordRules(NamedTuple):
     """What must hold for each record, behind the header."""
 
     needs_keys: bool
-    time_range: TimeRange | None
+    time_range: tuple[int, int] | None
+    """The first and the last timestamp that is allowed, in milliseconds."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -167,7 +167,7 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
     time_range = None
     if not rules.uses_log_append_time:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
-        time_range = TimeRange(earliest_ms, now_ms + rules.timestamp_after_max_ms)
+        time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
     if rules.is_compacted:
         return RecordRules(needs_keys=True, time_range=time_range)
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
@@ -181,6 +181,9 @@ def validate_records(batch: RecordBatch, rules: RecordRules, limits: Decompressi
     Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
     INVALID_RECORD for those without a key; RecordError for a payload that cannot be read.
     """
+    # Most topics have no such rules, and their server needs no decompression.
+    from kgw.records.unfit import find_unfit
+
     unfit = find_unfit(
         batch, needs_keys=rules.needs_keys, time_range=rules.time_range, limits=limits
     )

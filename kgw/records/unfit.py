@@ -21,13 +21,6 @@ MAX_NAMED: Final = 1000
 """So many records are named; a client takes the rest of the batch as refused because of them."""
 
 
-class TimeRange(NamedTuple):
-    """The timestamps that a topic takes, both ends included."""
-
-    earliest_ms: int
-    latest_ms: int
-
-
 class UnfitRecord(NamedTuple):
     """One record at fault."""
 
@@ -41,12 +34,13 @@ def find_unfit(
     batch: RecordBatch,
     *,
     needs_keys: bool,
-    time_range: TimeRange | None,
+    time_range: tuple[int, int] | None,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> list[UnfitRecord]:
     """Return the records of a whole batch that are at fault, MAX_NAMED of them at most.
 
-    A record without a time is allowed. Raises RecordError for a payload that cannot be decompressed
+    `time_range` is the first and the last timestamp that is allowed, in milliseconds; a record
+    without a time always is. Raises RecordError for a payload that cannot be decompressed
     within `limits`, or is not the records that the header counts, one for each offset.
     """
     payload = decompress(batch.compression, batch.records, limits)
@@ -82,7 +76,7 @@ def find_unfit(
             elif time_range is not None:
                 timestamp_ms = base_timestamp_ms + timestamp_delta
                 if timestamp_ms != NO_TIMESTAMP_MS and not (
-                    time_range.earliest_ms <= timestamp_ms <= time_range.latest_ms
+                    time_range[0] <= timestamp_ms <= time_range[1]
                 ):
                     unfit.append(UnfitRecord(index, is_keyless=False))
     except IndexError:

@@ -10,7 +10,7 @@ from kgw.errors import KafkaError
 from kgw.records.batch import Compression, read_batch
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from kgw.records.unfit import MAX_NAMED, TimeRange, find_unfit
+from kgw.records.unfit import MAX_NAMED, find_unfit
 
 RECORDS = st.tuples(
     st.none() | st.binary(max_size=200),
@@ -45,15 +45,12 @@ def test_finds_what_a_full_reading_finds(
 ) -> None:
     """The walk sees the same keys and times as the reader of whole records."""
     batch = read_batch(build(records, compression))
-    times = TimeRange(min(bounds), max(bounds))
+    times = (min(bounds), max(bounds))
     expected = [
         place
         for place, record in enumerate(read_records(batch))
         if (needs_keys and record.key is None)
-        or (
-            record.timestamp_ms != -1
-            and not times.earliest_ms <= record.timestamp_ms <= times.latest_ms
-        )
+        or (record.timestamp_ms != -1 and not times[0] <= record.timestamp_ms <= times[1])
     ]
     found = find_unfit(batch, needs_keys=needs_keys, time_range=times)
     assert expected == [one.place for one in found]
@@ -69,7 +66,7 @@ def test_nothing_but_a_refusal_comes_of_garbage(
     position = data.draw(st.integers(61, len(content) - 1))
     content[position] = data.draw(st.integers(0, 255))
     with suppress(KafkaError):
-        find_unfit(read_batch(content), needs_keys=True, time_range=TimeRange(0, 1 << 41))
+        find_unfit(read_batch(content), needs_keys=True, time_range=(0, 1 << 41))
 
 
 def test_lies_about_the_count_are_refused() -> None:
