@@ -47,6 +47,34 @@ def data_dir(template: Path, tmp_path: Path) -> Path:
     return shutil.copytree(template, tmp_path / "data")
 
 
+def sizes(data_dir: Path) -> dict[str, int]:
+    """Return the size of every segment file that holds records."""
+    return {
+        str(path.relative_to(data_dir)): path.stat().st_size
+        for path in data_dir.glob("partitions/*/*.log")
+        if path.stat().st_size
+    }
+
+
+def test_a_dry_run_says_what_a_run_does(offline: Commands, data_dir: Path) -> None:
+    """The same figures, first without and then with the effect; a second run finds nothing."""
+    before = sizes(data_dir)
+    (planned, empty) = offline.json("log", "compact", str(data_dir), "--dry-run")
+    assert before == sizes(data_dir)
+    assert not planned["compacted"]
+    assert planned["records_after"] < planned["records_before"] < 90
+    (done, _) = offline.json("log", "compact", str(data_dir), "--topic", "states")
+    assert done["compacted"]
+    for name in ("records_before", "records_after", "bytes_before", "bytes_after"):
+        assert planned[name] == done[name]
+    assert sum(sizes(data_dir).values()) < sum(before.values())
+    assert (("states", 1), False) == ((empty["topic"], empty["partition"]), empty["compacted"])
+    assert "No problems found.\n" == offline.succeed("log", "check", str(data_dir))
+    (again, _) = offline.json("log", "compact", str(data_dir))
+    assert not again["compacted"]
+    assert "0%" in offline.succeed("log", "compact", str(data_dir))
+
+
 def test_what_cannot_be_compacted_is_refused(
     offline: Commands, data_dir: Path, tmp_path: Path
 ) -> None:
