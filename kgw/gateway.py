@@ -22,7 +22,7 @@ from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
-from kgw.state.base import Change
+from kgw.state.base import Change, DamagedRowsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kgw.config import Config, Listener
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
-    from kgw.state.base import StateStore
+    from kgw.state.base import Row, StateStore
 
 _log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ class Gateway:
         A node id that is given wins over the stored one, which wins over the default.
         """
         state = self.backend.state
-        row = (await state.load(CLUSTER)).get(CLUSTER)
+        row = await _load_one(state, CLUSTER, "the next start makes a new cluster id")
         if row is None:
             self.cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
         else:
@@ -287,7 +287,7 @@ class Gateway:
 
 async def stored_config(state: StateStore, config: Config) -> Config:
     """Return a configuration with what was changed while the server ran. Raises StorageError."""
-    row = (await state.load(BROKER_CONFIG)).get(CLUSTER)
+    row = await _load_one(state, BROKER_CONFIG, "settings that were changed live are lost")
     if row is None:
         return config
     for name, text in json.loads(row.value).items():
@@ -296,3 +296,11 @@ async def stored_config(state: StateStore, config: Config) -> Config:
         except ConfigError as error:
             _log.error("a stored server setting is left out: %s", error)
     return config
+
+
+async def _load_one(state: StateStore, kind: str, without: str) -> Row | None:
+    """Return the one row of a kind. Raises StorageError, which says what helps."""
+    try:
+        return (await state.load(kind)).get(CLUSTER)
+    except DamagedRowsError as error:
+        raise StorageError(f"{error}; `kgw log adopt` removes it, and {without}") from error

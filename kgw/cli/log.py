@@ -96,14 +96,21 @@ def dump(ctx: click.Context, path: str, has_records: bool, is_json: bool) -> Non
 def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> None:
     """Bring topics back whose records are there and whose metadata is lost.
 
-    They come back with the settings that new topics have. Exits with 1 when one of them cannot be
-    brought back as it is.
+    They come back with the settings that new topics have. Damaged rows that keep the server from
+    starting and can be done without are removed: the cluster's id, which is made anew, settings
+    that were changed live, and notes of creations and deletions under way. Exits with 1 when a
+    topic cannot be brought back as it is.
     """
     from kgw.backend.embedded.adopt import adopt as adopt_topics
     from kgw.backend.embedded.adopt import find_adoptable
 
     with _readable(data_dir):
-        found = asyncio.run(find_adoptable(data_dir) if dry_run else adopt_topics(data_dir))
+        if dry_run:
+            found = asyncio.run(find_adoptable(data_dir))
+        else:
+            found, dropped = asyncio.run(adopt_topics(data_dir))
+            for kind, key in dropped:
+                note(f"Removed the damaged {kind} row {printable(repr(key))}.")
     if is_json:
         print_json([_adoptable_as_json(one, is_adopted=not dry_run) for one in found])
     elif found:

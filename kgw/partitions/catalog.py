@@ -123,7 +123,7 @@ class TopicCatalog:
                 rows.append(TopicRow.decode(row.value))
             except ValueError as error:
                 raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
-        for key, row in (await state.load(DELETION)).items():
+        for key, row in (await self._load_unfinished(DELETION)).items():
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(DELETION, key, None)])
         opened: list[tuple[Topic, int]] = []
@@ -142,6 +142,14 @@ class TopicCatalog:
             # To go on without them would let clients create them anew, at offset 0.
             raise StorageError(
                 f"{error}; `kgw log adopt` makes them anew from the logs, with default settings"
+            ) from error
+
+    async def _load_unfinished(self, kind: str) -> dict[str, Row]:
+        try:
+            return await self._backend.state.load(kind)
+        except DamagedRowsError as error:
+            raise StorageError(
+                f"{error}; `kgw log adopt` removes them, and what they were about stays on disk"
             ) from error
 
     async def aclose(self) -> None:
@@ -357,7 +365,7 @@ class TopicCatalog:
     async def _undo_creations(self) -> None:
         """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
         state = self._backend.state
-        for key, stored in (await state.load(CREATION)).items():
+        for key, stored in (await self._load_unfinished(CREATION)).items():
             row = TopicRow.decode(stored.value)
             settings = TopicConfig({}, self._config).log_settings
             is_empty = True

@@ -26,6 +26,13 @@ TOPIC_KIND: Final = "topic"
 CREATION_KIND: Final = "topic-creation"
 DELETION_KIND: Final = "topic-deletion"
 """As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
+CLUSTER_KIND: Final = "cluster"
+BROKER_CONFIG_KIND: Final = "broker-config"
+"""As `kgw.gateway` writes them, each one row of the key "cluster"."""
+DISPENSABLE_KINDS: Final = (CLUSTER_KIND, BROKER_CONFIG_KIND, CREATION_KIND, DELETION_KIND)
+"""A damaged row of theirs keeps the gateway from starting, and can be done without: the next start
+makes a new cluster id, settings that were changed live have what was given at the start, and what a
+creation or a deletion was about stays on disk."""
 
 
 class Adoptable(NamedTuple):
@@ -40,14 +47,22 @@ class Adoptable(NamedTuple):
     """Why it cannot be adopted as it is, such as another topic of this name."""
 
 
+class Adoption(NamedTuple):
+    """What became of a directory's lost topics."""
+
+    topics: list[Adoptable]
+    dropped: tuple[tuple[str, str], ...]
+    """Kind and key of damaged rows that were removed, of `DISPENSABLE_KINDS`."""
+
+
 async def find_adoptable(data_dir: str) -> list[Adoptable]:
     """Return the topics that could be adopted, by name. Raises DataDirectoryError."""
     async with opened_state(data_dir) as state:
         return await find_in(data_dir, state)
 
 
-async def adopt(data_dir: str) -> list[Adoptable]:
-    """Give every topic without an obstacle its row back; returns what was found.
+async def adopt(data_dir: str) -> Adoption:
+    """Give every topic without an obstacle its row back, and remove damaged rows in the way.
 
     Raises DataDirectoryError, StorageError.
     """
@@ -61,9 +76,13 @@ async def adopt(data_dir: str) -> list[Adoptable]:
             for one in found
             if one.obstacle is None
         ]
+        dropped = [
+            (kind, key) for kind in DISPENSABLE_KINDS for key in (await _load(state, kind))[1]
+        ]
+        changes += [Change(kind, key, None) for kind, key in dropped]
         if changes:
             await state.apply(changes)
-        return found
+        return Adoption(found, tuple(dropped))
 
 
 async def _load(state: StateStore, kind: str) -> tuple[dict[str, Row], Sequence[str]]:
@@ -89,7 +108,9 @@ async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
     """Return the topics whose records are there and which the directory's state does not know."""
     known, _ = await _load(state, TOPIC_KIND)
     # The next start completes deletions, and takes back creations that nobody was told of.
-    unfinished = await state.load(DELETION_KIND) | await state.load(CREATION_KIND)
+    deletions, damaged_deletions = await _load(state, DELETION_KIND)
+    creations, damaged_creations = await _load(state, CREATION_KIND)
+    unfinished = deletions | creations
     taken = {json.loads(row.value)["name"] for row in known.values()}
     topics: dict[tuple[TopicName, TopicId], list[int]] = {}
     partitions_path = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
@@ -103,7 +124,11 @@ async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
     found: list[Adoptable] = []
     for (topic, topic_id), partitions in sorted(topics.items()):
         obstacle = None
-        if topic in taken:
+        if format_uuid(topic_id) in damaged_deletions:
+            obstacle = "it was being deleted; adopt once more to have it back"
+        elif format_uuid(topic_id) in damaged_creations:
+            obstacle = "its creation was not finished; adopt once more to have it all the same"
+        elif topic in taken:
             obstacle = "there is a topic of this name"
         elif names.count(topic) > 1:
             obstacle = "several lost topics had this name"

@@ -21,6 +21,7 @@ from kgw.backend.embedded.state_place import (
     read_place,
     write_place,
 )
+from kgw.backend.embedded.store import look_at_state
 from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
@@ -70,6 +71,7 @@ async def copy_state(data_dir: str, target: str) -> CopyReport:
     path = f"{data_dir}/{layout.STATE_NAME}"
     if place is None and not fs.exists(path):
         raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
+    is_clean = await asyncio.to_thread(_is_clean, fs, data_dir)
     source_name = IN_DIRECTORY if place is None else place.url
     if target == source_name:
         raise DataDirectoryError(f"the state of {data_dir} is in {target} already")
@@ -78,10 +80,28 @@ async def copy_state(data_dir: str, target: str) -> CopyReport:
             rows, samples = await _copy_into_directory(fs, data_dir, source)
         else:
             rows, samples = await _copy_to_server(fs, data_dir, source, target)
+    if is_clean:
+        # The marker of an orderly stop would miss the database that it was about.
+        marker = layout.encode_clean(
+            look_at_state(fs, data_dir) if target == IN_DIRECTORY else None
+        )
+        await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.CLEAN_NAME}", marker)
     if place is None:
         # Its write-ahead log is gone with the last connection.
         await asyncio.to_thread(fs.rename, path, path + COPIED_SUFFIX)
     return CopyReport(source_name, target, rows, samples)
+
+
+def _is_clean(fs: FileSystem, data_dir: str) -> bool:
+    """Whether the directory, and the database in it, is as an orderly stop left it."""
+    path = f"{data_dir}/{layout.CLEAN_NAME}"
+    if not fs.exists(path):
+        return False
+    try:
+        left = layout.decode_clean(fs.read_bytes(path))
+    except layout.SmallFileError:
+        return False
+    return left is None or left == look_at_state(fs, data_dir)
 
 
 async def _copy_to_server(

@@ -125,7 +125,7 @@ class Store(GroupWriter):
         problem: str | None = None
         try:
             left = layout.decode_clean(self.fs.read_bytes(path))
-            if left is not None and left != self._look_at_state():
+            if left is not None and left != look_at_state(self.fs, self.root):
                 # Pages of a database have no checksum: one that rotted while nobody used it would
                 # have rows vanish, and checkpoints and committed offsets with them.
                 problem = f"{layout.STATE_NAME} is not as the last stop left it"
@@ -137,21 +137,6 @@ class Store(GroupWriter):
         self.fs.unlink(path)
         self.fs.sync_directory(self.root)
         return is_clean
-
-    def _look_at_state(self) -> layout.LeftState | None:
-        """Return size and checksum of the state database, None when there is none here."""
-        path = f"{self.root}/{layout.STATE_NAME}"
-        if not self.fs.exists(path):
-            return None
-        file = self.fs.open(path)
-        try:
-            crc = position = 0
-            while piece := file.pread(_STATE_PIECE_BYTES, position):
-                crc = crc32c(piece, crc)
-                position += len(piece)
-        finally:
-            file.close()
-        return layout.LeftState(position, crc)
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes a while; until then segments are synced."""
@@ -189,7 +174,7 @@ class Store(GroupWriter):
         if self.fs.exists(f"{self.root}/{layout.STATE_NAME}-wal"):
             raise StorageError(f"{layout.STATE_NAME} could not take over its write-ahead log")
         try:
-            content = layout.encode_clean(self._look_at_state())
+            content = layout.encode_clean(look_at_state(self.fs, self.root))
             replace_durably(self.fs, f"{self.root}/{layout.CLEAN_NAME}", content)
         except (OSError, SyncFailedError) as error:
             raise StorageError(str(error)) from error
@@ -544,3 +529,19 @@ class Store(GroupWriter):
             log.is_changed = True
         if isinstance(error, SyncFailedError):
             self.fail(error)
+
+
+def look_at_state(fs: FileSystem, root: str) -> layout.LeftState | None:
+    """Return size and checksum of the state database, None when there is none in a directory."""
+    path = f"{root}/{layout.STATE_NAME}"
+    if not fs.exists(path):
+        return None
+    file = fs.open(path)
+    try:
+        crc = position = 0
+        while piece := file.pread(_STATE_PIECE_BYTES, position):
+            crc = crc32c(piece, crc)
+            position += len(piece)
+    finally:
+        file.close()
+    return layout.LeftState(position, crc)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
 from kgw.backend.embedded.state_copy import COPYING_KEY, copy_state
@@ -46,9 +47,10 @@ def data_dir(tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def opened(data_dir: str, url: str = "") -> AsyncIterator[Backend]:
+async def opened(data_dir: str, url: str = "") -> AsyncIterator[EmbeddedBackend]:
     """Open the backend that the configuration names, and close it again."""
     backend = open_backend(Config.of(log_dirs=data_dir, state_url=url), SystemClock())
+    assert isinstance(backend, EmbeddedBackend)
     await backend.open()
     try:
         yield backend
@@ -207,9 +209,9 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
 
     report = await copy_state(data_dir, url)
     assert (30, 1, 20) == (report.rows["topic"], report.rows["group"], report.samples)
-    assert "set kgw.state.url to that" in await refusal(data_dir)
     assert Path(data_dir, "meta.sqlite.copied").exists()
     async with opened(data_dir, url) as backend:
+        assert backend._store.clean_stop
         await check(backend)
         await backend.state.apply([Change("topic", "later", b"1")])
         await backend.state.apply([Change("topic", "later", None)])
@@ -217,9 +219,10 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
     back = await copy_state(data_dir, "sqlite")
     assert report.rows == back.rows
     assert report.samples == back.samples
-    assert "move it with `kgw state copy`" in await refusal(data_dir, url)
     async with opened(data_dir) as backend:
+        assert backend._store.clean_stop
         await check(backend)
+    assert "move it with `kgw state copy`" in await refusal(data_dir, url)
 
 
 async def test_a_target_with_anything_in_it_is_refused(

@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw import gateway
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.adopt import (
+    BROKER_CONFIG_KIND,
+    CLUSTER_KIND,
     CREATION_KIND,
     DELETION_KIND,
+    DISPENSABLE_KINDS,
     TOPIC_KIND,
+    Adoption,
     adopt,
     find_adoptable,
 )
@@ -20,7 +26,10 @@ from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage, dump_segment, s
 from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.offline import opened_state
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.errors import DataDirectoryError
+from kgw.clock import SystemClock
+from kgw.config import Config
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.gateway import Gateway
 from kgw.partitions import catalog
 from kgw.partitions.topic import TopicRow
 from kgw.state.base import Change
@@ -155,13 +164,37 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'topic'")
     database.commit()
     database.close()
-    found = await adopt(str(data_dir))
+    found, _ = await adopt(str(data_dir))
     assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
     async with opened_state(str(data_dir)) as state:
         rows = await state.load(TOPIC_KIND)
     assert [TopicRow(TOPIC, KEY.topic_id, 2, {})] == [
         TopicRow.decode(row.value) for row in rows.values()
     ]
+
+
+@pytest.mark.parametrize("kind", DISPENSABLE_KINDS)
+async def test_damaged_rows_that_stop_the_gateway_are_removed(tmp_path: Path, kind: str) -> None:
+    """The message of the start says how; a topic that was being deleted does not come back."""
+    data_dir = await _make_directory(tmp_path / "data")
+    is_of_topic = kind in {CREATION_KIND, DELETION_KIND}
+    key = format_uuid(KEY.topic_id) if is_of_topic else CLUSTER_KIND
+    async with opened_state(str(data_dir), may_create=True) as state:
+        await state.apply([Change(kind, key, b"{}")])
+    with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
+        database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = ?", (kind,))
+    backend = EmbeddedBackend(data_dir, OPTIONS)
+    broken = Gateway(Config(), backend, SystemClock())
+    with pytest.raises(StorageError, match="kgw log adopt"):
+        await broken.start()
+
+    found, dropped = await adopt(str(data_dir))
+
+    assert ((kind, key),) == dropped
+    assert [is_of_topic] == [one.obstacle is not None for one in found]
+    mended = Gateway(Config(), EmbeddedBackend(data_dir, OPTIONS), SystemClock())
+    await mended.start()
+    await mended.aclose()
 
 
 async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
@@ -172,7 +205,7 @@ async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     row = TopicRow(TOPIC, TopicId(b"x" * 16), 1, {})
     await backend.state.apply([Change(TOPIC_KIND, row.key, row.encode())])
     await backend.aclose()
-    found = await adopt(str(data_dir))
+    found, _ = await adopt(str(data_dir))
     assert ["there is a topic of this name"] == [one.obstacle for one in found]
 
 
@@ -188,11 +221,12 @@ async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str
     await backend.state.apply([Change(kind, row.key, row.encode())])
     await backend.aclose()
     assert [] == await check_data_dir(str(data_dir))
-    assert [] == await adopt(str(data_dir))
+    assert Adoption([], ()) == await adopt(str(data_dir))
 
 
 def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
     """The two layers may not import each other; here they are held together."""
+    assert (CLUSTER_KIND, BROKER_CONFIG_KIND) == (gateway.CLUSTER, gateway.BROKER_CONFIG)
     assert (TOPIC_KIND, CREATION_KIND, DELETION_KIND) == (
         catalog.TOPIC,
         catalog.CREATION,
