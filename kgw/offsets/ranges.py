@@ -34,6 +34,8 @@ class SeekOutOfRangeError(KafkaError):
     """A position that a partition does not have: says which it has."""
 
     def __init__(self, partition: int, asked: int, bounds: OffsetBounds, why: str = "") -> None:
+        if not why and is_in_range(asked, *bounds):
+            why = "the records there were lost in an unclean stop"
         detail = f" ({why})" if why else ""
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,

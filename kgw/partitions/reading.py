@@ -111,14 +111,15 @@ class PartitionRead:
         self.log_start_offset = log.log_start_offset
         if self.last_fetched_epoch >= 0 and self._diverges(partition):
             return None
-        end_offset = high_watermark if offset <= high_watermark else log.end_offset
-        if not is_in_range(offset, self.log_start_offset, end_offset):
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return None
+        if offset >= high_watermark or offset < self.log_start_offset:
+            if not is_in_range(offset, self.log_start_offset, log.end_offset):
+                self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+                return None
+            partition = None
         if log.is_in_gap(offset):
             self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return None
-        return partition if offset < high_watermark else None
+        return partition
 
     def _diverges(self, partition: Partition) -> bool:
         """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""

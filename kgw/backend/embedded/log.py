@@ -158,6 +158,8 @@ class SegmentedLog:
 
     def is_in_gap(self, offset: int) -> bool:
         """Whether `offset` was left out: no reader has a reason to stand there."""
+        if not self.gaps:
+            return False
         start_offset = self.offsets.log_start_offset
         return any(
             max(gap.start_offset, start_offset) < offset < gap.end_offset for gap in self.gaps
