@@ -85,3 +85,19 @@ def test_administration(
 ) -> None:
     """Topics are configured, grown and deleted by the client's own admin calls."""
     scenario.check_admin(clients(name), own_gateway, "administered")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_deletion_of_records(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """DeleteRecords moves the log start for ever."""
+    scenario.check_deletion(clients(name), own_gateway, "deleted")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_compacted_topics(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """Compacted topics are read over their gaps and empty batches, from any offset and by time."""
+    scenario.check_compaction(clients(name), own_gateway, "compacted")

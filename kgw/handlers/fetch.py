@@ -11,6 +11,8 @@ Behaviour:
   incremental one is told FETCH_SESSION_ID_NOT_FOUND, after which clients send complete ones;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
   is named from v12 on (KIP-595);
+- behind batches that compaction left without records it reads on: no answer is of such alone, but
+  at the end, for kafka-go begins anew after one;
 - damaged batches are never served: CORRUPT_MESSAGE at the damage, which applications see and can
   seek past; a failing disk is KAFKA_STORAGE_ERROR, after which clients ask again;
 - a client-supplied replica id has no effect. No transactions yet: the last stable offset is the

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
 from kgw.offsets.ranges import is_in_range
 from kgw.partitions.waits import FetchWait
+from kgw.records.batch import HEADER_BYTES
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Sequence
 
-    from kgw.backend.base import EpochEnd, ReadResult
+    from kgw.backend.base import EpochEnd, PartitionLog
     from kgw.clock import Clock
     from kgw.partitions.partition import Partition
     from kgw.partitions.waits import FetchDeadlines
     from kgw.types import Buffer
+
+# The last field of a batch's header says how many records follow.
+_COUNT_BYTES = 4
 
 
 class PartitionRead:
@@ -271,12 +276,7 @@ class FetchRead:
                 if result is None:
                     if self.size_bytes and self._clock.monotonic_s() >= self._deadline_s:
                         continue  # the client has waited long enough, and gets something
-                    result = await log.read(
-                        part.offset,
-                        limit,
-                        part.high_watermark,
-                        at_least_one=not self.size_bytes,
-                    )
+                    result = await _read_on(part, log, limit, at_least_one=not self.size_bytes)
             except StorageError as error:
                 part.fail_with(error)
             else:
@@ -343,3 +343,35 @@ class FetchRead:
             self.done.set_result(None)
         else:
             self._wait_for_more()
+
+
+async def _read_on(
+    part: PartitionRead, log: PartitionLog, limit: int, *, at_least_one: bool
+) -> ReadResult:
+    """Read one part; where compaction left only batches without records, on to the next one.
+
+    kafka-go (0.4.51) takes an answer without any record for the end of offset 0, and begins anew.
+    """
+    result = await log.read(part.offset, limit, part.high_watermark, at_least_one=at_least_one)
+    while result.size_bytes and result.next_offset < part.high_watermark:
+        if not all(map(_has_no_record, result.buffers)):
+            break
+        more = await log.read(
+            result.next_offset, max(0, limit - result.size_bytes), part.high_watermark
+        )
+        if not more.size_bytes:
+            break
+        result = ReadResult(
+            [*result.buffers, *more.buffers],
+            result.size_bytes + more.size_bytes,
+            more.next_offset,
+        )
+    return result
+
+
+def _has_no_record(buffer: Buffer) -> bool:
+    """Whether whole batches are headers alone; for others a look at the first is enough."""
+    return all(
+        not any(buffer[end - _COUNT_BYTES : end])
+        for end in range(HEADER_BYTES, len(buffer) + 1, HEADER_BYTES)
+    )

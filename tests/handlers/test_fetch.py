@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.protocol.messages.fetch import (
     FetchPartition,
@@ -13,7 +14,7 @@ from kgw.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from kgw.records.batch import split_batches
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
 from kgw.records.reader import read_records
 from tests.handlers.support import (
     batch,
@@ -26,7 +27,6 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
-    from kgw.backend.base import ReadResult
     from kgw.backend.memory import MemoryBackend
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
@@ -485,6 +485,14 @@ async def test_isolation_level_is_accepted(gateway: InProcessGateway) -> None:
 # --- disks ----------------------------------------------------------------------------------------
 
 
+def emptied(batch: RecordBatch) -> bytes:
+    """Return what compaction leaves of a batch whose records are all gone: its header."""
+    header = bytearray(batch.buffer[:HEADER_BYTES])
+    header[8:12] = (HEADER_BYTES - PREFIX_BYTES).to_bytes(4, "big")
+    header[-4:] = bytes(4)
+    return bytes(header)
+
+
 class ColdLog:
     """Makes a partition's reads go to a disk that fails or takes its time."""
 
@@ -494,6 +502,8 @@ class ColdLog:
         log = topic.partitions[0].log
         real = log.read_hot
         self.errors: dict[int, Exception] = {}
+        self.emptied: set[int] = set()
+        """Offsets whose batch is all that is read, and has lost its records to compaction."""
         self.may_read = asyncio.Event()
         self.may_read.set()
 
@@ -505,6 +515,9 @@ class ColdLog:
                 raise self.errors[offset]
             result = real(offset, max_bytes, upper_bound)
             assert result is not None
+            if offset in self.emptied:
+                [first, *_] = split_batches(b"".join(result.buffers))
+                return ReadResult([emptied(first)], HEADER_BYTES, first.next_offset)
             return result
 
         monkeypatch.setattr(type(log), "read_hot", lambda *_: None)
@@ -524,6 +537,25 @@ async def test_reads_from_the_disk(
     assert not pending.done
     await produce(gateway, batch(b"b"))
     assert [b"b"] == values_in(await answer_of(pending))
+
+
+async def test_answers_are_not_of_empty_batches_alone(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind batches that compaction emptied reading goes on to a record, or to the end."""
+    await create_topic(gateway)
+    for value in (b"a", b"b", b"c", b"d"):
+        await produce(gateway, batch(value))
+    disk = ColdLog(gateway, monkeypatch)
+    disk.emptied = {0, 1, 3}
+    data = await fetch(gateway, fetch_request(0))
+    assert [(0, 0), (1, 1), (2, 2), (3, 3)] == offsets_in(data)
+    assert [b"c", b"d"] == values_in(data)
+    assert [(0, 0), (1, 1), (2, 2)] == offsets_in(
+        await fetch(gateway, fetch_request(0, partition_max_bytes=HEADER_BYTES * 2))
+    )
+    data = await fetch(gateway, fetch_request(3))
+    assert ([(3, 3)], []) == (offsets_in(data), values_in(data))
 
 
 async def test_damage_and_failing_disks(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import subprocess
+import sys
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from kgw.client import AdminClient, AsyncClient
+from kgw.client import AdminClient, AsyncClient, ServerRefusedError
 from tests.interop.client import DriverError
 from tests.interop.drivers.loop import Record
 
@@ -48,6 +50,8 @@ class Limits(NamedTuple):
     sets_incrementally: bool = True
     sets_all_at_once: bool = True
     resends_other_settings: bool = False
+    deletes_records: bool = True
+    tells_deleted_offsets: bool = True
 
 
 NO_LIMITS = Limits()
@@ -59,7 +63,12 @@ LIMITS = {
         sends_neither_key_nor_value=False, sends_null_headers=False, resends_other_settings=True
     ),
     "aiokafka": Limits(sends_neither_key_nor_value=False, sets_incrementally=False),
-    "kafka-go": Limits(tells_empty_from_null=False, is_idempotent=False),
+    "kafka-go": Limits(
+        tells_empty_from_null=False,
+        is_idempotent=False,
+        deletes_records=False,
+        tells_deleted_offsets=False,
+    ),
     "java-4": Limits(sets_all_at_once=False),
 }
 
@@ -186,9 +195,10 @@ def check_disordered_times(client: Client, gateway: GatewayProcess, topic: str) 
             assert expected == found, asked_ms
 
 
-async def _delete_before(gateway: GatewayProcess, topic: str, offset: int) -> None:
+async def _delete_before(gateway: GatewayProcess, topic: str, offset: int) -> int:
     async with await AsyncClient.connect(gateway.host, gateway.port) as kgw_client:
-        await AdminClient(kgw_client).delete_records(topic, {PARTITION: offset})
+        wanted = {PARTITION: offset}
+        return (await AdminClient(kgw_client).delete_records(topic, wanted))[PARTITION]
 
 
 def check_all(client: Client, gateway: GatewayProcess, topic: str, expected: list[Record]) -> None:
@@ -332,21 +342,92 @@ def check_deletion(client: Client, gateway: GatewayProcess, topic: str) -> None:
     bootstrap = gateway.bootstrap
     expected = as_read_by(client, write(client, gateway, topic, codec="lz4", idempotent=False))
     end = len(expected)
-    assert end - 20 == client.delete_records(bootstrap, topic, PARTITION, end - 20)
+    assert end - 20 == delete_records(client, gateway, topic, end - 20)
     for _ in range(2):
         assert (end - 20, end) == client.bounds(bootstrap, topic, PARTITION)
         rest = client.consume(bootstrap, topic, PARTITION, offset=end - 20, count=20)
         assert expected[-20:] == rest
-        with pytest.raises(DriverError):
-            client.consume(bootstrap, topic, PARTITION, offset=end - 21, count=1)
-        with pytest.raises(DriverError):
-            client.delete_records(bootstrap, topic, PARTITION, end + 1)
-        assert end - 20 == client.delete_records(bootstrap, topic, PARTITION, 0)
+        if LIMITS.get(client.name, NO_LIMITS).tells_deleted_offsets:
+            with pytest.raises(DriverError):
+                client.consume(bootstrap, topic, PARTITION, offset=end - 21, count=1)
+        with pytest.raises((DriverError, ServerRefusedError)):
+            delete_records(client, gateway, topic, end + 1)
+        assert end - 20 == delete_records(client, gateway, topic, 0)
         gateway.kill()
         gateway.start()
-    assert end == client.delete_records(bootstrap, topic, PARTITION, -1)
+    assert end == delete_records(client, gateway, topic, -1)
     assert (end, end) == client.bounds(bootstrap, topic, PARTITION)
     [offset] = client.produce(
         bootstrap, topic, PARTITION, [expected[0]], codec="none", idempotent=False
     )
     assert end == offset
+
+
+def delete_records(client: Client, gateway: GatewayProcess, topic: str, offset: int) -> int:
+    """Delete what lies below an offset by the client's own call, by kgw's where it has none."""
+    if LIMITS.get(client.name, NO_LIMITS).deletes_records:
+        return client.delete_records(gateway.bootstrap, topic, PARTITION, offset)
+    return asyncio.run(_delete_before(gateway, topic, offset))
+
+
+def check_compaction(client: Client, gateway: GatewayProcess, topic: str) -> None:
+    """Of each key the newest record is read, at its own offset, over batches that are empty now."""
+    bootstrap = gateway.bootstrap
+    is_idempotent = LIMITS.get(client.name, NO_LIMITS).is_idempotent
+    client.create_topic(bootstrap, topic, PARTITIONS)
+    kgw(
+        *("topics", "alter", topic, "--bootstrap", bootstrap),
+        # Every batch begins a segment, and only the last one is never compacted.
+        *("--set", "cleanup.policy=compact", "--set", "segment.bytes=1024"),
+        *("--set", "delete.retention.ms=0"),
+    )
+    written: list[Record] = []
+    # Each call has a producer of its own: what all of its records leave behind is its last batch,
+    # which is kept, without records, for the sequence of an idempotent producer.
+    rounds: list[dict[bytes, bytes | None]] = [
+        {b"%d" % key: noise(75) for key in range(first, first + 10)} for first in (0, 0, 3, 3, 5)
+    ]
+    rounds += [{b"0": None, b"4": None}, {b"last": noise(1000)}, {b"last": noise(1001)}]
+    for one in rounds:
+        sent = [
+            Record(key, value, [], START_MS + at * STEP_MS)
+            for at, (key, value) in enumerate(one.items(), len(written))
+        ]
+        offsets = client.produce(
+            bootstrap, topic, PARTITION, sent, codec="none", idempotent=is_idempotent
+        )
+        written += stored_at(sent, offsets)
+        if b"last" in one:
+            # The second run finds tombstones that have been there for delete.retention.ms.
+            assert gateway.stop() == 0
+            kgw("log", "compact", str(gateway.data_dir), "--topic", topic)
+            gateway.start()
+    keyless = [Record(None, b"without a key", [], START_MS)]
+    with pytest.raises(DriverError):
+        client.produce(bootstrap, topic, PARTITION, keyless, codec="none", idempotent=False)
+    # What only the active segment has a newer record of stays, as in Kafka.
+    newest = {one.key: one for one in written[:-1] if one.value is not None}
+    expected = sorted(
+        (one for one in newest.values() if one.key not in {b"0", b"4"}),
+        key=lambda one: one.offset,
+    )
+    expected.append(written[-1])
+    assert 15 == len(expected)
+    end = len(written)
+    assert (0, end) == client.bounds(bootstrap, topic, PARTITION)
+    for offset in (0, expected[0].offset + 1, expected[-2].offset):
+        rest = [one for one in expected if one.offset >= offset]
+        found = client.consume(bootstrap, topic, PARTITION, offset=offset, count=len(rest))
+        assert rest == found, [one.offset for one in found]
+    for at, offset in ((0, expected[0].offset), (expected[3].offset + 1, expected[4].offset)):
+        time_ms = START_MS + at * STEP_MS
+        assert offset == client.offset_for_time(bootstrap, topic, PARTITION, time_ms)
+    more = [Record(b"last", b"again", [], START_MS)]
+    assert [end] == client.produce(
+        bootstrap, topic, PARTITION, more, codec="none", idempotent=is_idempotent
+    )
+
+
+def kgw(*arguments: str) -> None:
+    """Run one of our own commands."""
+    subprocess.run([sys.executable, "-m", "kgw", *arguments], check=True, capture_output=True)

@@ -90,3 +90,11 @@ def test_deletion_of_records(
 ) -> None:
     """DeleteRecords moves the log start for ever."""
     scenario.check_deletion(clients(name), own_gateway, "deleted")
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_compacted_topics(
+    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
+) -> None:
+    """Compacted topics are read over their gaps and empty batches, from any offset and by time."""
+    scenario.check_compaction(clients(name), own_gateway, "compacted")

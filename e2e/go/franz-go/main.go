@@ -195,6 +195,19 @@ func deleteTopic(operation loop.Operation) (loop.Answer, error) {
 	})
 }
 
+func deleteRecords(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
+		wanted := kadm.Offsets{}
+		wanted.AddOffset(operation.Topic, operation.Partition, operation.Offset, -1)
+		answers, err := admin.DeleteRecords(ctx, wanted)
+		if err != nil {
+			return nil, err
+		}
+		answer, _ := answers.Lookup(operation.Topic, operation.Partition)
+		return loop.Answer{"log_start_offset": answer.LowWatermark}, answer.Err
+	})
+}
+
 func topicConfig(operation loop.Operation) (loop.Answer, error) {
 	return administer(operation, func(ctx context.Context, admin *kadm.Client) (loop.Answer, error) {
 		answers, err := admin.DescribeTopicConfigs(ctx, operation.Topic)
@@ -247,6 +260,7 @@ func main() {
 		"offset_for_time":   offsetForTime,
 		"create_partitions": createPartitions,
 		"delete_topic":      deleteTopic,
+		"delete_records":    deleteRecords,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
 	}, openMember))

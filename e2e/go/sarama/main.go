@@ -202,6 +202,21 @@ func deleteTopic(operation loop.Operation) (loop.Answer, error) {
 	})
 }
 
+// deleteRecords asks for the log start by itself: sarama keeps what the server answered.
+func deleteRecords(operation loop.Operation) (loop.Answer, error) {
+	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
+		wanted := map[int32]int64{operation.Partition: operation.Offset}
+		if err := admin.DeleteRecords(operation.Topic, wanted); err != nil {
+			return nil, err
+		}
+		offsets, err := offsetAt(operation, sarama.OffsetOldest)
+		if err != nil {
+			return nil, err
+		}
+		return loop.Answer{"log_start_offset": offsets[0]}, nil
+	})
+}
+
 func topicConfig(operation loop.Operation) (loop.Answer, error) {
 	return administer(operation, func(admin sarama.ClusterAdmin) (loop.Answer, error) {
 		resource := sarama.ConfigResource{Type: sarama.TopicResource, Name: operation.Topic}
@@ -243,6 +258,7 @@ func main() {
 		"offset_for_time":   offsetForTime,
 		"create_partitions": createPartitions,
 		"delete_topic":      deleteTopic,
+		"delete_records":    deleteRecords,
 		"topic_config":      topicConfig,
 		"set_topic_config":  setTopicConfig,
 	}, openMember))

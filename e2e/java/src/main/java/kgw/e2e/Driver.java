@@ -30,6 +30,7 @@ import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -101,6 +102,8 @@ public final class Driver {
                 return createPartitions();
             case "delete_topic":
                 return deleteTopic();
+            case "delete_records":
+                return deleteRecords();
             case "topic_config":
                 return topicConfig();
             case "set_topic_config":
@@ -167,6 +170,21 @@ public final class Driver {
             admin.deleteTopics(List.of(text("topic"))).all().get(LIMIT_S, TimeUnit.SECONDS);
         }
         return new JsonObject();
+    }
+
+    private JsonObject deleteRecords() throws Exception {
+        try (Admin admin = Admin.create(settings())) {
+            RecordsToDelete wanted =
+                RecordsToDelete.beforeOffset(operation.get("offset").getAsLong());
+            long start =
+                admin
+                    .deleteRecords(Map.of(partition, wanted))
+                    .lowWatermarks()
+                    .get(partition)
+                    .get(LIMIT_S, TimeUnit.SECONDS)
+                    .lowWatermark();
+            return answer("log_start_offset", new JsonPrimitive(start));
+        }
     }
 
     private JsonObject topicConfig() throws Exception {
