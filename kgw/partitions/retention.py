@@ -37,6 +37,7 @@ BY_REQUEST: Final = "request"
 # Spreads neighbouring partitions over the jitter (Knuth's multiplicative hash).
 _SPREAD: Final = 2_654_435_761
 _SPREAD_MODULUS: Final = 1 << 32
+_SHORTEST_PACE_MS: Final = 3_600_000
 
 
 class RetentionRules(NamedTuple):
@@ -115,11 +116,16 @@ def forecast_log_start(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
+    at_ms: int,
 ) -> int:
-    """Return where the log would begin once retention had run at a time, nothing being appended.
+    """Return where the log will begin once retention has run at a later time, as far as known.
 
-    An active segment that must go is closed and goes, as the second run of a plan finds.
+    Producers are taken to go on at the pace of the segments that are there: their bytes push older
+    ones out. An active segment that must go is closed and goes, as the second run of a plan finds.
     """
+    if rules.retention_bytes >= 0:
+        grown_bytes = int(_bytes_a_ms(segments, now_ms) * (at_ms - now_ms))
+        rules = rules._replace(retention_bytes=max(0, rules.retention_bytes - grown_bytes))
     start = log_start_offset
     for known in (segments, _closed(segments)):
         plan = plan_retention(
@@ -127,13 +133,21 @@ def forecast_log_start(
             rules,
             log_start_offset=start,
             high_watermark=high_watermark,
-            now_ms=now_ms,
+            now_ms=at_ms,
         )
         if plan.removals:
             start = plan.removals[-1].new_log_start
         if not plan.must_roll:
             break
     return start
+
+
+def _bytes_a_ms(segments: Sequence[SegmentInfo], now_ms: int) -> float:
+    """Return how fast a log has grown since its oldest segment was begun."""
+    begun_ms = next((one.begun_ms for one in segments if one.begun_ms != NO_TIMESTAMP_MS), now_ms)
+    size_bytes = sum(one.size_bytes for one in segments)
+    # What was written in a moment says nothing about an hour.
+    return size_bytes / max(_SHORTEST_PACE_MS, now_ms - begun_ms)
 
 
 def _closed(segments: Sequence[SegmentInfo]) -> Sequence[SegmentInfo]:

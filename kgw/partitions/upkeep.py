@@ -132,9 +132,9 @@ class Upkeep:
             await pace.step()
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:
-        """Return where a partition would begin if retention ran at a time and nothing was added.
+        """Return where a partition will begin once retention has run at a later time.
 
-        That is today's log start where nothing would go. Raises StorageError.
+        That is today's log start where nothing will go. Raises StorageError.
         """
         topic = self._catalog.by_id(key.topic_id)
         partition = None if topic is None else topic.partition(key.partition)
@@ -148,7 +148,8 @@ class Upkeep:
             topic.config.retention,
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            now_ms=at_ms,
+            now_ms=self._clock.wall_ms(),
+            at_ms=at_ms,
         )
 
     async def _retain_partition(self, partition: Partition, now_ms: int) -> None:

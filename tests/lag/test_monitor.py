@@ -311,6 +311,24 @@ class TestForecast:
             assert () == (await gateway.gateway.lag.sample()).at_risk
             assert {"committed-below-start": 1} == counted(gateway)
 
+    async def test_an_hour_before_the_time_is_over(self) -> None:
+        """With retention.ms a group is told within kgw.lag.risk.ms, not earlier."""
+        async with InProcessGateway() as gateway:
+            configs = {"retention.ms": "7200000", "segment.ms": "600000"}
+            await gateway.gateway.catalog.create("orders", 1, configs)
+            await produce(gateway, batch(timestamps_ms=[START_MS]))
+            await commit(gateway, 0)
+            gateway.manual_clock.advance(3_000)
+            assert () == (await gateway.gateway.lag.sample()).at_risk
+            gateway.manual_clock.advance(1_000)
+            (one,) = (await gateway.gateway.lag.sample()).at_risk
+            assert (1, 1) == (one.next_log_start_offset, one.lost_count)
+            assert 0 == log(gateway).log_start_offset
+            gateway.manual_clock.advance(3_201)
+            await gateway.gateway.upkeep.retain()
+            assert () == (await gateway.gateway.lag.sample()).at_risk
+            assert {"committed-below-start": 1} == counted(gateway)
+
 
 class TestHistory:
     async def test_samples_are_kept_and_pruned(self) -> None:

@@ -203,7 +203,8 @@ class TestForecast:
             rules,
             log_start_offset=0,
             high_watermark=segments[-1].end_offset if segments else 0,
-            now_ms=NOW_MS + in_h * HOUR_MS,
+            now_ms=NOW_MS,
+            at_ms=NOW_MS + in_h * HOUR_MS,
         )
 
     def test_as_time_goes_by(self) -> None:
@@ -212,9 +213,20 @@ class TestForecast:
         segments = log_of(4, 2, 1)
         assert [10, 10, 20, 30] == [self.start(segments, rules, in_h) for in_h in (0, 1, 2, 3)]
 
-    def test_by_size_and_offset(self) -> None:
+    def test_by_size(self) -> None:
+        """What is appended at the log's own pace pushes out what is there."""
+        # 400 bytes in four hours, and room for 500: the first segment goes after two more.
+        segments, rules = log_of(4, 3, 2, 1), RetentionRules(retention_bytes=500)
+        assert [0, 0, 10, 20] == [self.start(segments, rules, in_h) for in_h in (0, 1, 2, 3)]
+        assert 40 == self.start(segments, rules, 99)
+
+    def test_a_burst_is_no_pace(self) -> None:
+        """A log that was just begun is not taken to grow as fast for an hour."""
+        segments = [segment(0, 60_000), segment(1, 0)]
+        assert 0 == self.start(segments, RetentionRules(retention_bytes=400), 1)
+
+    def test_by_offset(self) -> None:
         """What would go now is foreseen for later too."""
-        assert 20 == self.start(log_of(2, 1, 0), RetentionRules(retention_bytes=100), 9)
         assert 7 == self.start(log_of(2, 1, 0), RetentionRules(retention_offset=7), 9)
 
     def test_nothing(self) -> None:
