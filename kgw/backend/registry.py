@@ -7,6 +7,7 @@ configuration and a clock and returns a Backend.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DataDirectoryError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config
 
+_UNSYNCED_SEGMENTS: Final = (256, 2048)
+_DESCRIPTOR_SHARE: Final = 16
 ENTRY_POINT_GROUP: Final = "kgw.backends"
 
 
@@ -53,6 +56,7 @@ def _embedded(config: Config, clock: Clock) -> Backend:
         cache_bytes=config.cache_bytes,
         min_free_bytes=config.min_free_bytes,
         checkpoint_bytes=config.checkpoint_bytes,
+        unsynced_segments=unsynced_segments(),
     )
     return EmbeddedBackend(
         config.data_dir, options, server_state=_server_state(config, clock), clock=clock
@@ -70,3 +74,19 @@ def _server_state(config: Config, clock: Clock) -> ServerState | None:
         config.state_password, config.state_password_file, config.state_timeout_ms / 1000
     )
     return ServerState(config.state_url, server_store(config.state_url, clock, options))
+
+
+def unsynced_segments() -> int:
+    """Return how many relaxed partitions may wait for a sync at a time; each holds a descriptor.
+
+    A sixteenth of the descriptors that the process may have, which connections leave alone.
+    """
+    least, most = _UNSYNCED_SEGMENTS
+    if sys.platform == "win32":
+        return least
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        most if hard == resource.RLIM_INFINITY else min(max(hard // _DESCRIPTOR_SHARE, least), most)
+    )

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from kgw.config import Config
 
-# Descriptors that connections leave to segments, the state store, logs and look-ups.
+# Descriptors that connections leave to segments, the state store, logs and look-ups; those of
+# relaxed partitions come on top (`kgw.backend.registry.unsynced_segments`).
 RESERVED_DESCRIPTORS = 1024
+RELAXED_SHARE = 16
 # Where nothing says how much memory there is, a budget that a laptop does not notice.
 DEFAULT_MEMORY_BYTES = 4 << 30
 _UNLIMITED = 1 << 60
@@ -61,7 +63,8 @@ def limits_from(config: Config) -> Limits:
 
 def connections_below(descriptors: int) -> int:
     """Return how many connections a number of descriptors leaves room for."""
-    return max(descriptors - RESERVED_DESCRIPTORS, descriptors // 2)
+    reserved = RESERVED_DESCRIPTORS + descriptors // RELAXED_SHARE
+    return max(descriptors - reserved, descriptors // 2)
 
 
 def raise_descriptor_limit() -> int:

@@ -466,7 +466,7 @@ class LogRecovery:
         last = self._segments[-1] if self._segments else None
         if self._gap is not None:
             # Noted before there is a segment behind it, or it would be taken for damage.
-            log.save_state()
+            self._save_state(log)
         if is_broken_off and (last is None or last.base_offset != next_offset):
             log.roll(next_offset)
 
@@ -481,6 +481,10 @@ class LogRecovery:
                 f"{one.end_offset - 1} are damaged"
             )
         log.state_is_stale = True
+        self._save_state(log)
+
+    def _save_state(self, log: SegmentedLog) -> None:
+        """Save it now, or before the next append."""
         try:
             log.save_state()
         except OSError as error:
