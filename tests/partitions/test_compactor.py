@@ -9,10 +9,12 @@ from kgw.backend.base import CompactionJob, CompactionReport
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import CorruptionError
+from kgw.records.batch import split_batches
 from kgw.records.builder import BatchBuilder
+from kgw.records.reader import read_records
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import START_MS, create_topic, produce
+from tests.handlers.support import START_MS, create_topic, fetch, fetch_request, produce
 
 if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
@@ -75,18 +77,27 @@ async def compacted(gateway: InProcessGateway, partitions: int = 1, **configs: s
     )
 
 
+def batch_of(key: bytes, *, producer_id: int = -1, base_sequence: int = -1) -> bytearray:
+    """Return a batch of one record."""
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id < 0 else 0,
+        base_sequence=base_sequence,
+    )
+    builder.add(key=key, value=b"v" * 10, timestamp_ms=START_MS)
+    return builder.build()
+
+
 async def fill(
     gateway: InProcessGateway, batches: int, index: int = 0, *, producer_id: int = -1
 ) -> None:
-    """Produce so many batches of one record."""
+    """Produce so many batches of one record, with three keys in turn."""
     for number in range(batches):
-        builder = BatchBuilder(
-            producer_id=producer_id,
-            producer_epoch=-1 if producer_id < 0 else 0,
-            base_sequence=-1 if producer_id < 0 else number,
+        base_sequence = -1 if producer_id < 0 else number
+        batch = batch_of(
+            b"k%d" % (number % 3), producer_id=producer_id, base_sequence=base_sequence
         )
-        builder.add(key=b"k%d" % (number % 3), value=b"v" * 10, timestamp_ms=START_MS)
-        answer = await produce(gateway, builder.build(), index=index)
+        answer = await produce(gateway, batch, index=index)
         assert 0 == answer.error_code, answer.error_message
 
 
@@ -237,3 +248,41 @@ async def test_runs_on_a_schedule(compactions: Compactions) -> None:
             assert runs == len(compactions.jobs)
             if runs:
                 compactions.ends.clear()
+
+
+async def test_the_newest_of_each_key_is_left() -> None:
+    """The whole way through a backend's own compaction, and once more with nothing left to do."""
+    async with InProcessGateway() as gateway:
+        topic = await compacted(gateway)
+        await fill(gateway, 60)
+        await topic.partitions[0].log.roll()  # type: ignore[attr-defined]
+        await gateway.gateway.upkeep.compact()
+        data = await fetch(gateway, fetch_request(0))
+        assert isinstance(data.records, bytes | bytearray | memoryview)
+        records = [one for found in split_batches(data.records) for one in read_records(found)]
+        assert [(57, b"k0"), (58, b"k1"), (59, b"k2")] == [(one.offset, one.key) for one in records]
+        metrics = gateway.gateway.metrics
+        assert (57, {"complete": 1}) == (metrics.compaction_removed_records, metrics.compactions)
+        await gateway.gateway.upkeep.compact()
+        assert {"complete": 1} == metrics.compactions
+        assert 60 == (await produce(gateway, batch_of(b"k1"))).base_offset
+
+
+async def test_retries_are_known_after_compaction() -> None:
+    """What a producer's window is read from survives, although its records are gone."""
+    backend = MemoryBackend()
+    gateway = InProcessGateway(backend=backend)
+    await gateway.gateway.start()
+    topic = await compacted(gateway)
+    await fill(gateway, 30, producer_id=7)
+    await fill(gateway, 30)
+    await topic.partitions[0].log.roll()  # type: ignore[attr-defined]
+    await gateway.gateway.upkeep.compact()
+    await backend.crash()
+    await gateway.gateway.upkeep.aclose()
+    async with InProcessGateway(backend=backend) as recovered:
+        for sequence in range(25, 30):
+            again = batch_of(b"k0", producer_id=7, base_sequence=sequence)
+            assert sequence == (await produce(recovered, again)).base_offset
+        fresh = batch_of(b"k0", producer_id=7, base_sequence=30)
+        assert 60 == (await produce(recovered, fresh)).base_offset
