@@ -9,6 +9,7 @@ import pytest
 from tests.campaigns import (
     bit_rot,
     churn,
+    clock_jumps,
     crash_states,
     derived_files,
     disk_full,
@@ -54,6 +55,10 @@ class TestShort:
         """Whatever is derived can be lost without anything that is served changing."""
         derived_files.run(SEED, full=False).conclude()
 
+    def test_clock_jumps(self) -> None:
+        """However the wall clock jumps, no record is removed and no member is put out."""
+        clock_jumps.run(SEED, full=False).conclude()
+
     def test_kill_loop(self) -> None:
         """A process that is killed under real producers loses nothing and starts unattended."""
         kill_loop.run(SEED, full=False).conclude()
@@ -94,6 +99,10 @@ class TestFull:
     def test_kill_loop(self) -> None:
         """100 kills of a real process under real idempotent producers."""
         kill_loop.run(SEED, full=True).conclude()
+
+    def test_clock_jumps(self) -> None:
+        """1,000 jumps of the wall clock, over five kills."""
+        clock_jumps.run(SEED, full=True).conclude()
 
     def test_torn_tail(self) -> None:
         """5,000 cuts and fillers."""

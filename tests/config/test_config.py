@@ -179,6 +179,13 @@ def test_the_finest_unit_that_is_set_counts() -> None:
     assert 3_600_000 == Config.of(log_roll_jitter_hours=1).topic_default("segment.jitter.ms")
 
 
+def test_copies_that_are_not_there_are_not_promised() -> None:
+    """min.insync.replicas above 1 is refused for the server as for a topic."""
+    for settings in (SERVER_SETTINGS, TOPIC_SETTINGS):
+        with pytest.raises(ConfigError, match="one node"):
+            settings["min.insync.replicas"].parse("2")
+
+
 def test_all_topics_cannot_be_emptied_by_a_slip() -> None:
     """A retention of 0 is refused for the server, as in Kafka, and taken for a topic."""
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):

@@ -162,6 +162,27 @@ async def test_describes_the_broker(version: int) -> None:
             ]
 
 
+async def test_a_default_in_a_coarser_unit_says_where_it_is_from() -> None:
+    """retention.ms from log.retention.hours, until log.retention.ms is set while running."""
+    from kgw.config.load import load_config
+
+    config = load_config(overrides=[("log.retention.hours", "2", "--set")])
+    async with InProcessGateway(config) as gateway:
+        await create_topic(gateway)
+        entry = (await describe(gateway))["retention.ms"]
+        assert ("7200000", ConfigSource.STATIC_BROKER) == (entry.value, entry.config_source)
+        assert [
+            ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+            ("log.retention.ms", "-1", ConfigSource.DEFAULT),
+        ] == [(one.name, one.value, one.source) for one in entry.synonyms]
+        await gateway.gateway.configure_broker(lambda _: {"log.retention.ms": "5"})
+        entry = (await describe(gateway))["retention.ms"]
+        assert ("5", ConfigSource.DYNAMIC_BROKER) == (entry.value, entry.config_source)
+        assert ["log.retention.ms", "log.retention.hours", "log.retention.ms"] == [
+            one.name for one in entry.synonyms
+        ]
+
+
 async def test_describes_what_is_asked_for(gateway: InProcessGateway) -> None:
     """Keys choose; unknown ones are left out, as Kafka does."""
     await create_topic(gateway)

@@ -1,0 +1,184 @@
+"""D9: the wall clock of a real process jumps by an hour and by ten years, there and back.
+
+Retention looks at the topic many times a second, and would remove all of it by the wrong time.
+Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kgw.testing.process import GatewayProcess
+from tests.campaigns.jumping_serve import CLOCK_FILE
+from tests.campaigns.support import Report, main
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+HOUR_MS = 3_600_000
+YEAR_MS = 365 * 24 * HOUR_MS
+WRONG_BY_MS = (HOUR_MS, -HOUR_MS, 10 * YEAR_MS, -10 * YEAR_MS)
+TOPIC = "timed"
+STROBES = 100
+RECORDS_PER_STROBE = 20
+STROBE_S = 0.05
+SERVE = ("env", f"{CLOCK_FILE}={{clock}}", sys.executable, "-m", "tests.campaigns.jumping_serve")
+SETTINGS = (
+    "log.retention.check.interval.ms=20",
+    "log.initial.task.delay.ms=0",
+    "log.segment.bytes=4096",
+    # Less than the smallest jump, and far more than the campaign takes.
+    f"log.retention.ms={HOUR_MS // 2}",
+    # The server's clock is the one that is wrong: producers are not to be refused for it.
+    "log.message.timestamp.after.max.ms=9223372036854775807",
+)
+
+
+class _Group:
+    """A member of a group: whether its partition is ever taken from it."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.taken = 0
+        self.offsets: list[int] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "log_level": 0,
+                "group.id": "watchers",
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+            }
+        )
+        self._consumer.subscribe([TOPIC], on_revoke=self._revoked, on_lost=self._revoked)
+
+    def _revoked(self, *_: object) -> None:
+        self.taken += 1
+
+    def poll(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(1000, timeout_s):
+            if message.error() is None:
+                self.offsets.append(message.offset())
+
+    def close(self) -> int:
+        """Leave; how often the partition was taken away before."""
+        taken = self.taken
+        self._consumer.close()
+        return taken
+
+
+class _Run:
+    """One process, its clock, and what was stored."""
+
+    def __init__(self, gateway: GatewayProcess, clock: Path) -> None:
+        self._gateway = gateway
+        self._clock = clock
+        common = {"bootstrap.servers": gateway.bootstrap, "log_level": 0}
+        admin = AdminClient(common)
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(timeout=30)
+        self._producer = Producer({**common, "linger.ms": 0, "acks": "all"})
+        self._reader = Consumer({**common, "group.id": "unused", "auto.offset.reset": "error"})
+        self._group = _Group(gateway.bootstrap)
+        self.times: dict[int, int] = {}
+
+    def _stored(self, error: object, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            self.times[offset] = message.timestamp()[1]
+
+    def strobe(self, wrong_by_ms: int) -> None:
+        """Set the clock, produce, and give retention the time to run."""
+        # At once: a file that is half written says another time.
+        written = self._clock.with_suffix(".new")
+        written.write_text(str(wrong_by_ms))
+        written.replace(self._clock)
+        for number in range(RECORDS_PER_STROBE):
+            self._producer.produce(TOPIC, b"%d" % number + b"." * 50, on_delivery=self._stored)
+        self._producer.flush(30)
+        self._group.poll(STROBE_S)
+
+    def restart(self) -> None:
+        """Kill and start, with the clock as wrong as it is."""
+        self._gateway.kill()
+        self._gateway.start()
+
+    def check(self, report: Report) -> None:
+        """Compare what is served with what was stored."""
+        place = TopicPartition(TOPIC, 0)
+        # A client forgets where the leader is when the server is killed.
+        self._reader.list_topics(TOPIC, timeout=20)
+        start, end = self._reader.get_watermark_offsets(place, timeout=20)
+        if start != 0:
+            report.fail(f"records were removed: the log begins at {start}")
+        if sorted(self.times) != list(range(end)):
+            report.fail(f"offsets up to {end} are not those of the answers")
+        wanted = sorted(self.times.items())[:: max(1, len(self.times) // 50)]
+        for offset, timestamp_ms in wanted:
+            asked = TopicPartition(TOPIC, 0, timestamp_ms)
+            (found,) = self._reader.offsets_for_times([asked], timeout=20)
+            first = min(at for at, time_ms in self.times.items() if time_ms >= timestamp_ms)
+            report.count("times_looked_up")
+            if found.offset != max(first, start):
+                report.fail(f"the time of offset {offset} leads to {found.offset}, not {first}")
+        deadline = time.monotonic() + 20
+        while len(self._group.offsets) < len(self.times) and time.monotonic() < deadline:
+            self._group.poll(0.2)
+        if sorted(set(self._group.offsets)) != sorted(self.times):
+            report.fail("the group has not read what was stored")
+
+    def close(self) -> int:
+        """End the clients; how often the group's member lost its partition."""
+        self._reader.close()
+        return self._group.close()
+
+
+def run(seed: int, full: bool) -> Report:
+    """Jump a hundred times, and once more over a kill; with no hold, the control must lose all."""
+    report = Report("clock_jumps", seed)
+    _jump(report, Random(seed), strobes=STROBES * (10 if full else 1), restarts=5 if full else 1)
+    report.require("jumps", STROBES)
+    control = Report("clock_jumps (no hold)", seed)
+    _jump(control, Random(seed), strobes=8, restarts=0, settings=("kgw.clock.hold.ms=0",))
+    report.expect_alarm(control, "records were removed")
+    return report
+
+
+def _jump(
+    report: Report, random: Random, *, strobes: int, restarts: int, settings: tuple[str, ...] = ()
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="kgw-clock-") as parent:
+        clock = Path(parent) / "clock"
+        clock.write_text("0")
+        command = [part.format(clock=clock) for part in SERVE]
+        with GatewayProcess(
+            Path(parent) / "data", *SETTINGS, *settings, command=[*command, "serve"]
+        ) as gateway:
+            running = _Run(gateway, clock)
+            restart_at = {strobes * (one + 1) // (restarts + 1) for one in range(restarts)}
+            taken = 0
+            for number in range(strobes):
+                # One that a stop of an hour would explain is not caught at a start.
+                is_restart = number in restart_at
+                wrong_by_ms = random.choice(WRONG_BY_MS[2:] if is_restart else (*WRONG_BY_MS, 0))
+                running.strobe(wrong_by_ms)
+                report.count("jumps")
+                if is_restart:
+                    running.restart()
+                    report.count("restarts")
+            running.strobe(0)
+            running.check(report)
+            taken = running.close()
+            if taken > restarts:
+                report.fail(f"a member lost its partition {taken} times in {restarts} restarts")
+
+
+if __name__ == "__main__":
+    main(run)
