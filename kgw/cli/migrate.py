@@ -246,16 +246,19 @@ def _print_plan(plan: dict[str, Any]) -> None:
 
 def _verify(plan: dict[str, Any], bootstrap: Bootstrap, *, is_all: bool, is_json: bool) -> int:
     with progress_bar(len(plan["partitions"]), "Partitions") as advance:
-        compared, differences = with_client(
+        found = with_client(
             bootstrap, lambda client: verify(client, plan, is_all=is_all, advance=advance)
         )
     if is_json:
-        print_json({"compared_records": compared, "differences": differences})
+        print_json(found._asdict())
     else:
-        for one in differences:
+        for one in found.differences:
             click.echo(printable(one))
-        note(f"{compared} records compared, {len(differences)} differences.")
-    return ExitCode.FAILED if differences else ExitCode.OK
+        note(
+            f"{found.compared_records} records compared, {len(found.differences)} differences"
+            + (f"; {found.gone_records} have been deleted since." if found.gone_records else ".")
+        )
+    return ExitCode.FAILED if found.differences else ExitCode.OK
 
 
 def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int:

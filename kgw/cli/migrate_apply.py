@@ -194,17 +194,25 @@ async def roll_back(
     return moves
 
 
+class Verification(NamedTuple):
+    """What a comparison found; what retention has taken since the plan is no difference."""
+
+    compared_records: int
+    gone_records: int
+    differences: list[str]
+
+
 async def verify(
     client: AsyncClient, plan: dict[str, Any], *, is_all: bool, advance: Callable[[int], object]
-) -> tuple[int, list[str]]:
-    """Compare the gateway with a plan: how many records were compared, and what differs.
+) -> Verification:
+    """Compare the gateway with a plan.
 
-    Compared are positions of groups, the record at each position and up to some hundred of each
+    Compared are positions of groups, the record at each position and up to two hundred of each
     partition, or all of them. `advance` is called with the number of partitions done.
     """
     differences = await changed_topics(client, plan)
     if differences:
-        return 0, differences
+        return Verification(0, 0, differences)
     for group, planned in _targets(plan).items():
         stands = await _standing(client, group, planned)
         for (topic, partition), offset in planned.items():
@@ -214,24 +222,22 @@ async def verify(
                     f"group {group}, {topic} partition {partition}: "
                     f"committed {'nothing' if found is None else found}, planned {offset}"
                 )
-    compared = 0
+    compared = gone = 0
     for one in plan["partitions"]:
         reader = WireReader(client, await client.topic(one["topic"]))
-        place = (one["topic"], one["partition"])
         if is_all:
             compared += one["records"]
             differences += await _compare_all(reader, one)
         else:
-            samples = {Fingerprint(*sample) for sample in one["samples"]} | {
-                Fingerprint(*group["next"])
-                for group in plan["groups"]
-                if (group["topic"], group["partition"]) == place and group["next"]
-            }
-            compared += len(samples)
-            for stretch in _stretches(sorted(samples)):
+            samples = _samples(plan, one)
+            start = (await native_partition(reader, one["partition"])).log_start_offset
+            kept = [sample for sample in samples if sample.offset >= start]
+            compared += len(kept)
+            gone += len(samples) - len(kept)
+            for stretch in _stretches(kept):
                 differences += await _compare(reader, one["partition"], stretch)
         advance(1)
-    return compared, differences
+    return Verification(compared, gone, differences)
 
 
 async def changed_topics(client: AsyncClient, plan: dict[str, Any]) -> list[str]:
@@ -342,6 +348,19 @@ async def _commit(client: AsyncClient, one: GroupMove, metadata: dict[Place, str
     await groups.delete_offsets(
         one.group,
         [place for place, offset in offsets.items() if offset is None],
+    )
+
+
+def _samples(plan: dict[str, Any], one: dict[str, Any]) -> list[Fingerprint]:
+    """Return those of a partition's records that the plan tells, in order."""
+    place = (one["topic"], one["partition"])
+    return sorted(
+        {Fingerprint(*sample) for sample in one["samples"]}
+        | {
+            Fingerprint(*group["next"])
+            for group in plan["groups"]
+            if (group["topic"], group["partition"]) == place and group["next"]
+        }
     )
 
 

@@ -217,6 +217,21 @@ def test_verify_names_what_differs(migration: Migration) -> None:
     assert "not the records of the plan (20 now, 20 then)" in result.stdout
 
 
+def test_verify_counts_what_was_deleted_since(migration: Migration) -> None:
+    """Records that are gone from the beginning of a partition are no difference."""
+    migration.plan()
+    migration.run("apply", "--execute")
+    migration.kgw.succeed(
+        *("topics", "delete-records", migration.topic.name, "-p", "0", "--before", "3", "--yes")
+    )
+    told = migration.run("verify")
+    assert (45, 3, []) == (told["compared_records"], told["gone_records"], told["differences"])
+    migration.kgw.succeed(
+        *("topics", "delete-records", migration.topic.name, "-p", "0", "--before", "12", "--yes")
+    )
+    assert "begins at 12 now, behind where audit, reports would go on" in migration.fail("apply")
+
+
 def test_interrupted_apply_goes_on(migration: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     """An apply that ends between two groups is completed by the next, and can be taken back."""
     migration.commit("reports", {0: 1})
