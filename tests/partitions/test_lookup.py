@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgw.backend.base import CompactionJob, Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.layout import LOG_SUFFIX, SIDE_SUFFIX
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -19,16 +20,18 @@ from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.backend.memory import MemoryBackend
 from kgw.errors import CorruptionError
 from kgw.partitions.lookup import find_by_time, find_max_timestamp
-from kgw.records.batch import HEADER_BYTES, Compression, read_batch
+from kgw.records.batch import HEADER_BYTES, Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.crc import crc32c
 from kgw.records.limits import DEFAULT_LIMITS
+from kgw.records.reader import read_records
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.faults import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from kgw.backend.base import Backend, PartitionLog
     from kgw.records.batch import RecordBatch
@@ -131,6 +134,80 @@ def test_look_ups_are_those_of_a_list(
             await assert_equal_to_the_model(log, times_ms)
 
     asyncio.run(run())
+
+
+async def check_compacted(
+    backend: Backend,
+    batches: list[list[tuple[int, int]]],
+    compression: Compression,
+    append_time_ms: int | None,
+    start: float,
+) -> None:
+    """Store batches of key and time, compact them, and compare with what can still be read."""
+    async with opened(backend) as log:
+        assert isinstance(log, Segmented)
+        for packed in batches:
+            builder = BatchBuilder(compression=compression, log_append_time_ms=append_time_ms)
+            for key, timestamp_ms in packed:
+                builder.add(key=b"%d" % key, value=b"v", timestamp_ms=timestamp_ms)
+            await log.append([read_batch(builder.build())])
+        await log.roll()
+        end = log.high_watermark
+        await log.compact(CompactionJob(end, 1 << 40, 0, kept_batches=frozenset({0})))
+        await log.drop_before(int(start * end))
+        records = []
+        position = log.log_start_offset
+        while position < end:
+            read = await log.read(position, 1 << 30, end)
+            records += [
+                record
+                for buffer in read.buffers
+                for batch in split_batches(buffer)
+                for record in read_records(batch)
+                if record.offset >= position
+            ]
+            position = read.next_offset if read.buffers else end
+        for asked_ms in range(62):
+            expected = next((one for one in records if one.timestamp_ms >= asked_ms), None)
+            found = await find_by_time(log, asked_ms, end, DEFAULT_LIMITS)
+            assert (expected and expected.offset) == (found and found.offset)
+        newest = max(records, key=lambda one: one.timestamp_ms, default=None)
+        found = await find_max_timestamp(log, end, DEFAULT_LIMITS)
+        assert (newest and newest.offset) == (found and found.offset)
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), min_size=1, max_size=5),
+        min_size=1,
+        max_size=30,
+    ),
+    compression=st.sampled_from([Compression.NONE, Compression.LZ4]),
+    append_time_ms=st.none() | st.just(30),
+    start=st.floats(0, 1),
+)
+@settings(max_examples=80, deadline=None)
+def test_look_ups_in_compacted_logs(
+    batches: list[list[tuple[int, int]]],
+    compression: Compression,
+    append_time_ms: int | None,
+    start: float,
+) -> None:
+    """Holes, batches without records, and times whose records are gone."""
+    asyncio.run(check_compacted(MemoryBackend(), batches, compression, append_time_ms, start))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_look_ups_in_compacted_segments(tmp_path: Path, seed: int) -> None:
+    """The same on disk, over many segments."""
+    random = Random(seed)
+    batches = [
+        [(random.randint(0, 40), random.randint(0, 60)) for _ in range(random.randint(1, 6))]
+        for _ in range(100)
+    ]
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await check_compacted(backend, batches, Compression.NONE, None, seed / 4)
 
 
 async def test_records_below_the_log_start_are_not_found() -> None:
