@@ -120,6 +120,17 @@ async def test_out_of_range(gateway: InProcessGateway) -> None:
         assert 1 == data.log_start_offset
 
 
+async def test_inside_a_gap(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stands where offsets were left out has read what is lost: nothing is sent silently."""
+    topic = await create_topic(gateway)
+    for value in (b"a", b"b", b"c"):
+        await produce(gateway, batch(value))
+    log = topic.partitions[0].log
+    monkeypatch.setattr(log, "is_in_gap", lambda offset: offset == 1)
+    assert ErrorCode.OFFSET_OUT_OF_RANGE == (await fetch(gateway, fetch_request(1))).error_code
+    assert [(0, 0), (1, 1), (2, 2)] == offsets_in(await fetch(gateway, fetch_request(0)))
+
+
 async def test_what_is_not_committed_is_not_shown(
     gateway: InProcessGateway, backend: MemoryBackend
 ) -> None:
