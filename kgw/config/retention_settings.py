@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import float_info
+
 from kgw.config.setting import LONG_MAX, Setting, SettingType, Value
 
 INT = SettingType.INT
@@ -184,7 +186,7 @@ RETENTION_SETTINGS = (
     Setting(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
-        float(LONG_MAX),
+        float_info.max,
         "The most that compaction reads and writes in a second.",
         section="retention",
         minimum=1024,

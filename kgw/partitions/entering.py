@@ -103,7 +103,6 @@ async def _take_turn(
     elif not result.done():
         # A duplicate: where its first copy is, is all that is known.
         result.set_result(AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH))
-        return
 
 
 def _copy(done: Future[AppendResult], result: Future[AppendResult]) -> None:
