@@ -93,6 +93,13 @@ class Row(NamedTuple):
     "fetch instead: for consumers that commit nothing. Needs --admin.",
 )
 @click.option(
+    "--anomalies",
+    "is_anomalies",
+    is_flag=True,
+    help="Show the anomalies of offsets that kgw knows of instead, those that were over at once "
+    "and those of the last start among them. Needs --admin.",
+)
+@click.option(
     "--history",
     "is_history",
     is_flag=True,
@@ -122,6 +129,7 @@ def lag(
     topics: tuple[str, ...],
     is_detailed: bool,
     is_clients: bool,
+    is_anomalies: bool,
     is_history: bool,
     is_check: bool,
     watch_s: float | None,
@@ -138,13 +146,15 @@ def lag(
     Marks: committed-ahead (past the high watermark), committed-below-start (records are gone that
     the group had not read), committed-damaged (ask for an explicit reset), at risk.
     """
-    if is_clients or is_history:
+    if is_clients or is_anomalies or is_history:
         if admin is None:
-            raise click.UsageError("--clients and --history need --admin")
+            raise click.UsageError("--clients, --anomalies and --history need --admin")
         if is_history:
             _print_history(admin, groups, topics, is_json=is_json)
-        else:
+        elif is_clients:
             _print_clients(admin, topics, is_json=is_json)
+        else:
+            _print_anomalies(admin, is_json=is_json)
         return
 
     async def action(client: AsyncClient) -> list[Row]:
@@ -387,6 +397,28 @@ def _print_clients(admin: Address, topics: tuple[str, ...], *, is_json: bool) ->
                 for one in rows
             ],
         )
+
+
+def _print_anomalies(admin: Address, *, is_json: bool) -> None:
+    answer = get(admin, "/api/v1/lag/anomalies", limit=1_000)
+    if is_json:
+        print_json(answer)
+        return
+    rows = [
+        (
+            one["kind"],
+            one["group"] or "-",
+            one["topic"],
+            one["partition"],
+            format_time(one.get("since_ms", one.get("at_ms"))),
+            one.get("detail", "lasts"),
+        )
+        for one in (*answer["lasting"], *answer["events"])
+    ]
+    if rows:
+        print_table(("kind", "group", "topic", "partition", "since", "detail"), rows)
+    counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
+    click.echo(f"since the start: {', '.join(counted) or 'none'}")
 
 
 def _print_history(

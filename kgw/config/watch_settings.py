@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from kgw.config.listeners import check_admin_listeners
-from kgw.config.setting import Setting, SettingType
+from kgw.config.setting import Setting, SettingType, Value
 
 INT = SettingType.INT
 LONG = SettingType.LONG
 LIST = SettingType.LIST
+
+
+def _check_interval(value: Value) -> None:
+    if isinstance(value, int) and 0 < value < 100:
+        raise ValueError("0, or at least 100")
+
 
 LAG_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -15,10 +21,11 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         LONG,
         60_000,
         "How often the lag of every group is looked at, for metrics, anomalies and the history; "
-        "0 for never.",
+        "0 for never, otherwise 100 at least.",
         section="lag",
         unit="ms",
         minimum=0,
+        check=_check_interval,
     ),
     Setting(
         "kgw.lag.risk.ms",

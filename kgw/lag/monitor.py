@@ -39,6 +39,7 @@ OPEN_FINDINGS = 10_000
 EVENTS_LISTED = 100
 AT_RISK_LISTED = 1_000
 LARGEST_LISTED = 200
+_REST = 20
 _LINES_A_SAMPLE = 20
 """A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
 OTHER = "other"
@@ -130,11 +131,16 @@ class LagMonitor:
     # --- questions -------------------------------------------------------------------------------
 
     async def fresh(self, max_age_s: float) -> LagSample:
-        """Return a sample no older than that: the last one, or a new one."""
+        """Return a sample no older than that: the last one, or a new one.
+
+        Where looking takes long an older one serves too: who asks often must not make more of it
+        than `1 / _REST` of the time.
+        """
         latest = self.latest
-        now_ms = self._clock.wall_ms()
-        if latest is not None and 0 <= now_ms - latest.taken_ms <= max_age_s * 1000:
-            return latest
+        if latest is not None:
+            age_ms = self._clock.wall_ms() - latest.taken_ms
+            if 0 <= age_ms <= max(max_age_s, latest.took_s * _REST) * 1000:
+                return latest
         return await self.sample()
 
     async def standings(self, group_id: str) -> list[Standing]:

@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from kgw import app
+from kgw.cli.admin_http import get
 from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient
+from kgw.client.groups import GroupClient
 from kgw.config import Config, Listener
 
 if TYPE_CHECKING:
@@ -123,6 +125,34 @@ class TestProcess:
         assert 0 == code
         events = [json.loads(one)["event"] for one in errors.splitlines()]
         assert ["ready", "stopping", "stopped"] == events
+
+    def test_lag_survives_a_kill(self, tmp_path: Path, start: list[Serving]) -> None:
+        """Positions and the history of lag are there again after kill -9."""
+        arguments = ["--json", "--listen", "127.0.0.1:0"]
+        arguments += ["--set", "kgw.admin.listeners=127.0.0.1:0"]
+        arguments += ["--set", "kgw.lag.interval.ms=100"]
+        start.append(first := Serving(tmp_path / "data", *arguments))
+        ready = json.loads(first.ready())
+        port, admin = ready["listeners"][0]["port"], ("127.0.0.1", ready["admin"][0]["port"])
+        create_topic(port, "events", partitions=1)
+
+        async def commit() -> None:
+            async with AsyncClient([("127.0.0.1", port)]) as client:
+                await GroupClient(client).commit("readers", {("events", 0): 0})
+
+        asyncio.run(commit())
+        samples: list[dict[str, object]] = []
+        while not samples:
+            samples = get(admin, "/api/v1/lag/history", group="readers")["samples"]
+        first.process.kill()
+        first.wait()
+        start.append(second := Serving(tmp_path / "data", *arguments))
+        ready = json.loads(second.ready())
+        admin = ("127.0.0.1", ready["admin"][0]["port"])
+        again = get(admin, "/api/v1/lag/history", group="readers")["samples"]
+        assert samples[0] == again[0]
+        (place,) = get(admin, "/api/v1/lag/partitions", group="readers")["partitions"]
+        assert (0, 0, None) == (place["committed_offset"], place["lag"], place["anomaly"])
 
     def test_admin_for_everybody(self, tmp_path: Path, start: list[Serving]) -> None:
         """Without authentication the admin side is refused to other machines."""

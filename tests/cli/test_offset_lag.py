@@ -133,6 +133,13 @@ def test_anomalies(kgw: Commands, server: WatchedThread, tmp_path: Path) -> None
     table = server.gateway.groups.offsets("ahead")
     assert table is not None
     table.apply({**damaged_row(row_key("ahead", topic.topic_id, 0), 0, 0.0)})
+    server.run(server.gateway.lag.sample())
+    admin = ("--admin", server.admin)
+    text = kgw.succeed("offsets", "lag", "--anomalies", *admin)
+    assert 3 == text.count("lasts")
+    assert "since the start: 3 committed-damaged" in text
+    counted = kgw.json("offsets", "lag", "--anomalies", *admin)["counted"]
+    assert 3 == counted["committed-damaged"]
     told = kgw.json("offsets", "lag", "-g", "ahead")
     (group,) = told["groups"]
     assert (0, 3) == (group["lag"], group["unknown_lags"])
@@ -193,6 +200,7 @@ class TestUsage:
         ("arguments", "reason"),
         [
             (("--clients",), "need --admin"),
+            (("--anomalies",), "need --admin"),
             (("--history", "-g", "slow"), "need --admin"),
             (("--history", "--admin", "127.0.0.1:1"), "one --group"),
             (("--admin", "nowhere"), "no port"),

@@ -438,6 +438,16 @@ class TestSchedule:
         assert first is not second
         assert second is third
 
+    async def test_fresh_enough(self, gateway: InProcessGateway) -> None:
+        """Where a look takes a second, asking every five does not make one every five."""
+        lag = gateway.gateway.lag
+        first = await lag.fresh(5)
+        lag.latest = first._replace(took_s=1.0)
+        gateway.manual_clock.advance(20)
+        assert lag.latest is await lag.fresh(5)
+        gateway.manual_clock.advance(1)
+        assert START_MS + 21_000 == (await lag.fresh(5)).taken_ms
+
     async def test_a_bug_does_not_end_the_schedule(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
