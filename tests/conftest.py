@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -50,27 +51,28 @@ def nothing_blocks_the_event_loop() -> Iterator[None]:
 DATABASES = [pytest.param(name, marks=pytest.mark.timeout(60)) for name in ("postgresql", "mysql")]
 
 
-def _serve(server: type[DatabaseServer]) -> Iterator[DatabaseServer]:
+def _serve(server: type[DatabaseServer]) -> DatabaseServer:
     try:
         started = server()
     except NoServerError as error:
         if os.environ.get("DATABASES") == "required":
             raise
         pytest.skip(str(error))
-    yield started
-    started.remove()
+    # Not in a fixture's end, which counts as a part of the last test, and of its time limit.
+    atexit.register(started.remove)
+    return started
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[DatabaseServer]:
+def postgresql_server() -> DatabaseServer:
     """Return a PostgreSQL server that all tests share."""
-    yield from _serve(PostgresqlServer)
+    return _serve(PostgresqlServer)
 
 
 @pytest.fixture(scope="session")
-def mysql_server() -> Iterator[DatabaseServer]:
+def mysql_server() -> DatabaseServer:
     """Return a MariaDB server that all tests share."""
-    yield from _serve(MariadbServer)
+    return _serve(MariadbServer)
 
 
 @pytest.fixture(params=DATABASES)

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.state_place import ServerState
 from kgw.backend.memory import MemoryBackend
+from kgw.clock import SystemClock
 from kgw.state.memory import MemoryStateStore
+from kgw.state.sql.stores import server_store
 from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
 from kgw.testing.backend_suite import BackendSuite
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import Backend
+    from tests.state.servers import DatabaseServer
 
 
 class TestMemoryBackend(BackendSuite, SegmentedSuite, FailedAppendSuite, UncleanStopSuite):
@@ -52,6 +58,28 @@ class TestEmbeddedBackend(BackendSuite, SegmentedSuite, UncleanStopSuite):
         """Let go of the files as they are."""
         assert isinstance(backend, EmbeddedBackend)
         await backend.abandon()
+
+
+@pytest.mark.slow
+class TestEmbeddedBackendWithStateOnAServer(TestEmbeddedBackend):
+    """Records on disk, checkpoints and the rest in PostgreSQL or MariaDB."""
+
+    @pytest.fixture(autouse=True)
+    def use_server(self, database_server: DatabaseServer) -> None:
+        """Have the state of each directory in a place of its own."""
+        self._server = database_server
+        self._urls: dict[Path, str] = {}
+
+    def make_backend(self, directory: Path) -> Backend:
+        """Return a backend over a real directory and a real server."""
+        if directory not in self._urls:
+            self._urls[directory] = self._server.url(self._server.new_place())
+        url = self._urls[directory]
+        return EmbeddedBackend(
+            directory / "data",
+            self.options,
+            server_state=ServerState(url, server_store(url, SystemClock())),
+        )
 
 
 class TestEmbeddedBackendWithoutJournalAndCache(TestEmbeddedBackend):

@@ -594,6 +594,37 @@ async def test_connections_are_encrypted_when_asked_for(mysql_server: DatabaseSe
         await asyncio.to_thread(server.remove)
 
 
+async def test_reading_and_writing_is_all_that_a_user_needs(
+    server: DatabaseServer, place: str
+) -> None:
+    """Once the schema is there: who may not create tables may run the gateway."""
+    async with opened(server, place) as store:
+        await store.apply([Change("topic", "a", b"1")])
+    user = f"writer{place}"
+    if server.kind == "postgresql":
+        grants: tuple[str, ...] = (
+            f"CREATE USER {user}",
+            f"GRANT USAGE ON SCHEMA {place} TO {user}",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {place} TO {user}",
+        )
+    else:
+        grants = (
+            f"CREATE USER {user}@'%'",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {place}.* TO {user}@'%'",
+        )
+    for grant in grants:
+        server.execute(grant)
+    url = server.url(place).replace(f"//{server.user}@", f"//{user}@")
+    store = server_store(url, SystemClock())
+    await store.open()
+    await store.apply([Change("topic", "a", b"2", 1)])
+    await store.aclose()
+
+    message = await refusal(url, Options(migrations=(*MIGRATIONS, ADDED)))
+    assert "cannot be opened" in message
+    assert "denied" in message
+
+
 async def test_tls_files_that_are_missing_are_an_error(server: DatabaseServer, place: str) -> None:
     """Before anything is sent."""
     url = server.url(place)

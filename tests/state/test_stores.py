@@ -167,6 +167,9 @@ async def test_large_sets_and_values_go_through(store: StateStore) -> None:
 
     await store.apply([Change("many", str(index), b"y", 1) for index in range(1_500)])
 
+    await store.apply([Change("other", str(index), b"x") for index in range(1_500)])
+    await store.apply([Change("other", str(index), None, 1) for index in range(1, 1_500)])
+    assert {"0": Row(b"x", 1)} == await store.load("other")
     rows = await store.load("many")
     assert 1_500 == len(rows)
     assert {Row(b"y", 2)} == set(rows.values())

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from kgw.config.state_url import StateUrl
     from kgw.state.base import Change
     from kgw.state.sql.migrations import Migration
+    from kgw.state.sql.schema import Batch
     from kgw.state.sql.server import Owner
-    from kgw.state.sql.store import Batch
 
 _Result = TypeVar("_Result")
 
@@ -60,11 +60,20 @@ class MysqlDialect(schema.Dialect):
         "VALUES (?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE entry_value = VALUES(entry_value), "
         "version = VALUES(version), checksum = VALUES(checksum)"
     )
-    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
     upsert_sample = f"REPLACE INTO {schema.SAMPLE_VALUES}"
 
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         return kind, schema.key_hash(key), key.encode()
+
+    def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
+        # The library sends one statement a row otherwise, and waits for each.
+        batches: list[Batch] = []
+        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
+            chosen = places[start : start + schema.VERSIONS_PER_SELECT]
+            wanted = ",".join(["(?,?)"] * len(chosen))
+            statement = f"DELETE FROM state_entry WHERE (kind, key_hash) IN ({wanted})"  # noqa: S608 - placeholders alone
+            batches.append((statement, [[part for place in chosen for part in place[:2]]]))
+        return batches
 
 
 class MysqlStateStore(ServerStateStore):
@@ -169,7 +178,13 @@ class _MysqlSession(ServerSession):
             )
 
     async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        await self._guarded(lambda: self._query(f"{CREATE_MIGRATIONS_TABLE} ENGINE = InnoDB"))
+        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
+        if not await self.fetch(
+            "SELECT 1 FROM information_schema.tables "
+            "WHERE table_schema = ? AND table_name = 'schema_migration'",
+            (self._url.database,),
+        ):
+            await self._guarded(lambda: self._query(f"{CREATE_MIGRATIONS_TABLE} ENGINE = InnoDB"))
         return await self.fetch(SELECT_MIGRATIONS, ())
 
     async def migrate(self, migration: Migration) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
     from kgw.state.sql.migrations import Migration
+    from kgw.state.sql.schema import Batch
     from kgw.state.sql.server import Owner
-    from kgw.state.sql.store import Batch
 
 _Result = TypeVar("_Result")
 
@@ -64,7 +64,6 @@ class PostgresqlDialect(schema.Dialect):
         "entry_value = excluded.entry_value, version = excluded.version, "
         "checksum = excluded.checksum"
     )
-    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
     upsert_sample = (
         f"INSERT INTO {schema.SAMPLE_VALUES} "
         "ON CONFLICT (group_hash, sampled_at_ms, series_hash) DO UPDATE SET "
@@ -172,13 +171,16 @@ class _PostgresqlSession(ServerSession):
             )
 
     async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        # CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where there is nothing
-        # to create.
+        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
         if not await self.fetch(
             "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._url.schema,)
         ):
             await self._execute(f"CREATE SCHEMA {self._schema}")
-        await self._execute(CREATE_MIGRATIONS_TABLE)
+        if not await self.fetch(
+            "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'schema_migration'",
+            (self._url.schema,),
+        ):
+            await self._execute(CREATE_MIGRATIONS_TABLE)
         return await self.fetch(SELECT_MIGRATIONS, ())
 
     async def migrate(self, migration: Migration) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Place = tuple[str, str]
 """Kind and key."""
 
+Batch = tuple[str, "Sequence[Sequence[Any]]"]
+"""A statement, and the rows of parameters that it is run with."""
+
 VERSIONS_PER_SELECT: Final = 400
 """Two parameters each; SQLite before 3.32 took 999 in all."""
 
@@ -43,7 +46,7 @@ class Dialect(ABC):
     select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
     select_kind = "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
     upsert_entry: str
-    delete_entry: str
+    delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
     upsert_sample: str
     select_sample_time = (
         "SELECT sampled_at_ms FROM lag_sample ORDER BY sampled_at_ms DESC LIMIT 1 OFFSET ?"
@@ -53,6 +56,10 @@ class Dialect(ABC):
     @abstractmethod
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         """Return the columns that name a row."""
+
+    def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
+        """Return what removes the rows that stand at these (columns of `entry_place`)."""
+        return [(self.delete_entry, [place[:2] for place in places])]
 
     def text(self, text: str) -> str | bytes:
         """Return what stands for a text of any length and any characters."""

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
     from kgw.state.sql.migrations import Migration
-    from kgw.state.sql.schema import Dialect
-    from kgw.state.sql.store import Batch
+    from kgw.state.sql.schema import Batch, Dialect
 
 LOCK_WAIT_S: Final = 5.0
 """A server may notice the end of a killed gateway a moment after its successor has started."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiosqlite import Connection
 
     from kgw.state.sql.migrations import Migration
-    from kgw.state.sql.store import Batch
+    from kgw.state.sql.schema import Batch
 
 
 class SqliteStateStore(SqlStateStore):

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
     from kgw.state.base import Change
     from kgw.state.history import LagSample, SampleFilter
+    from kgw.state.sql.schema import Batch
 
 GROUP_CHANGES: Final = 10_000
 """A shared commit takes no further set once it holds this many changes."""
-
-Batch = tuple[str, "Sequence[Sequence[Any]]"]
-"""A statement, and the rows of parameters that it is run with."""
 
 _Entries = dict[schema.Place, tuple[bytes | None, int]]
 
@@ -252,14 +250,13 @@ class SqlStateStore(StateStore):
             if value is not None
         ]
         gone = [
-            dialect.entry_place(kind, key)[:2]
+            dialect.entry_place(kind, key)
             for (kind, key), (value, _) in entries.items()
             if value is None
         ]
         return [
-            (statement, rows)
-            for statement, rows in ((dialect.upsert_entry, kept), (dialect.delete_entry, gone))
-            if rows
+            *([(dialect.upsert_entry, kept)] if kept else ()),
+            *(dialect.deletions(gone) if gone else ()),
         ]
 
 
