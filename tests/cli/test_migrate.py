@@ -172,6 +172,25 @@ def test_plan_as_people_read_it(migration: Migration) -> None:
     assert "1 entries or positions could not be read:" in result.stderr
 
 
+def test_moves_as_people_read_them(migration: Migration) -> None:
+    """What would be done, what was left alone and why, and what differs are told in words."""
+    migration.plan()
+    command = ("migrate", "offsets")
+    file = str(migration.file)
+    result = migration.kgw.run(*command, "--apply", file)
+    assert ["GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER"] == result.stdout.split()[:5]
+    assert f"billing  {migration.topic.name}          1  -          20\n" in result.stdout
+    assert "Nothing was changed; --execute does it.\n" == result.stderr
+    migration.run("apply", "--execute")
+    migration.commit("reports", {0: 12})
+    result = migration.kgw.run(*command, "--rollback", file)
+    assert ExitCode.FAILED == result.exit_code
+    assert "Group reports is left alone: it has moved on: " in result.stderr
+    result = migration.kgw.run(*command, "--verify", file)
+    assert "group reports" in result.stdout
+    assert "48 records compared, 1 differences.\n" == result.stderr
+
+
 def test_apply_verify_and_take_back(migration: Migration) -> None:
     """A plan is shown, applied, verified and taken back, metadata included."""
     migration.commit("billing", {0: 3}, "by hand")

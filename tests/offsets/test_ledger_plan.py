@@ -196,6 +196,14 @@ def test_offsets_used_twice() -> None:
     assert (6, EXACT) == at(one, 4)
 
 
+def test_unread_record_that_stands_before_read_ones() -> None:
+    """A record far before its place is not skipped by a group that has yet to read it."""
+    order = [0, 1, 9, 2, 3, 4, 5, 6, 7, 8]
+    one = mapping(straight(*range(10)), [(place, 1000 + old, 7) for place, old in enumerate(order)])
+    assert ("non-monotonic", 9, 2, 1) in found(one)
+    assert MappedPosition(2, LOWER_BOUND, 4) == one.position(5)
+
+
 def test_writers_that_overtook_each_other() -> None:
     """A pair against the order is reported; what was read beyond the position comes again."""
     entries = [(0, 10, 1), (1, 13, 2), (2, 12, 3), (3, 14, 4)]
