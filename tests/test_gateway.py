@@ -120,3 +120,27 @@ async def test_stored_server_setting_of_another_version_is_left_out(
         assert 5000 == gateway.gateway.config.message_max_bytes
         assert 0 == gateway.gateway.node_id
     assert "of.the.future" in caplog.text
+
+
+async def test_checkpoints_that_meet_save_a_snapshot_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by time and one by size would write the same file at once."""
+    under_way = 0
+    saved = 0
+    async with InProcessGateway() as gateway:
+        topic = await create_topic(gateway)
+        log_type = type(topic.partitions[0].log)
+        real = log_type.save_snapshot
+
+        async def save_snapshot(log: PartitionLog, snapshot: object) -> None:
+            nonlocal under_way, saved
+            under_way += 1
+            assert 1 == under_way
+            await turns()
+            await real(log, snapshot)  # type: ignore[arg-type]
+            under_way -= 1
+            saved += 1
+
+        monkeypatch.setattr(log_type, "save_snapshot", save_snapshot)
+        await produce(gateway, batch())
+        await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
+    assert 1 == saved

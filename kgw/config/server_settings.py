@@ -371,9 +371,12 @@ SERVER_SETTINGS = table(
     Setting(
         "offsets.retention.minutes",
         INT,
-        10_080,
+        # Kafka's default is a week: a consumer that was away for longer begins wherever its
+        # auto.offset.reset says, without a word (docs/decisions/0061-damage-is-noticed.md).
+        525_600,
         "How long the committed offsets of a group without members are kept, from the last "
-        "commit or from when its last member left, whichever is later.",
+        "commit or from when its last member left, whichever is later. A year; Kafka's default is "
+        "10080, a week.",
         section="groups",
         minimum=1,
     ),

@@ -78,6 +78,8 @@ class TopicCatalog:
         self._turns: dict[str, _Turn] = {}
         self._changes: set[asyncio.Task[object]] = set()
         self._partition_count = 0
+        # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
+        self._snapshot_turn = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each topic that is deleted, once that is durable."""
@@ -159,12 +161,13 @@ class TopicCatalog:
 
     async def save_snapshots(self) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs."""
-        for partition in self.partitions():
-            partition.expire_producers(self._config.producer_id_expiration_ms)
-        await _for_each(
-            [partition for partition in self.partitions() if partition.is_dirty],
-            Partition.save_snapshot,
-        )
+        async with self._snapshot_turn:
+            for partition in self.partitions():
+                partition.expire_producers(self._config.producer_id_expiration_ms)
+            await _for_each(
+                [partition for partition in self.partitions() if partition.is_dirty],
+                Partition.save_snapshot,
+            )
 
     # --- changes ---------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
@@ -23,6 +23,7 @@ from kgw.state.sql.migrations import (
     UnknownSchemaError,
     pending_migrations,
 )
+from kgw.state.sql.misplaced import find_misplaced, put_back
 from kgw.state.sql.write_ahead_log import find_damage
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _PRAGMAS: Final = (
     "mmap_size = 0",
     "temp_store = MEMORY",
 )
+
+_SELECT_SCHEMA: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
 
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -86,6 +89,9 @@ def open_database(
             if quick_check:
                 _check_structure(connection, path)
             _migrate(connection, path, migrations)
+            if quick_check:
+                _check_schema(connection, path, migrations)
+                _mend_rows(connection, path, report)
             _count_commits(connection, path, report)
         except BaseException:
             connection.close()
@@ -97,6 +103,11 @@ def open_database(
         raise _opening_error(error, path) from error
     except OSError as error:
         raise DataDirectoryError(f"state database {path} cannot be opened: {error}") from error
+    except (UnicodeDecodeError, TypeError) as error:
+        # A name or a type that is no name and no type any more: the module raises these by itself.
+        raise DataDirectoryError(
+            f"state database {path} is damaged ({error}); it was left as it is"
+        ) from error
     return connection
 
 
@@ -225,6 +236,37 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
             for statement in migration.sqlite:
                 connection.execute(statement)
             connection.execute(INSERT_MIGRATION, (migration.number, migration.name))
+
+
+def _check_schema(
+    connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]
+) -> None:
+    """Refuse a schema that is not what the steps make: a changed type changes what is stored."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        model.execute(CREATE_MIGRATIONS_TABLE)
+        for migration in migrations:
+            for statement in migration.sqlite:
+                model.execute(statement)
+        expected = model.execute(_SELECT_SCHEMA).fetchall()
+    if connection.execute(_SELECT_SCHEMA).fetchall() != expected:
+        raise DataDirectoryError(
+            f"state database {path} is damaged (its schema is not the one that was made); "
+            "it was left as it is"
+        )
+
+
+def _mend_rows(connection: sqlite3.Connection, path: Path, report: Callable[[str], None]) -> None:
+    """Put rows back that a flipped bit has taken from their place, and say so."""
+    misplaced = find_misplaced(connection)
+    if not misplaced:
+        return
+    with _transaction(connection):
+        put_back(connection, misplaced)
+    left = find_misplaced(connection)
+    if left:
+        raise DataDirectoryError(f"state database {path} is damaged: {left[0]}")
+    for row in misplaced:
+        report(f"state database {path}: {row}; put back")
 
 
 def _count_commits(

@@ -1,0 +1,94 @@
+"""Finds rows of a SQLite database whose kind or key has lost a bit, and puts them back.
+
+A row is looked for where it belongs. One whose kind or key is not what it was is not found, and
+what it said would be taken for never written: a group without its offset begins somewhere else.
+The checksum tells which bit it was: each of a row's bits changes a CRC-32C differently.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kgw.state.sql import schema
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+# Damage may have changed a text's very type, or made it no text at all.
+_SELECT: Final = (
+    "SELECT CAST(kind AS BLOB), CAST(entry_key AS BLOB), entry_value, version, checksum, "
+    "typeof(kind) = 'text' AND typeof(entry_key) = 'text' FROM state_entry"
+)
+_DELETE: Final = (
+    "DELETE FROM state_entry WHERE CAST(kind AS BLOB) = ? AND CAST(entry_key AS BLOB) = ?"
+)
+_INSERT: Final = (
+    "INSERT OR IGNORE INTO state_entry (kind, entry_key, entry_value, version, checksum) "
+    "VALUES (?, ?, ?, ?, ?)"
+)
+
+
+class MisplacedRow(NamedTuple):
+    """A row, and where it belongs."""
+
+    stored_kind: bytes
+    stored_key: bytes
+    kind: str
+    key: str
+    value: bytes
+    version: int
+    checksum: int
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.kind} row {self.key!r} was found as {self.stored_kind + self.stored_key!r}"
+        )
+
+
+def find_misplaced(connection: sqlite3.Connection) -> list[MisplacedRow]:
+    """Return every row that one flipped bit has taken from its place. Raises sqlite3.Error."""
+    found = []
+    for kind, key, value, version, checksum, has_texts in connection.execute(_SELECT):
+        place = _place(kind, key, value, version, checksum)
+        if place is not None and not (has_texts and place == (kind, key)):
+            texts = place[0].decode(), place[1].decode()
+            found.append(MisplacedRow(kind, key, *texts, value, version, checksum))
+    return found
+
+
+def put_back(connection: sqlite3.Connection, rows: list[MisplacedRow]) -> None:
+    """Move rows to where they belong, unless a newer one is there. Raises sqlite3.Error.
+
+    Within the caller's transaction.
+    """
+    for row in rows:
+        connection.execute(_DELETE, (row.stored_kind, row.stored_key))
+        connection.execute(_INSERT, row[2:])
+
+
+def _place(
+    kind: bytes, key: bytes, value: Any, version: Any, checksum: object
+) -> tuple[bytes, bytes] | None:
+    """Return kind and key under which the row's checksum is right; None when there are none."""
+    if not (isinstance(value, bytes) and isinstance(version, int)) or not -(1 << 63) <= version < (
+        1 << 63
+    ):
+        return None
+    for place in (kind, key), *_with_one_bit_changed(kind, key):
+        try:
+            texts = place[0].decode(), place[1].decode()
+        except UnicodeDecodeError:
+            continue
+        if schema.row_checksum(*texts, value, version) == checksum:
+            return place
+    return None
+
+
+def _with_one_bit_changed(kind: bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    whole = bytearray(kind + key)
+    for position in range(len(whole)):
+        for bit in range(8):
+            whole[position] ^= 1 << bit
+            yield bytes(whole[: len(kind)]), bytes(whole[len(kind) :])
+            whole[position] ^= 1 << bit
