@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from kgw.admin import health, lag, offsets
+from kgw.admin import health, lag, offsets, seeks
 from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "bytes; and how long ago the last checkpoint was.",
         offsets.offsets,
         (TOPIC, PARTITION, LIMIT, AFTER),
+    ),
+    Endpoint(
+        "/api/v1/offsets/seek",
+        "Where a seek would lead in each partition of a topic, or why nowhere; with the offsets "
+        "that there are, and the time of the record where it is sought by time.",
+        seeks.seek,
+        (seeks.SOUGHT_TOPIC, seeks.TO, seeks.RESUMED_GROUP, PARTITION, LIMIT, AFTER),
     ),
     Endpoint(
         "/api/v1/lag",

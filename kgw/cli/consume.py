@@ -12,7 +12,6 @@ from kgw.cli.errors import CommandError
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
 from kgw.cli.seeks import (
-    WHERE_HELP,
     choose_seeks,
     partitions_option,
     require_group,
@@ -25,6 +24,7 @@ from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.offsets.subscription import Delivery, OffsetSubscriber
+from kgw.offsets.where import WHERE_HELP
 
 if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek

@@ -191,19 +191,6 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
     return key, value.encode() if separator else None
 
 
-def parse_time(text: str) -> int:
-    """Return the milliseconds of `@MILLISECONDS` or of an ISO 8601 time, local unless it says.
-
-    Raises ValueError.
-    """
-    if text.startswith("@"):
-        timestamp_ms = int(text[1:])
-        if timestamp_ms >= 1 << 63:
-            raise ValueError(f"{text} is further away than a timestamp can say")
-        return timestamp_ms
-    return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-
-
 def format_time(timestamp_ms: int) -> str:
     """Return a time as ISO 8601 in UTC; times that no calendar has stay numbers."""
     try:

@@ -11,7 +11,6 @@ import click
 
 from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.errors import CommandError
-from kgw.cli.formats import parse_time
 from kgw.cli.group_offsets import (
     bounds,
     chosen_places,
@@ -24,6 +23,7 @@ from kgw.cli.output import note, print_json, print_table
 from kgw.cli.settings import json_option
 from kgw.client.groups import GroupClient
 from kgw.errors import ErrorCode
+from kgw.offsets.where import parse_time
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Place

@@ -12,25 +12,21 @@ from kgw.cli.formats import format_time
 from kgw.cli.offset_lag import lag
 from kgw.cli.output import print_json, print_table
 from kgw.cli.seeks import (
-    WHERE_HELP,
     choose_seeks,
-    parse_seek,
     partitions_option,
     require_group,
 )
 from kgw.cli.settings import json_option
 from kgw.client import GroupPosition, WireReader, describe_ranges
-from kgw.errors import KafkaError, KgwError
-from kgw.offsets.ranges import SeekOutOfRangeError
 from kgw.offsets.seeker import OffsetSeeker, Seek
+from kgw.offsets.where import WHERE_HELP, parse_seek, seek_as_json
 
 if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient, PartitionRange
-    from kgw.offsets.seeker import SeekResult
 
 Bootstrap = list[tuple[str, int]]
-_SEEK_COLUMNS = ("offset", "earliest", "latest")
+_COLUMNS = ("offset", "earliest", "latest")
 
 
 @click.group(short_help="Look at what partitions hold, and where seeks would lead.")
@@ -145,7 +141,7 @@ def seek_dry_run(
             seeks = choose_seeks(reader, target, partitions)
             for partition, found in (await seeker.seek(seeks)).items():
                 row = {"topic": topic, "partition": partition, "to": text}
-                rows.append(row | {"kind": seeks[partition].kind.value} | _seek_as_json(found))
+                rows.append(row | {"kind": seeks[partition].kind.value} | seek_as_json(found))
         return rows
 
     rows = with_client(bootstrap, action)
@@ -153,12 +149,15 @@ def seek_dry_run(
         print_json(rows)
     else:
         print_table(
-            ("partition", "to", "offset", "earliest", "latest", "time", "error"),
+            ("partition", "to", *_COLUMNS, "time", "error"),
             [
                 (
                     one["partition"],
                     one["to"],
-                    *("-" if one[name] is None else one[name] for name in _SEEK_COLUMNS),
+                    *(
+                        "-" if one[name] is None else one[name]
+                        for name in ("offset", "earliest", "latest")
+                    ),
                     "-" if one["timestamp_ms"] is None else _time(one["timestamp_ms"]),
                     one["error"] or "",
                 )
@@ -167,23 +166,6 @@ def seek_dry_run(
         )
     if any(one["error"] for one in rows):
         raise click.exceptions.Exit(ExitCode.FAILED)
-
-
-def _seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
-    """Return what is told of a seek, found or not."""
-    told: dict[str, Any] = dict.fromkeys((*_SEEK_COLUMNS, "timestamp_ms", "error", "kafka_error"))
-    if isinstance(found, KgwError):
-        told["error"] = str(found)
-        if isinstance(found, KafkaError):
-            told["kafka_error"] = found.code.name
-        if isinstance(found, SeekOutOfRangeError):
-            told["earliest"], told["latest"] = found.earliest, found.latest
-    else:
-        told["offset"] = found.offset
-        told["earliest"], told["latest"] = found.bounds
-        if found.record is not None:
-            told["timestamp_ms"] = found.record.timestamp_ms
-    return told
 
 
 def _as_json(topic: str, one: PartitionRange) -> dict[str, Any]:

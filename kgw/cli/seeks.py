@@ -7,28 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.formats import parse_time
-from kgw.offsets.reader import ts_ns_at
-from kgw.offsets.seeker import RESUMING, Seek, SeekKind
+from kgw.offsets.seeker import RESUMING, Seek
+from kgw.offsets.where import is_number, parse_seek
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kgw.client import WireReader
-
-_NAMES = {
-    "earliest": Seek(SeekKind.RESET_TO_EARLIEST),
-    "latest": Seek(SeekKind.RESET_TO_LATEST),
-    "newest": Seek(SeekKind.NEWEST_TS),
-    "resume": Seek(SeekKind.RESUME_OR_EARLIEST),
-    "resume-or-latest": Seek(SeekKind.RESUME_OR_LATEST),
-}
-_NEAR = "near:"
-WHERE_HELP = (
-    "earliest, latest, an offset, near:OFFSET (the nearest that there is), a time as ISO 8601 or "
-    "@milliseconds, newest (the greatest time), resume or resume-or-latest (where --group stands; "
-    "otherwise the beginning, or the end)"
-)
 
 
 class PartitionSeek(NamedTuple):
@@ -36,23 +21,6 @@ class PartitionSeek(NamedTuple):
 
     partition: int
     seek: Seek | None
-
-
-def parse_seek(text: str) -> Seek:
-    """Return the seek that a text names. Raises ValueError."""
-    if text in _NAMES:
-        return _NAMES[text]
-    if _is_number(text):
-        return Seek(SeekKind.EXACT_OFFSET, int(text))
-    if text.startswith(_NEAR) and _is_number(text.removeprefix(_NEAR)):
-        return Seek(SeekKind.RESET_TO_OFFSET, int(text.removeprefix(_NEAR)))
-    try:
-        return Seek(SeekKind.EXACT_TS_NS, ts_ns_at(max(0, parse_time(text))))
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is neither earliest, latest, newest, resume, an offset, near:OFFSET, nor a "
-            "time like 2026-01-31T12:00 or @1769860800000"
-        ) from None
 
 
 def seek_option(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
@@ -70,7 +38,7 @@ def partitions_option(
     named = []
     for text in values:
         number, separator, where = text.partition(":")
-        if not _is_number(number):
+        if not is_number(number):
             raise click.BadParameter(f"{text!r} is neither N nor N:WHERE", ctx, param)
         named.append(
             PartitionSeek(int(number), seek_option(ctx, param, where) if separator else None)
@@ -101,7 +69,3 @@ def require_group(seeks: Iterable[Seek], group: str | None) -> None:
     """Raise UsageError when a position is to be resumed, and no group is named."""
     if group is None and any(one.kind in RESUMING for one in seeks):
         raise click.UsageError("say whose position to resume: --group GROUP")
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()

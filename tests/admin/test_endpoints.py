@@ -107,6 +107,54 @@ class TestOffsets:
         assert (404, {"error": "there is no topic 'none'"}) == (answer.status, answer.value)
 
 
+class TestSeeks:
+    async def test_by_offset_and_time(self, admin: Admin) -> None:
+        """Each partition's offset, its range, and the time of the record that was found."""
+        value = await admin.value(f"/api/v1/offsets/seek?topic=orders&to=@{START_MS}&limit=2")
+        assert ("orders", "exact-ts-ns", "1") == (value["topic"], value["kind"], value["next"])
+        found = {
+            "offset": 0,
+            "earliest": 0,
+            "latest": 10,
+            "timestamp_ms": START_MS,
+            "error": None,
+            "kafka_error": None,
+        }
+        empty = found | {"latest": 0, "timestamp_ms": None}
+        assert [{"partition": 0} | found, {"partition": 1} | empty] == value["partitions"]
+        target = "/api/v1/offsets/seek?topic=orders&to=7&after=1"
+        (row,) = (await admin.value(target))["partitions"]
+        assert (2, None, "OFFSET_OUT_OF_RANGE") == (
+            row["partition"],
+            row["offset"],
+            row["kafka_error"],
+        )
+        assert "it goes from 0 to 0" in row["error"]
+
+    async def test_where_a_group_stands(self, admin: Admin, gateway: InProcessGateway) -> None:
+        """Its position; where it has none, the end that is named."""
+        await commit(gateway, 4)
+        target = "/api/v1/offsets/seek?topic=orders&to=resume&group="
+        value = await admin.value(target + "group")
+        assert [4, 0, 0] == [one["offset"] for one in value["partitions"]]
+        value = await admin.value(target + "unknown")
+        assert [0, 0, 0] == [one["offset"] for one in value["partitions"]]
+
+    async def test_what_is_refused(self, admin: Admin) -> None:
+        """What is not there, and what is no place."""
+        target = "/api/v1/offsets/seek?topic=orders&to="
+        for rest, status, text in (
+            ("7&partition=3", 404, "has no partition 3"),
+            ("soon", 400, "neither earliest"),
+            ("resume", 400, "group is needed"),
+            ("7&after=x", 400, "after is a partition"),
+        ):
+            answer = await admin.get(target + rest)
+            assert status == answer.status
+            assert text in answer.value["error"]
+        assert 404 == (await admin.get("/api/v1/offsets/seek?topic=none&to=7")).status
+
+
 class TestLag:
     async def test_groups(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Sums by group and topic."""

@@ -13,9 +13,9 @@ from kgw.cli.formats import (
     OutputFormat,
     format_time,
     parse_header,
-    parse_time,
 )
 from kgw.offsets.reader import ReadRecord
+from kgw.offsets.where import parse_time
 from kgw.records.record import Record
 
 CONTENT = st.none() | st.binary(max_size=30)

@@ -1,0 +1,94 @@
+"""Where seeks would lead, as the gateway itself finds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.admin.answers import NotFoundError
+from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter, ParameterError
+from kgw.errors import ErrorCode, KafkaError
+from kgw.offsets.committed import DAMAGED_OFFSET
+from kgw.offsets.seeker import NoGroupError, OffsetSeeker
+from kgw.offsets.where import WHERE_HELP, is_number, parse_seek, seek_as_json
+from kgw.partitions.reader import PartitionReader
+from kgw.records.limits import DecompressionLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kgw.admin.answers import Answer
+    from kgw.admin.parameters import Query
+    from kgw.admin.view import View
+    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.offsets.reader import Answers
+    from kgw.types import TopicId
+
+SOUGHT_TOPIC = TOPIC._replace(help="The topic.", is_required=True)
+TO = Parameter("to", f"Where to: {WHERE_HELP}.", is_required=True)
+RESUMED_GROUP = GROUP._replace(help="Whose position to resume.")
+
+
+class _Positions:
+    """Where a group of this gateway stands in a topic."""
+
+    def __init__(self, groups: GroupCoordinator, group_id: str, topic_id: TopicId) -> None:
+        self._offsets = groups.offsets(group_id)
+        self._topic_id = topic_id
+
+    async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
+        answers: Answers[int | None] = {}
+        for partition in partitions:
+            one = None if self._offsets is None else self._offsets.get(self._topic_id, partition)
+            answers[partition] = None if one is None else one.offset
+            if one is not None and one.offset == DAMAGED_OFFSET:
+                answers[partition] = KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"what the group has committed of partition {partition} is damaged",
+                )
+        return answers
+
+
+async def seek(view: View, query: Query) -> Answer:
+    gateway = view.gateway
+    name, text = query.text(SOUGHT_TOPIC) or "", query.text(TO) or ""
+    group_id = query.text(RESUMED_GROUP)
+    topic = gateway.catalog.topics.get(name)
+    if topic is None:
+        raise NotFoundError(f"there is no topic {name!r}")
+    after = query.text(AFTER)
+    if after is not None and not is_number(after):
+        raise ParameterError("after is a partition's number")
+    first = 0 if after is None else int(after) + 1
+    only = query.number(PARTITION)
+    if only is not None and topic.partition(only) is None:
+        raise NotFoundError(f"topic {name!r} has no partition {only}")
+    indexes = list(range(first, len(topic.partitions))) if only is None else [only]
+    try:
+        wanted = parse_seek(text)
+    except ValueError as error:
+        raise ParameterError(str(error)) from None
+    config = gateway.config
+    reader = PartitionReader(
+        topic,
+        gateway.clock,
+        gateway.fetch_deadlines,
+        DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
+    )
+    positions = None
+    if group_id is not None:
+        positions = _Positions(gateway.groups, group_id, topic.topic_id)
+    try:
+        found = await OffsetSeeker(reader, positions).seek(
+            dict.fromkeys(indexes[: query.limit], wanted)
+        )
+    except NoGroupError:
+        raise ParameterError("group is needed to resume its position") from None
+    rows = [{"partition": one} | seek_as_json(answer) for one, answer in found.items()]
+    more = len(indexes) > query.limit
+    return {
+        "topic": name,
+        "to": text,
+        "kind": wanted.kind.value,
+        "partitions": rows,
+        "next": str(indexes[query.limit - 1]) if more else None,
+    }
