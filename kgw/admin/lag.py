@@ -175,7 +175,7 @@ async def history(view: View, query: Query) -> Answer:
 
 def _sum(total: LagSum) -> dict[str, Any]:
     return {
-        "lag": total.lag,
+        "lag": total.known_lag,
         "time_lag_ms": total.time_lag_ms,
         "partitions": total.partitions,
         "anomalies": total.anomalies,

@@ -274,12 +274,12 @@ def _grouped(rows: Iterable[Row], column: int) -> list[tuple[str, list[Row], Lag
 def _as_json(rows: list[Row]) -> dict[str, Any]:
     total = _sum(rows)
     return {
-        "lag": total.lag,
+        "lag": total.known_lag,
         "unknown_lags": total.unknown_lags,
         "groups": [
             {
                 "group": name,
-                "lag": part_total.lag,
+                "lag": part_total.known_lag,
                 "unknown_lags": part_total.unknown_lags,
                 "time_lag_ms": part_total.time_lag_ms,
                 "partitions": [row.as_json() for row in sorted(part, key=_by_lag)],

@@ -6,6 +6,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from kgw.state.history import LagSample as HistoryPoint
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from kgw.lag.sources import LagSample
@@ -54,4 +55,8 @@ def history_points(sample: LagSample) -> list[HistoryPoint]:
 
 
 def _sum(taken_ms: int, group_id: str, topic: str, total: LagSum) -> HistoryPoint:
-    return HistoryPoint(taken_ms, group_id, topic, ALL_PARTITIONS, 0, total.lag, total.time_lag_ms)
+    # Without an offset a point has no lag: nothing of it is known.
+    offset = NO_OFFSET if total.known_lag is None else 0
+    return HistoryPoint(
+        taken_ms, group_id, topic, ALL_PARTITIONS, offset, total.lag, total.time_lag_ms
+    )

@@ -444,19 +444,21 @@ def _by_group(
     groups = sample.groups
     named = [group_id for group_id in named_before if group_id in groups][:limit]
     if len(named) < limit:
-        others = groups.keys() - set(named)
+        nameless = groups.keys() - set(named)
         named += nsmallest(
-            limit - len(named), others, key=lambda one: (-groups[one].total.lag, one)
+            limit - len(named), nameless, key=lambda one: (-groups[one].total.lag, one)
         )
-    lags = {group_id: groups[group_id].total.lag for group_id in named}
-    ages: dict[str, float] = {}
-    for group_id in named:
-        age_ms = groups[group_id].total.time_lag_ms
-        if age_ms is not None:
-            ages[group_id] = age_ms / 1000
+    totals = {group_id: groups[group_id].total for group_id in named}
     rest = groups.keys() - set(named)
     if rest:
-        lags[OTHER] = lags.get(OTHER, 0) + sum(groups[one].total.lag for one in rest)
-        worst = max(groups[one].total.worst_age_ms for one in rest) / 1000
-        ages[OTHER] = max(ages.get(OTHER, 0.0), worst)
+        others = [groups[one].total for one in rest]
+        totals[OTHER] = _sum([*others, totals[OTHER]] if OTHER in totals else others)
+    lags: dict[str, int] = {}
+    ages: dict[str, float] = {}
+    for group_id, total in totals.items():
+        # What is not known has no series: a zero would say that all is well.
+        if total.known_lag is not None:
+            lags[group_id] = total.lag
+        if total.time_lag_ms is not None:
+            ages[group_id] = total.time_lag_ms / 1000
     return lags, ages

@@ -73,8 +73,7 @@ class PartitionLag(NamedTuple):
 class LagSum:
     """The lag of several partitions: of a topic in a group, or of a group.
 
-    `time_lag_ms` is the greatest that is known; None while there is unread data of unknown age and
-    nothing else.
+    `known_lag` and `time_lag_ms` are None rather than 0 where nothing is known.
     """
 
     __slots__ = ("anomalies", "lag", "partitions", "unknown_ages", "unknown_lags", "worst_age_ms")
@@ -119,9 +118,16 @@ class LagSum:
         self.worst_age_ms = max(self.worst_age_ms, other.worst_age_ms)
 
     @property
+    def known_lag(self) -> int | None:
+        """The lag as far as known; None when nothing of it is."""
+        return None if self.partitions and self.unknown_lags == self.partitions else self.lag
+
+    @property
     def time_lag_ms(self) -> int | None:
         """Age of the oldest unread record as far as known; 0 when everything has been read."""
-        return None if self.unknown_ages and not self.worst_age_ms else self.worst_age_ms
+        if self.known_lag is None or (self.unknown_ages and not self.worst_age_ms):
+            return None
+        return self.worst_age_ms
 
 
 def record_age_ms(timestamp_ms: int, now_ms: int) -> int | None:

@@ -406,6 +406,15 @@ class TestMetrics:
             assert {"group-0": 1, "group-1": 9, "other": 15} == metrics.group_lag
             assert {"group-0", "group-1", "other"} == set(metrics.group_time_lag_s)
 
+    async def test_what_is_unknown_has_no_series(self, gateway: InProcessGateway) -> None:
+        """A zero would say that a group whose offsets are damaged has read everything."""
+        await commit(gateway, 0, index=1)
+        damage(gateway)
+        points = history_points(await gateway.gateway.lag.sample())
+        assert {} == gateway.gateway.metrics.group_lag
+        assert {} == gateway.gateway.metrics.group_time_lag_s
+        assert {None} == {one.lag for one in points}
+
 
 class TestSchedule:
     async def test_samples_at_intervals(self) -> None:

@@ -66,6 +66,10 @@ class TestLagSum:
         found = total((PartitionLag(-2, 0, 10), None))
         found.add_unknown()
         assert (0, 2, 2) == (found.lag, found.unknown_lags, found.partitions)
+        assert (None, None) == (found.known_lag, found.time_lag_ms)
+        found.add(PartitionLag(3, 0, 10), 5)
+        assert (7, 5) == (found.known_lag, found.time_lag_ms)
+        assert 0 == LagSum().known_lag
 
     def test_time_lag_is_the_oldest_known(self) -> None:
         """Ages that are not known do not hide one that is; alone they make it unknown."""
