@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,6 +15,7 @@ from kgw.cli.migrate_plan import PLAN_FORMAT, make_plan, read_sealed, write_seal
 from kgw.cli.migrate_sources import (
     OldScheme,
     files_below,
+    read_committed_positions,
     read_ledger_files,
     read_ledger_topic,
     read_position_paths,
@@ -22,9 +23,6 @@ from kgw.cli.migrate_sources import (
 from kgw.cli.output import note, print_json, print_table, printable, progress_bar
 from kgw.cli.settings import json_option
 from kgw.offsets.ledger_plan import MatchClass
-
-if TYPE_CHECKING:
-    from kgw.client import AsyncClient
 
 Bootstrap = list[tuple[str, int]]
 
@@ -92,6 +90,12 @@ def _optional_bootstrap(
     help="Positions of groups: JSON lines, or a directory copied from the filer; may be given "
     "several times.",
 )
+@click.option(
+    "--positions-bootstrap",
+    callback=_optional_bootstrap,
+    metavar="HOST:PORT",
+    help="Positions of groups: as the old gateway tells them, while it still runs.",
+)
 @click.option("--strict", is_flag=True, help="Stop at the first entry that cannot be read.")
 @click.option("--execute", is_flag=True, help="Do it. Without this it is only shown.")
 @click.option(
@@ -113,6 +117,7 @@ def migrate_offsets(
     ledger_topic: str | None,
     ledger_bootstrap: Bootstrap | None,
     positions: tuple[Path, ...],
+    positions_bootstrap: Bootstrap | None,
     strict: bool,
     execute: bool,
     allow_new_records: bool,
@@ -135,11 +140,23 @@ def migrate_offsets(
         scheme = OldScheme(is_strict=strict)
         _read(scheme, ledgers, positions)
         if ledger_topic is not None:
-            _read_topic(scheme, ledger_topic, ledger_bootstrap or bootstrap)
+            topic = ledger_topic
+            with_client(
+                ledger_bootstrap or bootstrap,
+                lambda client: read_ledger_topic(scheme, client, topic),
+            )
+        if positions_bootstrap is not None:
+            cluster_id = with_client(
+                positions_bootstrap, lambda client: read_committed_positions(scheme, client)
+            )
+            # Native offsets taken for old ones would move every group.
+            if cluster_id == with_client(bootstrap, lambda client: client.cluster()).cluster_id:
+                raise CommandError("--positions-bootstrap is the gateway itself, not the old one")
         sources = {
             "ledger": [str(one) for one in ledgers],
             "ledger_topic": ledger_topic,
             "positions": [str(one) for one in positions],
+            "positions_bootstrap": positions_bootstrap,
         }
         return _plan(plan_path, scheme, sources, bootstrap, is_json=is_json)
     plan = read_sealed(chosen[0], PLAN_FORMAT)
@@ -175,13 +192,6 @@ def _read(scheme: OldScheme, ledgers: tuple[Path, ...], positions: tuple[Path, .
     with progress_bar(sizes, "Ledger") as advance:
         read_ledger_files(scheme, ledgers, advance)
     read_position_paths(scheme, positions)
-
-
-def _read_topic(scheme: OldScheme, topic: str, bootstrap: Bootstrap) -> None:
-    async def action(client: AsyncClient) -> None:
-        await read_ledger_topic(scheme, client, topic)
-
-    with_client(bootstrap, action)
 
 
 def _plan(

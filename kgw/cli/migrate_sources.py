@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.cli.errors import CommandError
-from kgw.client import WireReader
+from kgw.client import GroupClient, WireReader
 from kgw.clock import SystemClock
 from kgw.errors import KgwError
 from kgw.offsets.cursor import RecordFilter
@@ -175,6 +175,23 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
             await subscription.seek(
                 {error.partition: Seek(SeekKind.RESET_TO_OFFSET, error.end_offset)}
             )
+
+
+async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> str | None:
+    """Ask the old gateway, while it still runs, where its groups stand; returns its cluster id.
+
+    Raises ClientError.
+    """
+    groups = GroupClient(client)
+    for group in await groups.groups():
+        for (topic, partition), committed in (await groups.offsets(group.group_id)).items():
+            place = f"group {group.group_id}, {topic} partition {partition}"
+            if committed.is_damaged:
+                scheme.note(place, "what it has committed is damaged")
+                continue
+            position = OldPosition(group.group_id, topic, partition, committed.offset)
+            scheme.add_position(place, position)
+    return (await client.cluster()).cluster_id
 
 
 async def subscribe(

@@ -392,6 +392,23 @@ def test_ledger_as_a_topic_and_as_an_export(migration: Migration, tmp_path: Path
         assert 0 == plan["damage"]["count"]
 
 
+def test_positions_of_a_gateway_that_runs(migration: Migration) -> None:
+    """Groups of the old gateway are asked for their offsets, and planned like those of files."""
+    with ServerThread() as thread:
+        old = Commands(thread.address)
+        old.succeed("topics", "create", migration.topic.name, "-p", "2")
+        old.succeed("produce", migration.topic.name, "-p", "0", data="record\n" * 30)
+        places = {(migration.topic.name, 0): 16}
+        talk(old, lambda client: GroupClient(client).commit("billing", places))
+        sources = ("--ledger", str(migration.ledger), "--positions-bootstrap", thread.address)
+        arguments = ("migrate", "offsets", "--plan", str(migration.file), *sources)
+        (told,) = migration.kgw.json(*arguments)["groups"]
+    assert ("billing", 16, 14) == (told["group"], told["old_offset"], told["offset"])
+    same = ("--ledger", str(migration.ledger), "--positions-bootstrap", migration.kgw.bootstrap)
+    other = ("migrate", "offsets", "--plan", f"{migration.file}.other", *same)
+    assert "is the gateway itself" in migration.kgw.fail(1, *other)
+
+
 def test_damaged_input_is_named(migration: Migration, tmp_path: Path) -> None:
     """Lines that are no entries are counted with their places; a strict run stops at the first."""
     export = tmp_path / "export.jsonl"
