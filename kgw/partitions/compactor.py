@@ -6,6 +6,7 @@ A partition that fails is put aside for a while and named among the problems; th
 from __future__ import annotations
 
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import CompactionJob, Segmented
@@ -38,7 +39,7 @@ class _Aside(NamedTuple):
 
 
 class Compactor:
-    """Finds the dirtiest partition and has it compacted."""
+    """Finds the partitions that need it, and has them compacted."""
 
     def __init__(
         self,
@@ -64,12 +65,31 @@ class Compactor:
             if not partition.topic.is_deleted
         )
 
-    async def run_one(self, now_ms: int) -> bool:
-        """Compact the partition that needs it most; whether there was one."""
-        found = await self._find(now_ms)
-        if found is None:
-            return False
-        partition, dirtiness = found
+    async def find_due(self, now_ms: int) -> list[Partition]:
+        """Return the partitions that are to be compacted, the one that needs it most first."""
+        found: list[tuple[tuple[bool, float], Partition]] = []
+        greatest = 0.0
+        pace = Pace(self._clock)
+        for topic in list(self._catalog.topics.values()):
+            if not topic.config.is_compacted:
+                continue
+            for partition in topic.partitions:
+                dirtiness = await self._look_at(partition, now_ms)
+                await pace.step()
+                if dirtiness is None:
+                    continue
+                greatest = max(greatest, dirtiness.ratio)
+                if dirtiness.is_due(topic.config.compaction):
+                    found.append((dirtiness.urgency, partition))
+        self._metrics.dirty_ratio_max = greatest
+        found.sort(key=itemgetter(0), reverse=True)
+        return [partition for _, partition in found]
+
+    async def run(self, partition: Partition, now_ms: int) -> None:
+        """Compact a partition if it is still due. One that fails is put aside."""
+        dirtiness = await self._look_at(partition, now_ms)
+        if dirtiness is None or not dirtiness.is_due(partition.topic.config.compaction):
+            return
         try:
             report = await self.compact(partition, dirtiness.upper_bound, now_ms)
             if report.compacted_end < dirtiness.upper_bound and (
@@ -80,12 +100,10 @@ class Compactor:
                     f"{self._config().log_cleaner_dedupe_buffer_size}"
                 )
         except Exception as error:  # noqa: BLE001 - the other partitions have their turn
-            if not partition.topic.is_deleted:
-                self._put_aside(partition, error)
+            self._put_aside(partition, error)
         else:
             self._asides.pop(partition, None)
             self._metrics.compactions_put_aside = len(self._asides)
-        return True
 
     async def compact(
         self, partition: Partition, upper_bound: int, now_ms: int, *, is_dry_run: bool = False
@@ -115,50 +133,35 @@ class Compactor:
         log = _segmented(partition)
         return _dirtiness(partition, log, await log.segments(), now_ms)
 
-    async def _find(self, now_ms: int) -> tuple[Partition, Dirtiness] | None:
-        found: tuple[Partition, Dirtiness] | None = None
-        greatest = 0.0
-        pace = Pace(self._clock)
-        for topic in list(self._catalog.topics.values()):
-            if not topic.config.is_compacted:
-                continue
-            for partition in topic.partitions:
-                if not self._may_look_at(partition):
-                    continue
-                await pace.step()
-                try:
-                    dirtiness = await self._look_at(partition, now_ms)
-                except KgwError as error:
-                    if not partition.topic.is_deleted:
-                        self._put_aside(partition, error)
-                    continue
-                greatest = max(greatest, dirtiness.ratio)
-                if dirtiness.is_due(topic.config.compaction) and (
-                    found is None or dirtiness.urgency > found[1].urgency
-                ):
-                    found = partition, dirtiness
-        self._metrics.dirty_ratio_max = greatest
-        return found
+    async def _look_at(self, partition: Partition, now_ms: int) -> Dirtiness | None:
+        """Measure a partition; None when it is empty, gone or put aside, or fails.
 
-    def _may_look_at(self, partition: Partition) -> bool:
+        An active segment is closed in time to be compacted itself.
+        """
         log = partition.log
-        if partition.topic.is_deleted or log.end_offset == log.log_start_offset:
-            return False
         aside = self._asides.get(partition)
-        return aside is None or self._clock.monotonic_s() >= aside.until_s
-
-    async def _look_at(self, partition: Partition, now_ms: int) -> Dirtiness:
-        """Measure a partition. An active segment is closed in time to be compacted itself."""
-        log = _segmented(partition)
-        segments = await log.segments()
-        rules = partition.topic.config.retention
-        if segments and is_old(segments[-1], rules, now_ms, partition.index):
-            await log.roll()
-            self._metrics.segments_closed += 1
-            segments = await log.segments()
-        return _dirtiness(partition, log, segments, now_ms)
+        if (
+            partition.topic.is_deleted
+            or log.end_offset == log.log_start_offset
+            or (aside is not None and self._clock.monotonic_s() < aside.until_s)
+        ):
+            return None
+        try:
+            segmented = _segmented(partition)
+            segments = await segmented.segments()
+            rules = partition.topic.config.retention
+            if segments and is_old(segments[-1], rules, now_ms, partition.index):
+                await segmented.roll()
+                self._metrics.segments_closed += 1
+                segments = await segmented.segments()
+        except KgwError as error:
+            self._put_aside(partition, error)
+            return None
+        return _dirtiness(partition, segmented, segments, now_ms)
 
     def _put_aside(self, partition: Partition, error: Exception) -> None:
+        if partition.topic.is_deleted:
+            return
         if not isinstance(error, KgwError):
             self._report_bug(error)
         self._asides = {

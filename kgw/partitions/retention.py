@@ -10,7 +10,7 @@ or above the high watermark:
 
 An active segment that must go as well is closed first, so that the log goes on at the same offset.
 
-Two things are ours. A segment without any timestamp is as old as the segment after it, as long as
+Two things are ours. A segment without any timestamp is as old as the segment after it, where
 Kafka takes the time of its file. And a segment is closed at its age whether or not something is
 appended: Kafka waits for the next append, so that a quiet topic keeps what it should not.
 """

@@ -205,8 +205,11 @@ class Upkeep:
     async def compact(self) -> None:
         """Compact partition after partition until none is due. Raises StorageError."""
         while self._config().log_cleaner_enable:
-            if not await self.compactor.run_one(await self.now_ms()):
+            due = await self.compactor.find_due(await self.now_ms())
+            if not due:
                 return
+            for partition in due:
+                await self.compactor.run(partition, await self.now_ms())
 
     async def _compact_regularly(self) -> None:
         await self._rest(self._config().log_initial_task_delay_ms / 1000)

@@ -2,23 +2,34 @@ from __future__ import annotations
 
 import asyncio
 
-from kgw.partitions.pace import REST, Pace
+from kgw.partitions.pace import MAX_REST_S, REST, Pace
 from kgw.testing.clock import ManualClock
 
 
-async def test_rests_are_longer_than_the_work() -> None:
-    """Little work is added up; what took long is followed by a rest in proportion."""
-    clock = ManualClock()
-    pace = Pace(clock)
-    await pace.step()
-    clock.advance(0.001)
-    await pace.step()
-    clock.advance(0.004)
+async def rest_after(clock: ManualClock, pace: Pace, work_s: float) -> float:
+    """Work for so long; return how long the rest is."""
+    clock.advance(work_s)
     resting = asyncio.ensure_future(pace.step())
     await asyncio.sleep(0)
-    clock.advance(0.005 * REST - 0.001)
-    await asyncio.sleep(0)
-    assert not resting.done()
-    clock.advance(0.001)
-    await resting
-    await pace.step()
+    rested_s = 0.0
+    while not resting.done():
+        clock.advance(0.001)
+        rested_s += 0.001
+        await asyncio.sleep(0)
+    return rested_s
+
+
+async def test_rests_are_longer_than_the_work() -> None:
+    """Little work is added up; what took longer is followed by a rest in proportion."""
+    clock = ManualClock()
+    pace = Pace(clock)
+    assert 0 == await rest_after(clock, pace, 0)
+    assert 0 == await rest_after(clock, pace, 0.0008)
+    assert abs(await rest_after(clock, pace, 0.0004) - 0.0012 * REST) < 0.002
+    assert 0 == await rest_after(clock, pace, 0)
+
+
+async def test_a_slow_disk_does_not_stop_the_round() -> None:
+    """No rest is longer than a tenth of a second."""
+    clock = ManualClock()
+    assert abs(await rest_after(clock, Pace(clock), 5) - MAX_REST_S) < 0.002
