@@ -26,6 +26,7 @@ from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
 from kgw.state.history import FOR_EVER_MS, SampleFilter
+from kgw.state.sql.commit_note import NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ async def copy_state(data_dir: str, target: str) -> CopyReport:
         await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.CLEAN_NAME}", marker)
     if place is None:
         # Its write-ahead log is gone with the last connection.
-        await asyncio.to_thread(fs.rename, path, path + COPIED_SUFFIX)
+        await asyncio.to_thread(_rename, fs, path, path + COPIED_SUFFIX)
     return CopyReport(source_name, target, rows, samples)
 
 
@@ -138,14 +139,23 @@ async def _copy_into_directory(
 
 def _clear(fs: FileSystem, path: str) -> None:
     """Remove a database that an interrupted copy left."""
-    for suffix in ("", "-wal"):
+    for suffix in ("", "-wal", NOTE_SUFFIX):
         with suppress(FileNotFoundError):
             fs.unlink(path + suffix)
 
 
+def _rename(fs: FileSystem, path: str, target: str) -> None:
+    """Rename a closed database with the note of its commits, which would belie another one."""
+    with suppress(FileNotFoundError):
+        fs.unlink(target + NOTE_SUFFIX)
+    fs.rename(path, target)
+    with suppress(FileNotFoundError):
+        fs.rename(path + NOTE_SUFFIX, target + NOTE_SUFFIX)
+
+
 def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
     """Make a finished copy the directory's state."""
-    fs.rename(path + COPY_SUFFIX, path)
+    _rename(fs, path + COPY_SUFFIX, path)
     fs.sync_directory(data_dir)
     # From here on the note counts no more.
     fs.unlink(f"{data_dir}/{layout.STATE_PLACE_NAME}")
