@@ -152,3 +152,22 @@ async def test_a_damaged_position_is_not_resumed(monkeypatch: pytest.MonkeyPatch
     answer = (await GroupPosition(client, "readers", "events").committed([0]))[0]
     assert isinstance(answer, KafkaError)
     assert ErrorCode.CORRUPT_MESSAGE is answer.code
+
+
+async def test_records_carry_the_columns_of_sql() -> None:
+    """Offset, time in nanoseconds and key of each record come with it, over any server's wire."""
+    async with (
+        ServedGateway() as served,
+        await AsyncClient.connect(served.host, served.port) as client,
+    ):
+        await AdminClient(client).create_topic("rows", partitions=1)
+        builder = BatchBuilder()
+        builder.add(key=b"k", value=b"one", timestamp_ms=1_000)
+        builder.add(key=None, value=b"two", timestamp_ms=2_000)
+        await client.produce("rows", 0, builder.build())
+        reader = WireReader(client, await client.topic("rows"))
+        subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+            {0: Seek(SeekKind.RESET_TO_EARLIEST)}
+        )
+        rows = [(one.offset, one.ts_ns, one.record.key) for one in await subscription.next_page(2)]
+    assert [(0, 1_000_000_000, b"k"), (1, 2_000_000_000, None)] == rows
