@@ -206,7 +206,7 @@ def _plan(
         plan = with_client(
             bootstrap, lambda client: make_plan(client, scheme, sources, created_ms, advance)
         )
-    write_sealed(path, plan, is_new=True)
+    write_sealed(path, plan)
     if is_json:
         left_out = ("runs", "samples", "digest")
         partitions = [

@@ -143,12 +143,15 @@ async def apply_plan(
     if execute:
         # Before anything changes: what cannot be taken back is not begun.
         await asyncio.to_thread(state.save)
-        for one in moves:
-            if not one.obstacle:
-                await _commit(client, one, {})
-                state.applied.add(one.group)
-                await asyncio.to_thread(state.save)
-            advance(1)
+        try:
+            for one in moves:
+                if not one.obstacle:
+                    await _commit(client, one, {})
+                    state.applied.add(one.group)
+                advance(1)
+        finally:
+            # Once: where a kill loses it, what is committed shows which groups are done.
+            await asyncio.to_thread(state.save)
     return moves
 
 

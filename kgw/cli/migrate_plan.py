@@ -209,10 +209,10 @@ def _sample(records: Records, at: int) -> list[int]:
 # Files
 
 
-def write_sealed(path: Path, document: dict[str, Any], *, is_new: bool = False) -> None:
+def write_sealed(path: Path, document: dict[str, Any]) -> None:
     """Write a document with its checksum, all or nothing, durable on return.
 
-    Raises CommandError; with `is_new` also where the file exists.
+    Raises CommandError.
     """
     content = json.dumps({**document, "checksum": _checksum(document)}, indent=1) + "\n"
     temporary = path.with_name(path.name + ".new")
@@ -221,12 +221,7 @@ def write_sealed(path: Path, document: dict[str, Any], *, is_new: bool = False) 
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if is_new:
-            # Unlike a rename a link does not replace what is there.
-            path.hardlink_to(temporary)
-            temporary.unlink()
-        else:
-            temporary.replace(path)
+        temporary.replace(path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
