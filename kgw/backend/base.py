@@ -8,7 +8,7 @@ survive beside them. It knows bytes and offsets; it has never heard of a request
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicName
+
+
+FoundT = TypeVar("FoundT")
 
 
 class AppendResult(NamedTuple):
@@ -218,21 +221,26 @@ class PartitionLog(ABC):
 
     @abstractmethod
     async def find_by_time(
-        self, timestamp_ms: int, lower_bound: int, upper_bound: int
-    ) -> RecordBatch | None:
-        """Return the first batch, with its payload, that reaches `timestamp_ms`, or None.
+        self,
+        timestamp_ms: int,
+        lower_bound: int,
+        upper_bound: int,
+        look: Callable[[RecordBatch], FoundT | None],
+    ) -> FoundT | None:
+        """Return what `look` finds in the first batch that reaches `timestamp_ms`, or None.
 
-        A batch reaches it when its header's max timestamp is at or past it: whether a record does
-        is for the caller to see. Looked for among those that end above `lower_bound` and lie below
-        `upper_bound`. Raises CorruptionError when a batch that had to be looked at is damaged,
+        A batch reaches it when its header's max timestamp is at or past it; whether a record does,
+        `look` says, which is called with whole batches, in order and in any thread, until it finds
+        something. Only those count that end above `lower_bound` and lie below `upper_bound`. Raises
+        what `look` raises, CorruptionError when a batch that had to be looked at is damaged,
         StorageError when the disk fails.
         """
 
     @abstractmethod
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-        """Return the first batch that carries the greatest max timestamp, or None when empty.
+        """Return the first batch, with its payload, that carries the greatest max timestamp.
 
-        Bounds and errors as those of `find_by_time`.
+        None when there is none. Bounds and errors as those of `find_by_time`.
         """
 
     @abstractmethod

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from kgw.backend.base import CompactionJob, CompactionReport
+    from kgw.backend.base import CompactionJob, CompactionReport, FoundT
     from kgw.clock import Clock
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
@@ -275,11 +275,17 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return ReadResult(buffers, size_bytes, next_offset)
 
     async def find_by_time(
-        self, timestamp_ms: int, lower_bound: int, upper_bound: int
-    ) -> RecordBatch | None:
+        self,
+        timestamp_ms: int,
+        lower_bound: int,
+        upper_bound: int,
+        look: Callable[[RecordBatch], FoundT | None],
+    ) -> FoundT | None:
         for batch in self._contents.between(lower_bound, upper_bound):
             if batch.max_timestamp_ms >= timestamp_ms:
-                return batch
+                found = look(batch)
+                if found is not None:
+                    return found
         return None
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import Backend, PartitionLog
+    from kgw.records.batch import RecordBatch
 
 
 class BackendSuite(BackendHarness):
@@ -241,11 +242,13 @@ class BackendSuite(BackendHarness):
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
             end = log.high_watermark
             wanted = [(0, 0), (20, 0), (21, 3), (40, 3), (41, 7), (50, 7)]
-            found = [await log.find_by_time(timestamp_ms, 0, end) for timestamp_ms, _ in wanted]
+            found = [
+                await log.find_by_time(timestamp_ms, 0, end, _whole) for timestamp_ms, _ in wanted
+            ]
             assert [base for _, base in wanted] == [b.base_offset for b in found if b is not None]
-            assert await log.find_by_time(51, 0, end) is None
-            assert await log.find_by_time(41, 0, 7) is None
-            batch = await log.find_by_time(21, 0, end)
+            assert await log.find_by_time(51, 0, end, _whole) is None
+            assert await log.find_by_time(41, 0, 7, _whole) is None
+            batch = await log.find_by_time(21, 0, end, _whole)
             assert batch is not None
             assert [30, 40] == sorted(r.timestamp_ms for r in read_stored([batch.buffer]))
 
@@ -258,7 +261,7 @@ class BackendSuite(BackendHarness):
             end = log.high_watermark
             wanted = [(0, 0), (1, 1), (2, 1), (3, 4), (4, 4), (5, None)]
             for lower_bound, base in wanted:
-                batch = await log.find_by_time(45, lower_bound, end)
+                batch = await log.find_by_time(45, lower_bound, end, _whole)
                 assert base == (None if batch is None else batch.base_offset)
             wanted = [(0, 1), (2, 1), (3, 4), (5, 5), (6, None)]
             for lower_bound, base in wanted:
@@ -544,3 +547,8 @@ class BackendSuite(BackendHarness):
         for values in batches:
             await log.append([make_batch(values)])
         return log
+
+
+def _whole(batch: RecordBatch) -> RecordBatch:
+    """Look at a batch, and find it as it is."""
+    return batch

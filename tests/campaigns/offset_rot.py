@@ -240,7 +240,7 @@ async def _view_partition(partition: Partition, epochs: int) -> PartitionView:
     start, end = log.log_start_offset, log.high_watermark
     by_time: list[int | None] = []
     for time_ms in range(START_MS - 5_000, START_MS + 5_001, 1_250):
-        found = await log.find_by_time(time_ms, start, end)
+        found = await log.find_by_time(time_ms, start, end, lambda batch: batch)
         by_time.append(None if found is None else found.base_offset)
     values: dict[int, bytes] = {}
     offset = start

@@ -225,7 +225,11 @@ def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:
     for _ in range(4):
         try:
             batch = reading.find_by_time(
-                log, timestamp_ms, log.offsets.log_start_offset, log.offsets.high_watermark
+                log,
+                timestamp_ms,
+                log.offsets.log_start_offset,
+                log.offsets.high_watermark,
+                lambda found: found,
             )
         except SideFileDamagedError as error:
             rebuild_side(log.directory, log, error.segment)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         CompactionJob,
         CompactionReport,
         EpochEnd,
+        FoundT,
         LogSettings,
         SegmentInfo,
         Snapshot,
@@ -111,11 +112,15 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         return result
 
     async def find_by_time(
-        self, timestamp_ms: int, lower_bound: int, upper_bound: int
-    ) -> RecordBatch | None:
+        self,
+        timestamp_ms: int,
+        lower_bound: int,
+        upper_bound: int,
+        look: Callable[[RecordBatch], FoundT | None],
+    ) -> FoundT | None:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._from_disk(
-            partial(reading.find_by_time, self._log, timestamp_ms, lower_bound, bound)
+            partial(reading.find_by_time, self._log, timestamp_ms, lower_bound, bound, look)
         )
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:

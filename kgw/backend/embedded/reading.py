@@ -22,8 +22,9 @@ from kgw.records.crc import crc32c
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from kgw.backend.base import FoundT
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.side import SideEntry
@@ -192,8 +193,12 @@ def _describe(log: SegmentedLog, segment: Segment, end_offset: int) -> SegmentIn
 
 
 def find_by_time(
-    log: SegmentedLog, timestamp_ms: int, lower_bound: int, upper_bound: int
-) -> RecordBatch | None:
+    log: SegmentedLog,
+    timestamp_ms: int,
+    lower_bound: int,
+    upper_bound: int,
+    look: Callable[[RecordBatch], FoundT | None],
+) -> FoundT | None:
     """Find as `PartitionLog.find_by_time`. Raises as `read`."""
     segments = log.segments
     for segment in segments[_first_segment(segments, lower_bound) :]:
@@ -210,7 +215,9 @@ def find_by_time(
             if entry.base_offset >= upper_bound:
                 return None
             if _reaches(log, segment, entry, before_ms, timestamp_ms, lower_bound):
-                return _read_batch(log, segment, entry)
+                found = look(_read_batch(log, segment, entry))
+                if found is not None:
+                    return found
             before_ms = entry.largest_timestamp_ms
     return None
 

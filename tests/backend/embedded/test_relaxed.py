@@ -313,7 +313,7 @@ def test_reads_and_look_ups_cross_a_gap() -> None:
     log = driver.log()
     end = log.offsets.high_watermark
     assert RESERVED + 1 == reading.read(log, 3, 1_000, end).next_offset
-    found = reading.find_by_time(log, 4_000, 0, end)
+    found = reading.find_by_time(log, 4_000, 0, end, lambda batch: batch)
     assert found is not None
     assert RESERVED == found.base_offset
     newest = reading.find_max_timestamp(log, 0, end)
