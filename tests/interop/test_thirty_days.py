@@ -1,0 +1,206 @@
+"""A real client that was away, and the gateway restarted, killed and cleaned up meanwhile.
+
+Thirty days are for a clock that stands still between steps (tests/test_thirty_days.py); here the
+topic's retention is short instead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from kgw.testing.process import GatewayProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
+
+TOPIC = "orders"
+GROUP = "away"
+READ_UNTIL = 1_000
+MORE = 4_000
+TIMEOUT_S = 30.0
+_SILENT = logging.getLogger("thirty-days")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+SETTINGS = (
+    "log.retention.check.interval.ms=200",
+    "log.initial.task.delay.ms=0",
+    "log.cleaner.backoff.ms=200",
+    "kgw.lag.interval.ms=200",
+    # Twice the topic's retention: what is there now is about to go.
+    "kgw.lag.risk.ms=7200000",
+)
+
+
+@pytest.fixture
+def admin_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, admin_port: int) -> Iterator[GatewayProcess]:
+    """A gateway that looks after its logs all the time."""
+    listener = f"kgw.admin.listeners=127.0.0.1:{admin_port}"
+    with GatewayProcess(tmp_path / "data", *SETTINGS, listener) as process:
+        yield process
+
+
+def _admin(gateway: GatewayProcess) -> AdminClient:
+    return AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
+
+
+def _create_topic(gateway: GatewayProcess) -> None:
+    config = {
+        "cleanup.policy": "compact,delete",
+        "segment.bytes": "20000",
+        "retention.ms": "3600000",
+        "min.cleanable.dirty.ratio": "0",
+    }
+    topic = NewTopic(TOPIC, 1, 1, config=config)
+    admin = _admin(gateway)
+    admin.create_topics([topic])[TOPIC].result(TIMEOUT_S)
+
+
+def _produce(gateway: GatewayProcess, first: int, end: int) -> None:
+    producer = Producer({"bootstrap.servers": gateway.bootstrap, "acks": "all"}, logger=_SILENT)
+    for number in range(first, end):
+        producer.produce(TOPIC, key=b"%d" % number, value=b"record %d" % number)
+    assert 0 == producer.flush(TIMEOUT_S)
+
+
+def _consumer(gateway: GatewayProcess) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": gateway.bootstrap,
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        },
+        logger=_SILENT,
+    )
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def _next(consumer: Consumer) -> Message:
+    message = consumer.poll(TIMEOUT_S)
+    assert message is not None
+    return message
+
+
+def _read_and_leave(gateway: GatewayProcess) -> None:
+    """Read up to offset 1,000, commit, and go."""
+    seeker = Consumer(
+        {"bootstrap.servers": gateway.bootstrap, "group.id": GROUP, "enable.auto.commit": False},
+        logger=_SILENT,
+    )
+    seeker.assign([TopicPartition(TOPIC, 0, 0)])
+    message = _next(seeker)
+    while message.offset() != READ_UNTIL:
+        message = _next(seeker)
+    seeker.commit(message=message, asynchronous=False)
+    seeker.close()
+
+
+def _wait(what: str, is_so: Any) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, what
+
+
+def _low(gateway: GatewayProcess) -> int:
+    consumer = Consumer(
+        {"bootstrap.servers": gateway.bootstrap, "group.id": "watch"}, logger=_SILENT
+    )
+    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
+    consumer.close()
+    assert READ_UNTIL + 1 + MORE == high
+    return int(low)
+
+
+def _marks(gateway: GatewayProcess, admin_port: int) -> list[str]:
+    """Return what `kgw offsets lag` says is wrong with the group, or about to be."""
+    servers = ["--bootstrap", gateway.bootstrap, "--admin", f"127.0.0.1:{admin_port}"]
+    result = subprocess.run(
+        [sys.executable, "-m", "kgw", "offsets", "lag", "--group", GROUP, "--json", *servers],
+        capture_output=True,
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    (partition,) = json.loads(result.stdout)["groups"][0]["partitions"]
+    assert READ_UNTIL + 1 == partition["committed_offset"]
+    return list(partition["marks"])
+
+
+def _away(gateway: GatewayProcess) -> None:
+    _create_topic(gateway)
+    _produce(gateway, 0, READ_UNTIL + 1)
+    _read_and_leave(gateway)
+    _produce(gateway, READ_UNTIL + 1, READ_UNTIL + 1 + MORE)
+    gateway.stop()
+    gateway.start()
+    gateway.kill()
+    gateway.start()
+
+
+def test_a_client_goes_on_at_exactly_the_next_record(gateway: GatewayProcess) -> None:
+    """After a restart, a kill, and compaction that has been over its records."""
+    _away(gateway)
+    consumer = _consumer(gateway)
+    offsets: list[int] = []
+    values: list[bytes | None] = []
+    while len(offsets) < MORE:
+        message = _next(consumer)
+        assert message.error() is None, message.error()
+        offsets.append(message.offset())
+        values.append(message.value())
+    consumer.close()
+    assert list(range(READ_UNTIL + 1, READ_UNTIL + 1 + MORE)) == offsets
+    assert [b"record %d" % offset for offset in offsets] == values
+
+
+def test_a_client_is_told_that_retention_has_passed_it_by(
+    gateway: GatewayProcess, admin_port: int
+) -> None:
+    """OFFSET_OUT_OF_RANGE, not a place that nobody asked for; and the lag said so before."""
+    _away(gateway)
+    assert ["at risk"] == _marks(gateway, admin_port)
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        TOPIC,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin = _admin(gateway)
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    _wait("retention removes nothing", lambda: _low(gateway) > READ_UNTIL + 1)
+    assert ["committed-below-start"] == _marks(gateway, admin_port)
+    consumer = _consumer(gateway)
+    message = _next(consumer)
+    consumer.close()
+    assert message.error() is not None
+    assert message.error().code() in {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
