@@ -4,8 +4,8 @@
 
 `recovery`: process start to `ready` with 1,000 partitions, after an orderly stop and after a
 kill -9 with `--megabytes` of 16 KB batches above the checkpoints, in 4 partitions and in 1,000;
-the records are counted afterwards. Beside each time the CPU that the process had used by then: where
-it is much less, the machine was busy, or the disk was.
+the records are counted afterwards. Beside each time the CPU that the process had used by then:
+where it is much less, the machine was busy, or the disk was.
 
 `timestamps`: Produce requests through a real gateway, five in flight on one connection, against
 the same gateway in which a manager takes its numbers from the clock, keeps no order of durable
@@ -202,7 +202,7 @@ def serve(build: str, arguments: list[str]) -> None:
     from kgw.offsets import registry
 
     if build == "timestamps":
-        registry.PartitionOffsetManager = TimestampManager  # type: ignore[misc]
+        vars(registry)["PartitionOffsetManager"] = TimestampManager
     kgw_main(arguments)
 
 
