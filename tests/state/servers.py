@@ -78,24 +78,30 @@ class DatabaseServer(ABC):
 
     def start(self, *options: str) -> None:
         """Start the server and wait until it answers."""
+        deadline = time.monotonic() + START_S
+        process = self._process = self._spawn(options)
+        while True:
+            try:
+                self.execute("SELECT 1")
+            except Exception:  # noqa: BLE001 - whatever the library says while nobody answers
+                if time.monotonic() > deadline:
+                    raise RuntimeError((self.root / "log").read_text()[-3_000:]) from None
+                if process.poll() is not None:
+                    # Children of a server that was killed hold what they share a moment longer.
+                    process = self._process = self._spawn(options)
+                time.sleep(0.02)
+            else:
+                return
+
+    def _spawn(self, options: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.root / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [*self._command(), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 user=self.runs_as,
             )
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                self.execute("SELECT 1")
-            except Exception:  # noqa: BLE001 - whatever the library says while nobody answers
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self.root / "log").read_text()[-3_000:]) from None
-                time.sleep(0.02)
-            else:
-                return
 
     @property
     def is_running(self) -> bool:

@@ -265,8 +265,10 @@ def mortal_server(server: DatabaseServer) -> Iterator[DatabaseServer]:
         server.start()
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.full)])
 async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
-    mortal_server: DatabaseServer,
+    mortal_server: DatabaseServer, kills: int
 ) -> None:
     """Kill -9 in the middle of commits, again and again: the store carries on, and all is there."""
     place = mortal_server.new_place()
@@ -281,7 +283,7 @@ async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
 
     async with opened(mortal_server, place) as store:
         writers = [asyncio.ensure_future(write(store, str(number))) for number in range(8)]
-        for _ in range(3):
+        for _ in range(kills):
             await until(lambda: len(acknowledged) == 8, *writers)
             least = min(acknowledged.values()) + 5
             await until(lambda: min(acknowledged.values()) >= least, *writers)  # noqa: B023
