@@ -184,6 +184,7 @@ async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         slow.writer.write(LIVE[:10])
         assert b"" == await silent.ended()
         assert b"" == await slow.ended()
+        monkeypatch.undo()
         assert 200 == (await (await running.connect()).ask(LIVE))[0]
 
 

@@ -149,7 +149,7 @@ class TestProcess:
         start.append(second := Serving(tmp_path / "data", *arguments))
         ready = json.loads(second.ready())
         admin = ("127.0.0.1", ready["admin"][0]["port"])
-        again = get(admin, "/api/v1/lag/history", group="readers")["samples"]
+        again = get(admin, "/api/v1/lag/history", group="readers", limit=1_000)["samples"]
         assert samples[0] == again[0]
         (place,) = get(admin, "/api/v1/lag/partitions", group="readers")["partitions"]
         assert (0, 0, None) == (place["committed_offset"], place["lag"], place["anomaly"])
