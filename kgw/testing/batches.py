@@ -26,11 +26,14 @@ class StoredRecord(NamedTuple):
     offset: int
     timestamp_ms: int
     value: bytes
+    """Empty for a tombstone."""
+    key: bytes | None = None
 
 
 def make_batch(
-    values: Sequence[bytes],
+    values: Sequence[bytes | None],
     *,
+    keys: Sequence[bytes | None] | None = None,
     timestamps_ms: Sequence[int] | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
@@ -39,17 +42,18 @@ def make_batch(
 ) -> RecordBatch:
     """Return a valid, uncompressed batch in a writable buffer of its own, at offset 0.
 
-    Without `timestamps_ms` every record has timestamp 0.
+    Without `timestamps_ms` every record has timestamp 0, without `keys` none has a key.
     """
+    keys = keys if keys is not None else [None] * len(values)
     times = timestamps_ms if timestamps_ms is not None else [0] * len(values)
     buffer = bytearray(_HEADER.size)
-    for position, (value, timestamp_ms) in enumerate(zip(values, times, strict=True)):
+    for position, (key, value, timestamp_ms) in enumerate(zip(keys, values, times, strict=True)):
         body = bytearray(1)
         _write_varint(body, timestamp_ms - times[0])
         _write_varint(body, position)
-        _write_varint(body, -1)
-        _write_varint(body, len(value))
-        body += value
+        for field in (key, value):
+            _write_varint(body, -1 if field is None else len(field))
+            body += field or b""
         body.append(0)
         _write_varint(buffer, len(body))
         buffer += body
@@ -102,16 +106,24 @@ def _read_stored_batch(data: bytes, start: int, records: list[StoredRecord]) -> 
         following = position + size
         time_delta, position = _read_varint(data, position + 1)
         offset_delta, position = _read_varint(data, position)
-        _, position = _read_varint(data, position)
-        value_size, position = _read_varint(data, position)
-        value = data[position : position + value_size]
+        key, position = _read_field(data, position)
+        value, _ = _read_field(data, position)
         records.append(
-            StoredRecord(base_offset + offset_delta, base_timestamp_ms + time_delta, value)
+            StoredRecord(
+                base_offset + offset_delta, base_timestamp_ms + time_delta, value or b"", key
+            )
         )
         position = following
     if position != end:
         raise ValueError(f"{count} records end at {position}, their batch at {end}")
     return end
+
+
+def _read_field(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = _read_varint(data, position)
+    if size < 0:
+        return None, position
+    return data[position : position + size], position + size
 
 
 def _write_varint(buffer: bytearray, value: int) -> None:

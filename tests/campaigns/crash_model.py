@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.writer import Append, Retirement
     from kgw.offsets.recovery import Checkpoint
+    from kgw.records.batch import RecordBatch
 
 ROOT = "/data"
 TOPIC = TopicName("crash")
@@ -69,7 +70,7 @@ def serve(log: SegmentedLog) -> Contents:
             if record.offset >= start:
                 if record.offset in records:
                     raise AssertionError(f"offset {record.offset} is served twice")
-                records[record.offset] = record.value
+                records[record.offset] = record.value or b"T%s" % (record.key or b"")
         offset = result.next_offset
     return Contents(start, end, records, log.gaps)
 
@@ -93,6 +94,10 @@ class PartitionModel:
         """Submitted and not answered, or answered with an error."""
         self.log_starts = {0}
         """Where the log may begin: the last start that was confirmed, and one under way."""
+        self.removable: set[int] = set()
+        """What compaction may be removing, or have removed."""
+        self.removed: set[int] = set()
+        """What compaction has removed: it must not come back."""
         self.end = 0
         self.leader_epoch = -1
         self.must_raise_epoch = False
@@ -113,7 +118,8 @@ class PartitionModel:
                 continue
             known = records.get(offset)
             if known is None:
-                yield f"LOST offset {offset} ({value[:20]!r}); served {start}..{end}"
+                if offset not in self.removable and offset not in self.removed:
+                    yield f"LOST offset {offset} ({value[:20]!r}); served {start}..{end}"
             elif known != value:
                 yield f"WRONG at {offset}: {known[:20]!r} for {value[:20]!r}"
         yield from self._check_loose(found, oldest_s)
@@ -121,7 +127,11 @@ class PartitionModel:
             known_offset = offset in self.promised or offset in self.loose
             if not known_offset and value not in self.possible.get(offset, ()):
                 yield f"PHANTOM {value[:20]!r} at {offset}"
+        back = self.removed & records.keys()
+        if back:
+            yield f"BACK at {sorted(back)[:10]}: they had been removed"
         left_out = {offset for gap in gaps for offset in range(*gap)}
+        left_out |= self.removable | self.removed
         missing = [n for n in range(start, end) if n not in records and n not in left_out]
         if missing:
             yield f"HOLE at {missing[:10]} of {start}..{end}"
@@ -166,6 +176,8 @@ class PartitionModel:
 
     def adopt(self, found: Contents, leader_epoch: int) -> None:
         """Go on from a recovered state: what it serves is promised from now on."""
+        self.removed |= self.removable - found.records.keys()
+        self.removable.clear()
         self.promised = dict(found.records)
         self.loose.clear()
         self.possible.clear()
@@ -206,6 +218,9 @@ class Machine:
         self.store: Store | None = None
         self._number = 0
         self.appends_beside = 0
+        self.is_compacting = False
+        self.beside_share = 0.2
+        """How often the flusher comes in between two operations of another thread."""
         self._retirements: list[Retirement] = []
         self._reservations: list[tuple[SegmentedLog, int]] = []
         self._waiting: dict[Append, tuple[PartitionKey, list[bytes]]] = {}
@@ -280,16 +295,16 @@ class Machine:
 
     def step(self) -> None:
         """Do one thing that a gateway does."""
-        self.flushes.pass_time(self._started(), self._appending_beside, self._make_durable)
+        self.flushes.pass_time(self.started(), self.appending_beside, self._make_durable)
         chance = self.random.random()
         if not self.partitions or (chance < 0.03 and len(self.partitions) < 4):
             self._create()
         elif chance < 0.05:
             self._delete()
         elif chance < 0.10:
-            self._checkpoint(clean=False)
+            self.checkpoint(clean=False)
         elif chance < 0.13:
-            self._drop_before()
+            self.drop_before()
         elif chance < 0.15:
             self._restart()
         elif chance < 0.18:
@@ -299,7 +314,8 @@ class Machine:
         else:
             self.append_once()
 
-    def _started(self) -> Store:
+    def started(self) -> Store:
+        """Return the store of this life."""
         assert self.store is not None
         return self.store
 
@@ -307,7 +323,7 @@ class Machine:
         free = [n for n in range(6) if partition_key(n) not in self.partitions]
         key = partition_key(self.random.choice(free))
         self._choose_mode(key)
-        store = self._started()
+        store = self.started()
         try:
             log = store.create_log(key, TOPIC, self.settings_of(key))
         except StorageError:
@@ -324,7 +340,7 @@ class Machine:
 
     def _delete(self) -> None:
         key = self.random.choice(list(self.partitions))
-        store = self._started()
+        store = self.started()
         # The order of the real shell: the catalogue forgets a partition before its files go.
         del self.partitions[key]
         self.checkpoints.pop(key, None)
@@ -332,14 +348,15 @@ class Machine:
         if left_over is not None and self.random.random() < 0.7:
             store.remove_directory(left_over)
 
-    def _checkpoint(self, *, clean: bool) -> None:
-        store = self._started()
+    def checkpoint(self, *, clean: bool) -> None:
+        """Make a checkpoint; a clean one closes the store."""
+        store = self.started()
         self._retire_waiting()
         if clean:
             made = store.close()
         else:
             plan = store.begin_checkpoint()
-            with self._appending_beside():
+            with self.appending_beside():
                 made = store.finish_checkpoint(plan)
         for checkpoint in made:
             self.checkpoints[PartitionKey(checkpoint.topic_id, checkpoint.partition)] = checkpoint
@@ -353,32 +370,33 @@ class Machine:
         """Let a strict partition be relaxed from now on, or a relaxed one strict."""
         key = self.random.choice(list(self.partitions))
         self.relaxed ^= {key}
-        self._started().logs[key].settings = self.settings_of(key)
+        self.started().logs[key].settings = self.settings_of(key)
 
     def _make_durable(self, key: PartitionKey, end_offset: int) -> None:
         model = self.partitions.get(key)
         if model is not None:
             model.make_durable(end_offset)
 
-    def _drop_before(self) -> None:
+    def drop_before(self) -> None:
+        """Move the start of a log up."""
         key = self.random.choice(list(self.partitions))
-        log = self._started().logs[key]
+        log = self.started().logs[key]
         offset = self.random.randint(log.offsets.log_start_offset, log.offsets.high_watermark)
         if offset == log.offsets.log_start_offset:
             return
         model = self.partitions[key]
         model.log_starts.add(offset)
-        self._started().save_log_start(log, offset)
+        self.started().save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         model.log_starts = {offset}
-        self._started().remove_below(log, offset)
+        self.started().remove_below(log, offset)
 
     def _restart(self) -> None:
-        self._checkpoint(clean=True)
+        self.checkpoint(clean=True)
         for model in self.partitions.values():
             model.must_raise_epoch = False
             model.make_durable(model.end)
-        self._started().mark_clean()
+        self.started().mark_clean()
         broken = self.begin_life(self.fs)
         assert not broken, broken
 
@@ -396,15 +414,15 @@ class Machine:
         """Let the other threads get round to their work."""
         reservations, self._reservations = self._reservations, []
         for log, reserved_end in reservations:
-            with self._appending_beside():
-                self._started().relaxed.reserve(log, reserved_end)
+            with self.appending_beside():
+                self.started().relaxed.reserve(log, reserved_end)
         retirements, self._retirements = self._retirements, []
         for retirement in retirements:
-            with self._appending_beside():
-                self._started().retire(retirement)
+            with self.appending_beside():
+                self.started().retire(retirement)
 
     @contextmanager
-    def _appending_beside(self) -> Iterator[None]:
+    def appending_beside(self) -> Iterator[None]:
         """Let the flusher work between any two operations of what runs in another thread."""
         fs = self.fs
         observer = fs.on_operation
@@ -413,7 +431,7 @@ class Machine:
             if observer is not None:
                 observer(call, path)
             # Files are opened under the pool's lock: there no other thread gets a turn.
-            if call != "open" and self.partitions and self.random.random() < 0.2:
+            if call != "open" and self.partitions and self.random.random() < self.beside_share:
                 fs.on_operation = observer
                 try:
                     self._append_beside()
@@ -433,7 +451,7 @@ class Machine:
 
     def append_once(self) -> None:
         """Append to one partition or more, and take the answers."""
-        store = self._started()
+        store = self.started()
         submitted: list[Append] = []
         for _ in range(self.random.choice((1, 1, 2, 3, 6))):
             key = self.random.choice(list(self.partitions))
@@ -448,8 +466,8 @@ class Machine:
         lists: list[list[bytes]] = []
         for _ in range(self.random.choice((1, 1, 1, 2))):
             count = self.random.choice((1, 1, 2, 5))
-            lists.append([self._value() for _ in range(count)])
-        append = store.submit(store.logs[key], [make_batch(values) for values in lists])
+            lists.append([self.value() for _ in range(count)])
+        append = store.submit(store.logs[key], [self.make_batch(values) for values in lists])
         offset = append.result.base_offset
         for values in lists:
             for value in values:
@@ -458,6 +476,10 @@ class Machine:
         self._waiting[append] = (key, [value for values in lists for value in values])
         return append
 
+    def make_batch(self, values: list[bytes]) -> RecordBatch:
+        """Return a batch of values."""
+        return make_batch(values)
+
     def _forget_possible(self, append: Append) -> None:
         """Take an answer as definite: nothing of this append is stored."""
         key, values = self._waiting[append]
@@ -465,7 +487,8 @@ class Machine:
         for offset, value in enumerate(values, append.result.base_offset):
             possible[offset].discard(value)
 
-    def _value(self) -> bytes:
+    def value(self) -> bytes:
+        """Return a value that no other record has."""
         self._number += 1
         size = self.random.choice((5, 20, 20, 100, 100, 600))
         return b"%d-" % self._number + b"v" * size

@@ -98,7 +98,7 @@ class FaultyMachine(Machine):
         key = partition_key(self._created)
         self._created += 1
         self._choose_mode(key)
-        log = self._started().create_log(key, TOPIC, self.settings_of(key))
+        log = self.started().create_log(key, TOPIC, self.settings_of(key))
         self._remember(key, log.leader_epoch)
 
     def _restart(self) -> None:

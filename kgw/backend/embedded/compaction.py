@@ -26,7 +26,7 @@ from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batc
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kgw.backend.base import CompactionJob
     from kgw.backend.embedded.fs import FileSystem
@@ -124,7 +124,7 @@ class Cleaning:
         self._segments_after = 0
         self._end_offset = order.job.upper_bound
 
-    def run(self) -> Iterator[CleanedSegment]:
+    def run(self) -> Generator[CleanedSegment, None, None]:
         """Clean, yielding each new segment once it is complete; they may be put in place at once.
 
         Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
@@ -256,7 +256,7 @@ class Cleaning:
         before.end_offset = output.end_offset
         before.size_bytes += output.size_bytes
 
-    def _finish(self, output: _Output) -> Iterator[CleanedSegment]:
+    def _finish(self, output: _Output) -> Generator[CleanedSegment, None, None]:
         """Make an output durable and complete, unless it is what it was."""
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:

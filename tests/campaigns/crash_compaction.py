@@ -1,0 +1,212 @@
+"""Machines that compact, and those that do it unsafely."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kgw.backend.base import CompactionJob
+from kgw.backend.embedded import recovery, swap
+from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
+from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.swap import remove_directory, swap_segment
+from kgw.testing.batches import make_batch
+from tests.campaigns.crash_model import Machine
+from tests.campaigns.support import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from kgw.backend.embedded.compaction import CleaningOrder
+    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.records.batch import RecordBatch
+    from kgw.testing.faults import SimulatedFs
+    from kgw.types import PartitionKey
+    from tests.campaigns.crash_model import PartitionModel
+
+KEYS = 5
+RETENTION_MS = 500
+TOMBSTONE_SHARE = 0.15
+_FAR = 1 << 40
+
+
+def key_of(value: bytes) -> bytes:
+    """Return the key that goes with a value: a tombstone names it, the others count up."""
+    return value[1:] if value.startswith(b"T") else b"%d" % (int(value.split(b"-")[0]) % KEYS)
+
+
+class CompactingMachine(Machine):
+    """Records have keys, and logs are rolled and compacted beside all else."""
+
+    def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
+        super().__init__(random, fs, options)
+        self.settings = self.settings._replace(
+            segment_bytes=random.choice((400, 1_500, 4_000)),
+            delete_delay_ms=random.choice((0, 60_000)),
+        )
+        self.now_ms = 0
+        self.compactions = 0
+        self._cleaned_ms: dict[tuple[PartitionKey, int], int] = {}
+        """When a tombstone was first in reach of a run."""
+
+    def step(self) -> None:
+        """Do one thing that a gateway does."""
+        chance = self.random.random()
+        if self.partitions and chance < 0.12:
+            self.compact()
+        elif self.partitions and chance < 0.18:
+            self.started().roll(self.random.choice(list(self.started().logs.values())))
+        else:
+            super().step()
+
+    def value(self) -> bytes:
+        if self.random.random() < TOMBSTONE_SHARE:
+            return b"T%d" % self.random.randrange(KEYS)
+        return super().value()
+
+    def make_batch(self, values: list[bytes]) -> RecordBatch:
+        return make_batch(
+            [None if value.startswith(b"T") else value for value in values],
+            keys=[key_of(value) for value in values],
+        )
+
+    def compact(self) -> None:
+        """Run compaction over one log, the flusher being at work beside it."""
+        key = self.random.choice(list(self.partitions))
+        store, model = self.started(), self.partitions[key]
+        log = store.logs[key]
+        self.now_ms += self.random.choice((0, 10, 1_000))
+        bound = self.random.choice((_FAR, _FAR, self.random.randint(0, model.end)))
+        memory_bytes = self.random.choice((480, 1 << 20, 1 << 20))
+        job = CompactionJob(bound, self.now_ms, RETENTION_MS, key_memory_bytes=memory_bytes)
+        order = plan_cleaning(log, job, 0)
+        if not order.sources:
+            return
+        # The rolls have synced what lies in sealed segments.
+        model.make_durable(log.segments[-1].base_offset)
+        model.removable |= self._removable(key, model, order.job.upper_bound)
+        self.is_compacting = True
+        beside_share = self.beside_share
+        # A run has so many operations that the log would grow faster than it is compacted.
+        self.beside_share = 0.01
+        try:
+            compacted_end = self._clean(log, order)
+        finally:
+            self.is_compacting = False
+            self.beside_share = beside_share
+        if compacted_end is not None:
+            store.finish_compaction(log, compacted_end)
+            self._finish(model, compacted_end)
+            self.compactions += 1
+        elif store.fs.is_directory(log.path):
+            remove_directory(store.fs, log.path)
+
+    def _clean(self, log: SegmentedLog, order: CleaningOrder) -> int | None:
+        """Return up to where the log is compacted; None when the run was given up."""
+        store = self.started()
+        self.checkpoint(clean=False)
+        cleaning = Cleaning(self.fs, order)
+        steps = cleaning.run()
+        try:
+            while True:
+                with self.appending_beside():
+                    cleaned = next(steps, None)
+                if cleaned is None:
+                    return cleaning.report.compacted_end
+                paths = swap_segment(store, log, cleaned)
+                if self.random.random() < 0.5:
+                    store.remove_files(paths)
+                if self.random.random() < 0.1:
+                    self.drop_before()
+        except FileNotFoundError:
+            # Dropped under the run's hands.
+            return None
+        except SideFileDamagedError as error:
+            for segment in log.segments:
+                if segment.base_offset == error.segment.base_offset:
+                    rebuild_side(log.directory, log, segment)
+            return None
+        finally:
+            steps.close()
+
+    def _removable(self, key: PartitionKey, model: PartitionModel, end_offset: int) -> set[int]:
+        """Return what a run may remove, by the declared rules."""
+        newest: dict[bytes, int] = {}
+        below = sorted(offset for offset in model.promised if offset < end_offset)
+        for offset in below:
+            newest[key_of(model.promised[offset])] = offset
+        removable = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
+        for offset in newest.values():
+            if model.promised[offset].startswith(b"T"):
+                first_ms = self._cleaned_ms.setdefault((key, offset), self.now_ms)
+                if self.now_ms >= first_ms + RETENTION_MS:
+                    removable.add(offset)
+        return removable
+
+    def _finish(self, model: PartitionModel, end_offset: int) -> None:
+        """What has a newer record of its key below the end of a run is gone now."""
+        newest: dict[bytes, int] = {}
+        below = sorted(offset for offset in model.promised if offset < end_offset)
+        for offset in below:
+            newest[key_of(model.promised[offset])] = offset
+        gone = {offset for offset in below if newest[key_of(model.promised[offset])] > offset}
+        model.removed |= gone
+        model.removable -= gone
+
+
+class JournaledMachine(CompactingMachine):
+    """One whose journal knows much of what is compacted: for the controls."""
+
+    relaxed_share = 0.0
+
+    def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
+        options = options._replace(
+            journal_append_bytes=32 << 10, journal_bytes=120 << 10, dirty_segments=64
+        )
+        super().__init__(random, fs, options)
+        self.settings = self.settings._replace(segment_bytes=400)
+
+
+# --- controls --------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_point_of_no_return() -> Iterator[None]:
+    """Exchange segments on the strength of a note that no sync covers."""
+
+    def write(fs: FileSystem, path: str, content: bytes) -> None:
+        file = fs.open(path, create=True)
+        file.pwrite((content,), 0)
+        file.close()
+
+    with replaced(swap, "replace_durably", write):
+        yield
+
+
+@contextmanager
+def no_sync_of_new_segments() -> Iterator[None]:
+    """Exchange segments for files that may not be on the disk."""
+    sync = Segment.sync
+
+    def sync_others(segment: Segment) -> None:
+        if "/compaction/" not in segment.log_path:
+            sync(segment)
+
+    with replaced(Segment, "sync", sync_others):
+        yield
+
+
+@contextmanager
+def frames_for_every_segment() -> Iterator[None]:
+    """Replay the journal into whichever segment its frames name."""
+    with replaced(recovery, "_last_segment", lambda _fs, _path: -1):
+        yield
+
+
+UNSAFE = (no_point_of_no_return, no_sync_of_new_segments, frames_for_every_segment)
+"""Ways to compact of which each must be found out within 1,500 states."""
