@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,9 @@ class _Pace:
 def main() -> None:
     """Take the order, and end with the parent."""
     os.nice(_LOWEST_PRIORITY)
+    with suppress(AttributeError, OSError):
+        # Where there is such a class: no turn for this while anybody else wants one.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     order = decode_order(sys.stdin.buffer.readline())
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
 
 _OPEN_FILES: Final = 16
-_WINDOW_BYTES: Final = 4 << 20
+_WINDOW_BYTES: Final = 1 << 20
 """Read at once, and written at once."""
 _ENTRIES: Final = 1024
-_SYNC_BYTES: Final = 8 << 20
+_SYNC_BYTES: Final = 2 << 20
 """Written between two syncs: one sync of a gigabyte would keep appends waiting for the disk."""
 _INDEX_ENTRY_BYTES: Final = 8
 
