@@ -12,12 +12,11 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compaction import Cleaning, CleaningOrder, SourceSegment
+from kgw.backend.embedded.compaction import Cleaning, CleaningOrder, Pace, SourceSegment
 from kgw.backend.embedded.failures import (
     SideFileDamagedError,
     SyncFailedError,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOWEST_PRIORITY = 19
+_REST = 2.0
+"""How long the disk is left to others after a sync, in times of what the sync took."""
 
 
 class SideFileError(Exception):
@@ -87,8 +88,7 @@ def decode_line(line: bytes) -> CleanedSegment | CompactionReport:
 
 def run(order: CleaningOrder, write: Callable[[str, object], None]) -> None:
     """Clean, and say what happens."""
-    rate = order.job.bytes_per_s
-    cleaning = Cleaning(RealFs(), order, _Pace(rate) if rate else None)
+    cleaning = Cleaning(RealFs(), order, _Pace(order.job.bytes_per_s))
     try:
         for cleaned in cleaning.run():
             write("cleaned", cleaned)
@@ -104,26 +104,29 @@ def run(order: CleaningOrder, write: Callable[[str, object], None]) -> None:
         write("failed", str(error))
 
 
-class _Pace:
-    """Waits so that no more bytes are moved in a second than allowed."""
+class _Pace(Pace):
+    """Waits so that no more bytes are moved in a second than allowed, and the disk has rests."""
 
-    def __init__(self, bytes_per_s: int) -> None:
+    def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s
-        self._due_s = time.monotonic()
+        self._due_s = self._last_s = time.monotonic()
 
-    def __call__(self, size_bytes: int) -> None:
+    def moved(self, size_bytes: int) -> None:
         now_s = time.monotonic()
-        # Time that was not used is not made up for.
-        self._due_s = max(self._due_s, now_s) + size_bytes / self._bytes_per_s
-        time.sleep(max(0.0, self._due_s - now_s))
+        if self._bytes_per_s:
+            # Time that was not used is not made up for.
+            self._due_s = max(self._due_s, now_s) + size_bytes / self._bytes_per_s
+            time.sleep(max(0.0, self._due_s - now_s))
+        self._last_s = time.monotonic()
+
+    def synced(self) -> None:
+        # Whoever appends meanwhile waits for the same disk.
+        time.sleep((time.monotonic() - self._last_s) * _REST)
 
 
 def main() -> None:
     """Take the order, and end with the parent."""
     os.nice(_LOWEST_PRIORITY)
-    with suppress(AttributeError, OSError):
-        # Where there is such a class: no turn for this while anybody else wants one.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     order = decode_order(sys.stdin.buffer.readline())
     Thread(target=_end_with_parent, daemon=True).start()
 

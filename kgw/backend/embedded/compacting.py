@@ -65,7 +65,7 @@ class CompactionRun:
         plan = partial(plan_cleaning, log, self._job, store.options.min_free_bytes)
         order = await backend.run_in_flusher(plan)
         if not order.sources:
-            return CompactionReport(log.offsets.log_start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
+            return CompactionReport(self._partition.compacted_end, True, 0, 0, 0, 0, 0, 0, 0, 0)
         try:
             report = await self._clean(order)
         finally:

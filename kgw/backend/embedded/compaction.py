@@ -26,7 +26,7 @@ from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batc
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from kgw.backend.base import CompactionJob
     from kgw.backend.embedded.fs import FileSystem
@@ -61,6 +61,16 @@ class CleaningOrder(NamedTuple):
     job: CompactionJob
     settings: LogSettings
     min_free_bytes: int
+
+
+class Pace:
+    """Is told of what a run does to the disk, and may wait. This one does not."""
+
+    def moved(self, size_bytes: int) -> None:
+        """Bytes have been read, or written."""
+
+    def synced(self) -> None:
+        """What was written has been synced."""
 
 
 class _Output:
@@ -105,14 +115,12 @@ def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) ->
 class Cleaning:
     """One run."""
 
-    def __init__(
-        self, fs: FileSystem, order: CleaningOrder, pace: Callable[[int], None] | None = None
-    ) -> None:
-        """Prepare a run; `pace` is told of all bytes that are read or written, and may wait."""
+    def __init__(self, fs: FileSystem, order: CleaningOrder, pace: Pace | None = None) -> None:
+        """Prepare a run."""
         self._fs = fs
         self._order = order
         self._job = order.job
-        self._pace = pace
+        self._pace = pace or Pace()
         self._pool = FilePool(fs, _OPEN_FILES)
         self._tally = Tally()
         self._target_path = ""
@@ -295,7 +303,7 @@ class Cleaning:
                 size_bytes = window[-1].end_position - start
                 data = memoryview(segment.read_bytes(start, size_bytes))
                 self._bytes_read += size_bytes
-                self._moved(size_bytes)
+                self._pace.moved(size_bytes)
                 for entry in window:
                     at = entry.position - start
                     view = data[at : at + entry.size_bytes]
@@ -336,12 +344,9 @@ class Cleaning:
         target.write(batches, self._order.settings)
         # What they say of durability is so before anybody else reads them.
         target.write_side(at_least_bytes=1)
-        self._moved(size_bytes)
+        self._pace.moved(size_bytes)
         self._unsynced_bytes += size_bytes
         if self._unsynced_bytes >= _SYNC_BYTES:
             target.sync()
             self._unsynced_bytes = 0
-
-    def _moved(self, size_bytes: int) -> None:
-        if self._pace is not None:
-            self._pace(size_bytes)
+            self._pace.synced()
