@@ -92,11 +92,12 @@ class Compactor:
             return
         try:
             report = await self.compact(partition, dirtiness.upper_bound, now_ms)
-            if report.compacted_end < dirtiness.upper_bound and (
-                report.compacted_end <= dirtiness.begin_offset
-            ):
+            if report.compacted_end <= dirtiness.begin_offset:
+                # Another attempt at once would get no further.
                 raise StorageError(
-                    f"its keys do not fit log.cleaner.dedupe.buffer.size="
+                    "a run got nowhere"
+                    if report.is_complete
+                    else "its keys do not fit log.cleaner.dedupe.buffer.size="
                     f"{self._config().log_cleaner_dedupe_buffer_size}"
                 )
         except Exception as error:  # noqa: BLE001 - the other partitions have their turn
