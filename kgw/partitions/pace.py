@@ -12,7 +12,7 @@ REST: Final = 49
 that syncs records busy ten times as long as an append does: with one part in fifty, hardly more
 than one record in a hundred waits for it."""
 
-MAX_REST_S: Final = 0.1
+MAX_REST_S: Final = 0.5
 """So that a slow disk does not make a round of all partitions last for hours."""
 
 _WORK_S: Final = 0.001
