@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _ResultT = TypeVar("_ResultT")
 
-_LOOKUPS_AT_ONCE = 8
-"""Look-ups by time of one topic that run side by side: more than there are I/O threads, and few
-enough that a request for ten thousand partitions is no crowd of tasks."""
+_LOOKUPS_AT_ONCE = 3
+"""Look-ups by time of one topic that run side by side: fewer than there are I/O threads, so that
+one request for ten thousand partitions leaves a thread to others."""
 
 
 class PartitionReader(RecordReader):
