@@ -287,6 +287,8 @@ def _describe_batch(one: DumpedBatch) -> dict[str, Any]:
         }
     if batch.is_transactional or batch.is_control:
         described |= {"transactional": batch.is_transactional, "control": batch.is_control}
+    if batch.delete_horizon_ms is not None:
+        described["delete_horizon"] = format_time(batch.delete_horizon_ms)
     return described
 
 

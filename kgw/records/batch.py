@@ -183,6 +183,11 @@ class RecordBatch:
         return self.attributes & LOG_APPEND_TIME_FLAG != 0
 
     @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may remove its tombstones (KIP-534); None until it has met them."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
     def has_producer_id(self) -> bool:
         return self.producer_id > NO_PRODUCER_ID
 

@@ -252,7 +252,7 @@ def clean_batch(
     kept, has_tombstones = _kept_records(batch, data, places, rules, tally)
     if not kept:
         return _emptied(batch) if is_kept else None
-    needs_horizon = has_tombstones and not batch.attributes & DELETE_HORIZON_FLAG
+    needs_horizon = has_tombstones and batch.delete_horizon_ms is None
     if len(kept) == len(places) and not needs_horizon:
         return batch
     return _rewritten(batch, data, kept, rules, needs_horizon=needs_horizon)
@@ -267,9 +267,8 @@ def _kept_records(
 ) -> tuple[list[_Place], bool]:
     """Return the records that stay, and whether one of them is a tombstone."""
     newest, end_offset, base_offset = rules.newest, rules.end_offset, batch.base_offset
-    is_past_horizon = (
-        batch.attributes & DELETE_HORIZON_FLAG != 0 and rules.now_ms >= batch.base_timestamp_ms
-    )
+    horizon_ms = batch.delete_horizon_ms
+    is_past_horizon = horizon_ms is not None and rules.now_ms >= horizon_ms
     kept: list[_Place] = []
     has_tombstones = False
     for place in places:

@@ -148,3 +148,23 @@ def test_a_directory_in_use_is_left_alone(offline: Commands, data_dir: Path) -> 
     with GatewayProcess(data_dir):
         for command in ("check", "adopt"):
             assert offline.fail(ExitCode.DATA_DIRECTORY, "log", command, str(data_dir))
+
+
+def test_what_compaction_has_left_is_dumped(offline: Commands, tmp_path: Path) -> None:
+    """An empty batch is one without records; a tombstone's batch says when it may go."""
+    from kgw.records.batch import read_batch
+    from kgw.records.builder import BatchBuilder
+    from kgw.records.cleaning import CleaningRules, Tally, clean_batch, make_filler
+
+    builder = BatchBuilder(base_offset=4, leader_epoch=0)
+    builder.add(key=b"key", timestamp_ms=1_000)
+    rules = CleaningRules({}, end_offset=9, now_ms=10_000, delete_retention_ms=5_000)
+    cleaned = clean_batch(read_batch(builder.build()), rules, Tally())
+    assert cleaned is not None
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(make_filler(0, 4, 0).buffer) + bytes(cleaned.buffer))
+    lines = offline.succeed("log", "dump", str(path), "--json").splitlines()
+    empty, tombstone = (json.loads(line) for line in lines)
+    assert (0, 3, 0) == (empty["base_offset"], empty["last_offset"], empty["record_count"])
+    assert "delete_horizon" not in empty
+    assert "1970-01-01T00:00:15" in tombstone["delete_horizon"]

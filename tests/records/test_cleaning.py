@@ -333,7 +333,7 @@ def test_a_tombstone_gets_its_horizon_when_it_is_first_cleaned() -> None:
     log = [build(0, [Stored(b"a", b"1", 1_000), Stored(b"b", None, 5_000)])]
     (batch,) = compact(log, now_ms=80_000, delete_retention_ms=10_000)
     assert batch.attributes & DELETE_HORIZON_FLAG
-    assert 90_000 == batch.base_timestamp_ms
+    assert 90_000 == batch.base_timestamp_ms == batch.delete_horizon_ms
     assert 5_000 == batch.max_timestamp_ms
     assert [1_000, 5_000] == [one.timestamp_ms for one in contents([batch])]
     assert raw([batch]) == raw(compact([batch], now_ms=89_999, delete_retention_ms=5))
