@@ -3,8 +3,8 @@
 One gateway process, as a user would start it. Records of 1 KB are produced to a compacted topic;
 then one-record requests go to another topic at an even pace, first alone and then while the
 partition is compacted, so that what compaction costs them shows. What is left is read by a client
-and compared with a plain model, and `kgw log compact` over the stopped directory, a second run,
-has to leave every byte as it is.
+and compared with a plain model, and a second run over the stopped directory has to leave every
+byte as it is.
 
     python bench/bench_compaction.py [--megabytes N] [--keys N] [--rate N] [--directory DIR]
         [--dump-log]    also has kafka-dump-log read every segment (needs a JDK and Maven)
@@ -13,6 +13,7 @@ has to leave every byte as it is.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -22,7 +23,6 @@ import socket
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -40,7 +40,12 @@ from confluent_kafka.admin import (
 )
 
 from bench.bench_small_requests import CORRELATION_ID_AT, produce_frame
+from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.layout import parse_directory_name
 from kgw.testing.process import GatewayProcess, process_usage
+from kgw.testing.segmented_suite import as_segmented
+from kgw.types import TopicName
 
 TOPIC = "compacted"
 BESIDE = "beside"
@@ -231,6 +236,19 @@ def digest(directory: Path) -> str:
     return found.hexdigest()
 
 
+async def compact_again(data_dir: Path, directory: Path, megabytes: int) -> CompactionReport:
+    """Compact the partition once more, as if nobody knew that it has been."""
+    backend = EmbeddedBackend(data_dir)
+    await backend.open()
+    key = parse_directory_name(directory.name)
+    assert key is not None
+    settings = LogSettings(segment_bytes=(megabytes << 20) // SEGMENTS)
+    log = as_segmented(await backend.open_partition(key, TopicName(TOPIC), settings))
+    report = await log.compact(CompactionJob(1 << 40, int(time.time() * 1e3), 86_400_000))
+    await backend.aclose()
+    return report
+
+
 def run(parent: Path, megabytes: int, keys: int, rate: float, *, dump_log: bool) -> dict[str, Any]:
     count = (megabytes << 20) // RECORD_BYTES
     numbers = key_numbers(count, keys)
@@ -285,12 +303,9 @@ def run(parent: Path, megabytes: int, keys: int, rate: float, *, dump_log: bool)
         figures["records_left"] = compare(gateway, numbers, active)
     before = digest(directory)
     began_s = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "kgw", "log", "compact", str(data_dir)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    report = asyncio.run(compact_again(data_dir, directory, megabytes))
     figures["second_run_s"] = round(time.perf_counter() - began_s, 2)
+    figures["second_run_read_mb"] = round(report.bytes_read / 1e6)
     figures["second_run_changed_nothing"] = before == digest(directory)
     figures["segments"] = len(list(directory.glob("*.log")))
     if dump_log:
