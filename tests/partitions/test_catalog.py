@@ -384,3 +384,30 @@ async def test_a_topic_whose_deletion_is_in_doubt_takes_no_more_records() -> Non
         await catalog.delete(other)
     assert catalog.get("other") is other
     assert state.doubt is not None
+
+
+async def test_partitions_are_recovered_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand at once would hold a thousand files and buffers, and be no faster."""
+    backend = MemoryBackend()
+    await backend.open()
+    catalog = await opened(backend)
+    await catalog.create("orders", 100, {})
+    under_way: list[int] = [0]
+    most = 0
+    real = MemoryBackend.open_partition
+
+    async def open_partition(
+        backend: MemoryBackend, key: PartitionKey, topic: TopicName, settings: LogSettings
+    ) -> PartitionLog:
+        nonlocal most
+        under_way[0] += 1
+        most = max(most, under_way[0])
+        await asyncio.sleep(0)
+        under_way[0] -= 1
+        return await real(backend, key, topic, settings)
+
+    monkeypatch.setattr(MemoryBackend, "open_partition", open_partition)
+    again = await opened(backend)
+
+    assert 100 == again.partition_count
+    assert 1 < most <= 32
