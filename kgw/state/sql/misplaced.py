@@ -75,7 +75,7 @@ def _place(
         1 << 63
     ):
         return None
-    for place in (kind, key), *_with_one_bit_changed(kind, key):
+    for place in _candidates(kind, key):
         try:
             texts = place[0].decode(), place[1].decode()
         except UnicodeDecodeError:
@@ -85,7 +85,9 @@ def _place(
     return None
 
 
-def _with_one_bit_changed(kind: bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _candidates(kind: bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield kind and key as they are, which is nearly always right, then with each bit changed."""
+    yield kind, key
     whole = bytearray(kind + key)
     for position in range(len(whole)):
         for bit in range(8):
