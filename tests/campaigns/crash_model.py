@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOT = "/data"
 TOPIC = TopicName("crash")
+LARGE_BATCH_SHARES = (0.0, 0.0, 0.0, 0.02)
+"""Part of a machine's batches that have hundreds of records; reading them takes long."""
 
 
 class Contents(NamedTuple):
@@ -214,6 +216,7 @@ class Machine:
         self.relaxed_losses = 0
         """Partitions of which a power loss has taken answered records."""
         self.checkpoints: dict[PartitionKey, Checkpoint] = {}
+        self.large_batch_share = random.choice(LARGE_BATCH_SHARES)
         self.partitions: dict[PartitionKey, PartitionModel] = {}
         self.store: Store | None = None
         self._number = 0
@@ -463,10 +466,7 @@ class Machine:
 
     def _submit(self, store: Store, key: PartitionKey) -> Append:
         model = self.partitions[key]
-        lists: list[list[bytes]] = []
-        for _ in range(self.random.choice((1, 1, 1, 2))):
-            count = self.random.choice((1, 1, 2, 5))
-            lists.append([self.value() for _ in range(count)])
+        lists = [self._values() for _ in range(self.random.choice((1, 1, 1, 2)))]
         append = store.submit(store.logs[key], [self.make_batch(values) for values in lists])
         offset = append.result.base_offset
         for values in lists:
@@ -486,6 +486,16 @@ class Machine:
         possible = self.partitions[key].possible
         for offset, value in enumerate(values, append.result.base_offset):
             possible[offset].discard(value)
+
+    def _values(self) -> list[bytes]:
+        """Return the records of a batch: a few, now and then hundreds of small ones."""
+        if self.random.random() < self.large_batch_share:
+            return [self._small_value() for _ in range(self.random.randint(6, 1_000))]
+        return [self.value() for _ in range(self.random.choice((1, 1, 2, 5)))]
+
+    def _small_value(self) -> bytes:
+        self._number += 1
+        return b"%d-" % self._number
 
     def value(self) -> bytes:
         """Return a value that no other record has."""
