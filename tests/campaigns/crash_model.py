@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 ROOT = "/data"
 TOPIC = TopicName("crash")
-LARGE_BATCH_SHARES = (0.0, 0.0, 0.0, 0.02)
-"""Part of a machine's batches that have hundreds of records; reading them takes long."""
 
 
 class Contents(NamedTuple):
@@ -199,6 +197,9 @@ class Machine:
     relaxed_share = 0.5
     """Of its partitions when they are created; later they change."""
 
+    large_batch_share = 0.0
+    """Part of the batches that have hundreds of records: to read them takes long."""
+
     def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
         self.random = random
         self.fs = fs
@@ -216,7 +217,6 @@ class Machine:
         self.relaxed_losses = 0
         """Partitions of which a power loss has taken answered records."""
         self.checkpoints: dict[PartitionKey, Checkpoint] = {}
-        self.large_batch_share = random.choice(LARGE_BATCH_SHARES)
         self.partitions: dict[PartitionKey, PartitionModel] = {}
         self.store: Store | None = None
         self._number = 0
@@ -489,7 +489,7 @@ class Machine:
 
     def _values(self) -> list[bytes]:
         """Return the records of a batch: a few, now and then hundreds of small ones."""
-        if self.random.random() < self.large_batch_share:
+        if self.large_batch_share and self.random.random() < self.large_batch_share:
             return [self._small_value() for _ in range(self.random.randint(6, 1_000))]
         return [self.value() for _ in range(self.random.choice((1, 1, 2, 5)))]
 

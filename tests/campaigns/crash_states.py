@@ -33,8 +33,10 @@ KILL_SHARE = 0.15
 """Part of the states that are left by a kill: the kernel's memory survives."""
 INSIDE_RECOVERY_SHARE = 0.3
 SECOND_RECOVERY_SHARE = 0.25
-STATE_SHARES = (1.0, 0.3, 0.1)
+STATE_SHARES = (0.5, 0.1, 0.03)
 """A run is stopped after each operation, or after some of them: then more runs are seen."""
+STATES_A_RUN = 250
+"""Not one machine seen everywhere, but many seen in some places."""
 STEPS_A_LIFE = 25
 LIVES = 4
 
@@ -163,7 +165,7 @@ def explore(report: Report, seed: int, wanted: int, kind: type[Machine] = Machin
         run_seed = seed * 1_000 + run
         run += 1
         failures = report.failure_count
-        explore_run(report, run_seed, wanted, kind)
+        explore_run(report, run_seed, min(wanted, report.counts["states"] + STATES_A_RUN), kind)
         if report.failure_count > failures:
             report.failures.append(f"  ^ run seed {run_seed}")
     report.count("runs", run)
@@ -250,12 +252,19 @@ CONTROLS: dict[type[Machine], str] = {
 """Machines that break a promise, and what must be said of each within 1,000 states."""
 
 
+class LargeBatchMachine(CompactingMachine):
+    """One whose batches have up to a thousand records, now and then."""
+
+    large_batch_share = 0.02
+
+
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
     wanted = 50_000 if full else 2_500
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
+    explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
     report.require("states", wanted)
     report.require("states_inside_compaction", wanted // 10)
     report.require("compactions", wanted // 100)
