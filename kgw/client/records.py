@@ -76,12 +76,15 @@ class WireReader(RecordReader):
         )
         answers: Answers[PartitionBatches] = {}
         for one in fetched:
-            answers[one.partition] = await self._answer(one, positions[one.partition])
+            answer = await self._answer(one, positions[one.partition])
+            if answer is not None:
+                answers[one.partition] = answer
         return answers
 
     async def _answer(
         self, fetched: FetchedPartition, position: int
-    ) -> PartitionBatches | KgwError:
+    ) -> PartitionBatches | KgwError | None:
+        """Return what an answer says; None when it was cut short before the first batch's end."""
         partition = fetched.partition
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             bounds = (await self.bounds([partition]))[partition]
@@ -94,8 +97,10 @@ class WireReader(RecordReader):
         records = fetched.records
         whole_bytes = _whole_bytes(records)
         if records and not whole_bytes:
-            # Old servers cut an answer where its limit falls, and not even one batch came whole.
+            # The server cuts its answer where the limit falls. There are records, so that nothing
+            # may be passed: the next read allows more.
             self._partition_bytes *= 2
+            return None
         bounds = OffsetBounds(fetched.log_start_offset, fetched.high_watermark)
         return PartitionBatches([records[:whole_bytes]] if whole_bytes else [], bounds)
 

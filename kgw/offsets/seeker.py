@@ -123,9 +123,15 @@ class OffsetSeeker:
         all partitions together, and only where a seek needs them.
         """
         answers: Answers[SeekResult] = {}
+        committed: Answers[int | None] = {}
+        resuming = [one for one, seek in seeks.items() if seek.kind in RESUMING]
+        if resuming:
+            if self._positions is None:
+                raise NoGroupError("name the group whose position is to be resumed")
+            committed = await self._positions.committed(resuming)
+        # After the positions: a group that commits meanwhile must not seem to be past the end.
         bounds = await self._reader.bounds(seeks)
         found: Answers[FoundRecord | None] = {}
-        committed: Answers[int | None] = {}
         times_ns = {
             partition: seek.value
             for partition, seek in seeks.items()
@@ -136,11 +142,6 @@ class OffsetSeeker:
         newest = [one for one, seek in seeks.items() if seek.kind is SeekKind.NEWEST_TS]
         if newest:
             found.update(await self._reader.find_newest(newest))
-        resuming = [one for one, seek in seeks.items() if seek.kind in RESUMING]
-        if resuming:
-            if self._positions is None:
-                raise NoGroupError("name the group whose position is to be resumed")
-            committed = await self._positions.committed(resuming)
         for partition, seek in seeks.items():
             answers[partition] = _answer(
                 partition, seek, bounds[partition], found.get(partition), committed.get(partition)

@@ -183,7 +183,7 @@ class OffsetSubscription:
                     if not self._has_room() and self._clock.monotonic_s() >= deadline_s:
                         return []
                     continue
-                await self._gather(count)
+                await self._gather(count, deadline_s)
                 self._check_open()
                 page = self._take(count)
                 if page or self.is_done:
@@ -284,8 +284,13 @@ class OffsetSubscription:
             most_bytes is None or self._in_flight_bytes < most_bytes
         )
 
-    async def _gather(self, count: int) -> None:
-        """Bring up to `count` records to hand, as far as they come without waiting for new ones."""
+    async def _gather(self, count: int, deadline_s: float) -> None:
+        """Bring up to `count` records to hand, as far as they come without waiting for new ones.
+
+        Where none is wanted of all that there is, that may take very long: it ends at the deadline,
+        and goes on from there the next time.
+        """
+        has_read = False
         while not self._is_closed:
             at_hand = 0
             for place in self._turn:
@@ -298,11 +303,13 @@ class OffsetSubscription:
                 for place in self._turn
                 if place.wants_more and place.read_position < place.latest
             ]
-            if not unread:
+            is_late = has_read and not at_hand and self._clock.monotonic_s() > deadline_s
+            if is_late or not unread:
                 return
             # By itself, a partition that has more gives it: an empty answer is an end then.
             suspect = next((place for place in unread if place.is_suspect), None)
             await self._read(unread if suspect is None else [suspect], 0)
+            has_read = True
 
     async def _unpack(self, place: SubscribedPartition, count: int) -> None:
         """Unpack the partition's next batches until so many records are at hand, or none is left.

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
-from kgw.client.values import FetchedPartition, TopicDescription
+from kgw.client.client import LATEST
+from kgw.client.values import FetchedPartition, FoundOffset, TopicDescription
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
@@ -39,6 +40,9 @@ class CuttingServer:
         self.stored = stored
         self.limits: list[int] = []
 
+    async def list_offsets(self, _: str, times: Mapping[int, int]) -> dict[int, FoundOffset]:
+        return {one: FoundOffset(10 if at == LATEST else 0, -1, -1) for one, at in times.items()}
+
     async def fetch_each(
         self, topic: str, offsets: Mapping[int, int], *, partition_max_bytes: int, **_: Any
     ) -> list[FetchedPartition]:
@@ -49,7 +53,9 @@ class CuttingServer:
 async def read(server: CuttingServer, reader: WireReader | None = None) -> list[int]:
     """Return the sizes of what one read gives."""
     reader = reader or WireReader(server, EVENTS)  # type: ignore[arg-type]
-    answer = (await reader.read({0: 0}, max_bytes=1 << 20, max_wait_ms=0))[0]
+    answer = (await reader.read({0: 0}, max_bytes=1 << 20, max_wait_ms=0)).get(0)
+    if answer is None:
+        return []
     assert isinstance(answer, PartitionBatches)
     return [len(one) for one in answer.buffers]
 
@@ -68,6 +74,15 @@ async def test_a_batch_larger_than_the_limit_is_asked_for_again() -> None:
     reader = WireReader(server, EVENTS)  # type: ignore[arg-type]
     assert [[], [], [len(stored)]] == [await read(server, reader) for _ in range(3)]
     assert [1 << 20, 2 << 20, 4 << 20] == server.limits
+
+
+async def test_a_batch_that_is_cut_off_is_no_hole() -> None:
+    """A subscription does not take the first part of a batch for offsets that hold nothing."""
+    reader = WireReader(CuttingServer(batch(0, b"x" * (3 << 20))), EVENTS)  # type: ignore[arg-type]
+    subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+        {0: Seek(SeekKind.RESET_TO_EARLIEST)}
+    )
+    assert [0] == [one.offset for one in await subscription.next_page(1)]
 
 
 async def test_bounds_and_times_over_the_wire() -> None:

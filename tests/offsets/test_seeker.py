@@ -154,6 +154,22 @@ async def test_one_error_does_not_spoil_the_others() -> None:
         await seeker.seek_all(seeks)
 
 
+async def test_a_group_that_commits_meanwhile_is_not_past_the_end() -> None:
+    """Its position is asked for before the bounds, which only grow towards it."""
+    log = StoredLog()
+    log.add(100)
+
+    class Reading(Positions):
+        async def committed(self, partitions: Collection[int]) -> Answers[int | None]:
+            log.add(200)
+            return dict.fromkeys(partitions, log.end)
+
+    found = await OffsetSeeker(StoredReader([log]), Reading({})).seek_all(
+        {0: Seek(SeekKind.RESUME_OR_EARLIEST)}
+    )
+    assert 2 == found[0].offset
+
+
 async def test_resuming_needs_a_group() -> None:
     """A position that nobody named is refused, not made up."""
     with pytest.raises(NoGroupError):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ from tests.offsets.stored_reader import StoredLog, StoredReader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kgw.offsets.reader import ReadRecord
+    from kgw.offsets.reader import Answers, PartitionBatches, ReadRecord
 
 EARLIEST = Seek(SeekKind.RESET_TO_EARLIEST)
 MS = 1_000_000
@@ -142,6 +142,25 @@ async def test_holes_are_passed() -> None:
     assert [] == await subscription.next_page(10)
     assert subscription.is_done
     assert {0: 15} == subscription.positions
+
+
+async def test_passing_what_is_not_wanted_ends_at_the_deadline() -> None:
+    """A page over a long log of other times comes back in time, and the next one goes on."""
+    clock = ManualClock()
+    reader = StoredReader([filled(*[1] * 10)], batches_a_read=1)
+    subscription = await subscribe(reader, None, RecordFilter(since_ns=9 * MS), clock=clock)
+    read = reader.read
+
+    async def slow(*args: Any, **kwargs: Any) -> Answers[PartitionBatches]:
+        clock.advance(1)
+        return await read(*args, **kwargs)
+
+    reader.read = slow  # type: ignore[method-assign]
+    assert [] == await subscription.next_page(1, max_wait_ms=2_000)
+    assert 3 <= subscription.positions[0] <= 5
+    while not (page := await subscription.next_page(1, max_wait_ms=2_000)):
+        pass
+    assert [9] == offsets(page)
 
 
 async def test_an_empty_answer_beside_others_is_no_hole() -> None:
