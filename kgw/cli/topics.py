@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kgw.cli.client import assignments, bootstrap_option, with_client
+from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_table
 from kgw.cli.settings import json_option
 from kgw.client import AdminClient, ServerRefusedError
@@ -262,29 +263,40 @@ def delete_records(
     bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
-    """Delete the oldest records of a topic, for ever; offsets stay as they are."""
+    """Delete the oldest records of a topic, for ever; offsets stay as they are.
+
+    A partition that refuses is named, the others are cut all the same; the exit code is 1 then.
+    """
     if is_all == (offset is not None):
         raise click.UsageError("give either --before OFFSET or --all")
     if not yes and sys.stdin.isatty():
         what = "all records" if offset is None else f"the records below {offset}"
         click.confirm(f"Delete {what} of {name}?", abort=True, err=True)
 
-    async def action(client: AsyncClient) -> dict[int, int]:
+    async def action(client: AsyncClient) -> dict[int, int | ServerRefusedError]:
         numbers = partitions or [one.partition for one in (await client.topic(name)).partitions]
         wanted = dict.fromkeys(numbers, _HIGH_WATERMARK if offset is None else offset)
         return await AdminClient(client).delete_records(name, wanted)
 
     found = with_client(bootstrap, action)
+    refused = [one for one in found.values() if not isinstance(one, int)]
     if is_json:
         print_json(
             [
-                {"partition": partition, "log_start_offset": found[partition]}
-                for partition in sorted(found)
+                {"partition": partition, "log_start_offset": one, "error": None}
+                if isinstance(one, int)
+                else {"partition": partition, "log_start_offset": None, "error": str(one)}
+                for partition, one in sorted(found.items())
             ]
         )
-        return
-    for partition in sorted(found):
-        click.echo(f"{name}-{partition} begins at {found[partition]}.")
+    else:
+        for partition, one in sorted(found.items()):
+            if isinstance(one, int):
+                click.echo(f"{name}-{partition} begins at {one}.")
+        for error in refused:
+            note(f"error: {error}")
+    if refused:
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
@@ -318,7 +330,7 @@ async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
 def _print_topic(topic: dict[str, Any]) -> None:
     click.echo(f"{topic['name']}  {topic['topic_id']}")
     print_table(
-        ("partition", "leader", "epoch", "start", "end", "records"),
+        ("partition", "leader", "epoch", "start", "end", "offsets"),
         [
             (
                 one["partition"],

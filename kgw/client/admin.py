@@ -140,12 +140,15 @@ class AdminClient:
         for result in answer.results:
             refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
 
-    async def delete_records(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+    async def delete_records(
+        self, name: str, offsets: Mapping[int, int]
+    ) -> dict[int, int | ServerRefusedError]:
         """Let partitions begin at these offsets, -1 the high watermark; return where they do.
 
-        Not retried: a high watermark that is asked for again may be another one.
+        What one partition refuses stands in its answer: others may have been cut, for good. Not
+        retried: a high watermark that is asked for again may be another one.
         """
-        found: dict[int, int] = {}
+        found: dict[int, int | ServerRefusedError] = {}
         for connection, part in (await self._client.by_leader(name, offsets)).items():
             answer = await connection.ask(
                 DeleteRecordsRequest(
@@ -165,11 +168,12 @@ class AdminClient:
             )
             for topic in answer.topics:
                 for result in topic.partitions:
-                    refuse(
-                        result.error_code,
-                        f"cannot delete records of {name}-{result.partition_index}",
+                    what = f"cannot delete records of {name}-{result.partition_index}"
+                    found[result.partition_index] = (
+                        ServerRefusedError(result.error_code, what)
+                        if result.error_code
+                        else result.low_watermark
                     )
-                    found[result.partition_index] = result.low_watermark
         return found
 
     async def describe_settings(

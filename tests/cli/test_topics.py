@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from kgw.cli.errors import ExitCode
@@ -69,8 +70,8 @@ def test_records_are_deleted(kgw: Commands) -> None:
         "topics", "delete-records", "trimmed", "--before", "2", "-p", "0"
     )
     expected = [
-        {"partition": 0, "log_start_offset": 3},
-        {"partition": 1, "log_start_offset": 0},
+        {"partition": 0, "log_start_offset": 3, "error": None},
+        {"partition": 1, "log_start_offset": 0, "error": None},
     ]
     assert expected == kgw.json("topics", "delete-records", "trimmed", "--all")
     message = kgw.fail(
@@ -80,6 +81,20 @@ def test_records_are_deleted(kgw: Commands) -> None:
     for options in ((), ("--all", "--before", "1")):
         message = kgw.fail(ExitCode.USAGE, "topics", "delete-records", "trimmed", *options)
         assert "either --before OFFSET or --all" in message
+
+
+def test_one_partition_that_refuses_hides_no_other(kgw: Commands) -> None:
+    """What has been deleted cannot be had back: it is told beside what was refused."""
+    kgw.succeed("topics", "create", "uneven", "-p", "2")
+    kgw.succeed("produce", "uneven", "-p", "1", data="a\nb\n")
+    command = ("topics", "delete-records", "uneven", "--before", "1")
+    result = kgw.run(*command)
+    assert (ExitCode.FAILED, "uneven-1 begins at 1.\n") == (result.exit_code, result.stdout)
+    assert "error: cannot delete records of uneven-0: OFFSET_OUT_OF_RANGE\n" == result.stderr
+    refused, deleted = json.loads(kgw.run(*command, "--json").stdout)
+    assert refused["log_start_offset"] is None
+    assert "OFFSET_OUT_OF_RANGE" in refused["error"]
+    assert {"partition": 1, "log_start_offset": 1, "error": None} == deleted
 
 
 def test_the_servers_settings_are_described_and_changed(kgw: Commands) -> None:
