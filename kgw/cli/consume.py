@@ -38,6 +38,7 @@ _WRITE_RECORDS = 500
 # Nobody else is in the command's loop.
 _DELIVERY = Delivery(read_bytes=16 << 20, unpack_in_threads=False)
 _LATEST = Seek(SeekKind.RESET_TO_LATEST)
+_IN_CURSOR = frozenset({"start", "end", "partitions", "group", "follow"})
 
 
 def _parse_end(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
@@ -158,6 +159,8 @@ def consume(
     """
     if page is not None and max_records is not None:
         raise click.UsageError("give one of --page and --max-records")
+    if cursor is not None:
+        _refuse_beside_cursor(click.get_current_context())
     require_group([start, *(one.seek for one in partitions if one.seek)], group)
     output = OutputFormat(
         "json" if is_json else format_name,
@@ -185,6 +188,15 @@ def consume(
             _tell_cursor(subscription, is_json=is_json)
 
     with_client(bootstrap, action)
+
+
+def _refuse_beside_cursor(ctx: click.Context) -> None:
+    """Raise UsageError for options that a cursor has answered: neither may count in silence."""
+    for param in ctx.command.params:
+        if param.name in _IN_CURSOR and param.name is not None:
+            source = ctx.get_parameter_source(param.name)
+            if source is not click.core.ParameterSource.DEFAULT:
+                raise click.UsageError(f"the cursor says where to read: leave out {param.opts[-1]}")
 
 
 async def _wanted(

@@ -62,7 +62,7 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
     print_table(
         (
             *("topic", "partition", "start", "high watermark", "stable", "end"),
-            *("records", "epoch", "first", "newest"),
+            *("offsets", "epoch", "first", "newest"),
         ),
         [
             (

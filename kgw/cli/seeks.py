@@ -35,11 +35,13 @@ def partitions_option(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[PartitionSeek, ...]:
     """Return the partitions of an option that takes N or N:WHERE several times."""
-    named = []
+    named: list[PartitionSeek] = []
     for text in values:
         number, separator, where = text.partition(":")
         if not is_number(number):
             raise click.BadParameter(f"{text!r} is neither N nor N:WHERE", ctx, param)
+        if any(one.partition == int(number) for one in named):
+            raise click.BadParameter(f"partition {int(number)} is named twice", ctx, param)
         named.append(
             PartitionSeek(int(number), seek_option(ctx, param, where) if separator else None)
         )

@@ -8,6 +8,7 @@ Behaviour:
 - a time: the first record at or past it that the isolation level may see; no offset when all are
   older. Records count, whatever their batch's header says, and never those below the log start. A
   batch that cannot be decompressed within the limits is answered with its beginning;
+- a partition twice is INVALID_REQUEST for all of its mentions;
 - leader epochs are checked (KIP-320);
 - v0 answers a list: the end and, where there is room for two, the beginning.
 
@@ -19,6 +20,7 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
@@ -34,6 +36,8 @@ from kgw.records.limits import DecompressionLimits
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kgw.handlers.context import RequestContext
     from kgw.offsets.seeker import SeekResult
     from kgw.partitions.topic import Topic
@@ -69,9 +73,13 @@ _READ_COMMITTED = 1
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     is_committed = request.isolation_level == _READ_COMMITTED
-    seen: set[tuple[str, int]] = set()
+    counts = Counter(
+        (wanted.name, place.partition_index)
+        for wanted in request.topics
+        for place in wanted.partitions
+    )
     work = [
-        _answer_topic(wanted, _duplicates(wanted, seen), context, read_committed=is_committed)
+        _answer_topic(wanted, counts, context, read_committed=is_committed)
         for wanted in request.topics
     ]
     # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
@@ -98,19 +106,9 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
 
 
-def _duplicates(wanted: ListOffsetsTopic, seen: set[tuple[str, int]]) -> set[int]:
-    """Return the positions in a topic's list whose partition has been mentioned before."""
-    duplicates = set()
-    for position, place in enumerate(wanted.partitions):
-        if (wanted.name, place.partition_index) in seen:
-            duplicates.add(position)
-        seen.add((wanted.name, place.partition_index))
-    return duplicates
-
-
 async def _answer_topic(
     wanted: ListOffsetsTopic,
-    duplicates: set[int],
+    counts: Mapping[tuple[str, int], int],
     context: RequestContext,
     *,
     read_committed: bool,
@@ -122,7 +120,7 @@ async def _answer_topic(
     for position, place in enumerate(wanted.partitions):
         index = place.partition_index
         code = ErrorCode.NONE
-        if position in duplicates:
+        if counts[wanted.name, index] > 1:
             code = ErrorCode.INVALID_REQUEST
         elif topic is None or topic.partition(index) is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

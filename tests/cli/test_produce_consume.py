@@ -228,6 +228,8 @@ def test_partitions_begin_where_each_is_told(kgw: Commands) -> None:
         "-n", "3",
     )  # fmt: skip
     assert [(0, 3), (1, 2), (1, 3)] == sorted((one["partition"], one["offset"]) for one in found)
+    message = kgw.fail(ExitCode.USAGE, "consume", "mixed", "-p", "0:3", "-p", "0:1")
+    assert "partition 0 is named twice" in message
 
 
 def test_a_group_is_resumed_and_not_moved(kgw: Commands, tmp_path: Path) -> None:
@@ -262,4 +264,7 @@ def test_pages_go_on_with_a_cursor(kgw: Commands) -> None:
     assert "is not a cursor" in kgw.fail(ExitCode.USAGE, "consume", "paged", "--cursor", word[:-3])
     kgw.succeed("topics", "create", "unpaged")
     assert "of topic paged" in kgw.fail(ExitCode.FAILED, "consume", "unpaged", "--cursor", word)
+    for option in (("--from", "2"), ("--to", "3"), ("-p", "0"), ("-g", "readers"), ("--follow",)):
+        message = kgw.fail(ExitCode.USAGE, "consume", "paged", "--cursor", word, *option)
+        assert "the cursor says where to read" in message
     assert "one of --page" in kgw.fail(ExitCode.USAGE, "consume", "paged", "--page", "3", "-n", "2")
