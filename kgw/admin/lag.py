@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.admin.answers import NotFoundError, page
 from kgw.admin.offsets import cursor, parse_cursor
-from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter
+from kgw.admin.parameters import AFTER, GROUP, PARTITION, TOPIC, Parameter, ParameterError
 from kgw.lag.history import ALL_PARTITIONS, ALL_TOPICS
 from kgw.state.history import FOR_EVER_MS, SampleFilter
 
@@ -69,11 +69,14 @@ async def partitions(view: View, query: Query) -> Answer:
 
 
 async def at_risk(view: View, query: Query) -> Answer:
+    name = query.text(GROUP)
+    if name is not None and view.gateway.groups.offsets(name) is None:
+        raise NotFoundError(f"there is no group {name!r}")
     sample = await view.gateway.lag.fresh(FRESH_S)
     rows = [
         _at_risk(one)
         for one in sample.at_risk
-        if query.text(GROUP) in {None, one.group_id} and query.text(TOPIC) in {None, one.topic}
+        if name in {None, one.group_id} and query.text(TOPIC) in {None, one.topic}
     ]
     return {
         "at_risk": rows[: query.limit],
@@ -154,12 +157,15 @@ async def clients(view: View, query: Query) -> Answer:
 
 async def history(view: View, query: Query) -> Answer:
     topic, partition = query.text(TOPIC), query.number(PARTITION)
+    if partition is not None and topic is None:
+        raise ParameterError("a partition needs a topic")
+    since_ms, until_ms = query.number(SINCE), query.number(UNTIL)
     wanted = SampleFilter(
         query.text(GROUP),
         ALL_TOPICS if topic is None else topic,
         ALL_PARTITIONS if partition is None else partition,
-        query.number(SINCE) or 0,
-        FOR_EVER_MS if query.number(UNTIL) is None else query.number(UNTIL) or 0,
+        since_ms or 0,
+        FOR_EVER_MS if until_ms is None else until_ms,
     )
     points = await view.gateway.backend.state.lag_history.load(wanted, limit=query.limit)
     return {

@@ -25,8 +25,11 @@ async def offsets(view: View, query: Query) -> Answer:
     if name is not None and name not in topics:
         raise NotFoundError(f"there is no topic {name!r}")
     wanted = [topics[one] for one in (sorted(topics) if name is None else (name,))]
+    only = query.number(PARTITION)
+    if name is not None and only is not None and topics[name].partition(only) is None:
+        raise NotFoundError(f"topic {name!r} has no partition {only}")
     rows = []
-    for partition in _partitions(wanted, after, query.number(PARTITION)):
+    for partition in _partitions(wanted, after, only):
         rows.append(_row(partition))
         if len(rows) > query.limit:
             break

@@ -103,6 +103,13 @@ class _LimitedProtocol(H11Protocol):
         super().on_response_complete()
         self._arm()
 
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(msg)
+        if self.cycle is not None:
+            # What broke may be the body of a request that is being answered: uvicorn would log a
+            # traceback for an answer that cannot be sent any more.
+            self.cycle.disconnected = True
+
     def _arm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()

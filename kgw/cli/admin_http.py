@@ -24,6 +24,10 @@ def parse_admin(
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+class AdminRefusedError(CommandError):
+    """The admin listener does not answer this one question."""
+
+
 admin_option = click.option(
     "--admin",
     callback=parse_admin,
@@ -37,7 +41,8 @@ admin_option = click.option(
 def get(address: tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
     """Return the JSON of a path. Parameters that are None are left out.
 
-    Raises CommandError when nothing answers, or no kgw, or an error.
+    Raises AdminRefusedError for what cannot be asked so, CommandError when nothing answers, or no
+    kgw, or an error.
     """
     from http.client import HTTPConnection, HTTPException
     from json import loads
@@ -59,7 +64,8 @@ def get(address: tuple[str, int], path: str, **parameters: object) -> dict[str, 
     if not isinstance(value, dict):
         raise CommandError(f"{where} is no admin listener of kgw")
     if response.status != 200:
-        raise CommandError(f"{where}: {value.get('error', response.status)}")
+        kind = AdminRefusedError if response.status in {400, 404} else CommandError
+        raise kind(f"{where}: {value.get('error', response.status)}")
     return value
 
 

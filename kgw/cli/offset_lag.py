@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.admin_http import admin_option, get, get_all
+from kgw.cli.admin_http import AdminRefusedError, admin_option, get, get_all
 from kgw.cli.client import bootstrap_option, with_client
-from kgw.cli.errors import ExitCode
+from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time
-from kgw.cli.output import note, print_json, print_json_line, print_table
+from kgw.cli.output import note, print_json, print_json_line, print_table, printable
 from kgw.cli.settings import json_option
 from kgw.client import ServerRefusedError
 from kgw.client.client import EARLIEST, LATEST
@@ -31,6 +31,7 @@ Place = tuple[str, int]
 GROUPS_AT_A_TIME = 8
 AT_RISK = "at risk"
 _DAMAGED = -2
+_NAME_CHARACTERS = 100
 
 
 class Row(NamedTuple):
@@ -146,24 +147,33 @@ def lag(
     Marks: committed-ahead (past the high watermark), committed-below-start (records are gone that
     the group had not read), committed-damaged (ask for an explicit reset), at risk.
     """
-    if is_clients or is_anomalies or is_history:
+    instead = is_clients + is_anomalies + is_history
+    if instead:
+        if instead > 1 or is_detailed or is_check or watch_s is not None:
+            raise click.UsageError(
+                "--clients, --anomalies and --history each stand for themselves, without "
+                "--partitions, --check and --watch"
+            )
         if admin is None:
             raise click.UsageError("--clients, --anomalies and --history need --admin")
         if is_history:
             _print_history(admin, groups, topics, is_json=is_json)
         elif is_clients:
-            _print_clients(admin, topics, is_json=is_json)
+            _print_clients(admin, groups, topics, is_json=is_json)
         else:
-            _print_anomalies(admin, is_json=is_json)
+            _print_anomalies(admin, groups, topics, is_json=is_json)
         return
+    if is_check and watch_s is not None:
+        raise click.UsageError("--check ends with an answer, --watch does not end")
 
     async def action(client: AsyncClient) -> list[Row]:
         return await _rows(client, groups, frozenset(topics))
 
     while True:
         rows = with_client(bootstrap, action)
+        unlisted = 0
         if admin is not None:
-            rows = _with_admin(admin, rows)
+            rows, unlisted = _with_admin(admin, rows)
         if watch_s is None:
             break
         if is_json:
@@ -174,11 +184,20 @@ def lag(
         time.sleep(watch_s)
     if is_json:
         print_json(_as_json(rows))
-    else:
+    elif rows or not (groups or topics):
         _print(rows, is_detailed=is_detailed)
+    _refuse_unknown(rows, groups, topics)
     failed = any(row.problem for row in rows)
-    if failed or (is_check and any(row.marks for row in rows)):
+    if failed or (is_check and (unlisted or any(row.marks for row in rows))):
         ctx.exit(ExitCode.FAILED)
+
+
+def _refuse_unknown(rows: list[Row], groups: tuple[str, ...], topics: tuple[str, ...]) -> None:
+    """Raise CommandError for names without offsets: a mistyped one is not a lag of 0."""
+    unknown = [f"group {one}" for one in groups if all(one != row.group for row in rows)]
+    unknown += [f"topic {one}" for one in topics if all(one != row.topic for row in rows)]
+    if unknown:
+        raise CommandError(printable(f"there are no committed offsets of {', '.join(unknown)}"))
 
 
 # --- asking --------------------------------------------------------------------------------------
@@ -237,16 +256,28 @@ def _row(
     return Row(group, *place, offset, PartitionLag(offset, *bounds[place[1]]))
 
 
-def _with_admin(admin: Address, rows: list[Row]) -> list[Row]:
-    """Add what only kgw knows: ages, and what retention is about to take."""
+def _with_admin(admin: Address, rows: list[Row]) -> tuple[list[Row], int]:
+    """Add what only kgw knows: ages, and what retention is about to take.
+
+    Returns besides how many places are at risk that kgw does not name: it names a thousand.
+    """
+    told = get(admin, "/api/v1/lag/at-risk", limit=1_000)
+    lost = {(one["group"], one["topic"], one["partition"]): one["lost"] for one in told["at_risk"]}
+    unlisted = told["count"] - len(lost)
+    if unlisted:
+        note(f"{unlisted} more places are at risk than can be shown.")
     ages: dict[tuple[str, str, int], int | None] = {}
-    lost: dict[tuple[str, str, int], int] = {}
     for group in sorted({row.group for row in rows}):
-        for one in get_all(admin, "/api/v1/lag/partitions", "partitions", group=group):
+        try:
+            places = get_all(admin, "/api/v1/lag/partitions", "partitions", group=group)
+        except AdminRefusedError as error:
+            # Gone meanwhile, or of a name that is too long to ask for: the others' ages are known.
+            note(printable(f"Group {group[:_NAME_CHARACTERS]} without ages: {error.message}"))
+            continue
+        for one in places:
             ages[group, one["topic"], one["partition"]] = one["time_lag_ms"]
-        for one in get(admin, "/api/v1/lag/at-risk", group=group, limit=1_000)["at_risk"]:
-            lost[group, one["topic"], one["partition"]] = one["lost"]
-    return [row._replace(time_lag_ms=ages.get(row[:3]), lost=lost.get(row[:3], 0)) for row in rows]
+    added = [row._replace(time_lag_ms=ages.get(row[:3]), lost=lost.get(row[:3], 0)) for row in rows]
+    return added, unlisted
 
 
 # --- showing -------------------------------------------------------------------------------------
@@ -371,12 +402,21 @@ def _duration(milliseconds: int | None) -> str:
     return f"{hours} h" if hours < 48 else f"{hours // 24} d"
 
 
-def _print_clients(admin: Address, topics: tuple[str, ...], *, is_json: bool) -> None:
-    rows = [
-        one
-        for topic in topics or (None,)
-        for one in get(admin, "/api/v1/lag/clients", topic=topic, limit=1_000)["clients"]
-    ]
+def _one_at_most(names: tuple[str, ...], option: str) -> str | None:
+    if len(names) > 1:
+        raise click.UsageError(f"{option} may be given once here")
+    return names[0] if names else None
+
+
+def _print_clients(
+    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
+) -> None:
+    if groups:
+        raise click.UsageError("--clients takes no --group: it is for those that commit nothing")
+    topic = _one_at_most(topics, "--topic")
+    answer = get(admin, "/api/v1/lag/clients", topic=topic, limit=1_000)
+    rows = answer["clients"]
+    _note_left_out(answer["count"] - len(rows))
     if is_json:
         print_json(rows)
     elif not rows:
@@ -399,8 +439,17 @@ def _print_clients(admin: Address, topics: tuple[str, ...], *, is_json: bool) ->
         )
 
 
-def _print_anomalies(admin: Address, *, is_json: bool) -> None:
-    answer = get(admin, "/api/v1/lag/anomalies", limit=1_000)
+def _note_left_out(count: int) -> None:
+    if count:
+        note(f"{count} more are not shown.")
+
+
+def _print_anomalies(
+    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
+) -> None:
+    group, topic = _one_at_most(groups, "--group"), _one_at_most(topics, "--topic")
+    answer = get(admin, "/api/v1/lag/anomalies", group=group, topic=topic, limit=1_000)
+    _note_left_out(answer["lasting_count"] - len(answer["lasting"]))
     if is_json:
         print_json(answer)
         return
@@ -417,6 +466,10 @@ def _print_anomalies(admin: Address, *, is_json: bool) -> None:
     ]
     if rows:
         print_table(("kind", "group", "topic", "partition", "since", "detail"), rows)
+    elif group or topic:
+        note("None are known.")
+    if group or topic:
+        return  # what was counted is everybody's
     counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
     click.echo(f"since the start: {', '.join(counted) or 'none'}")
 
@@ -424,9 +477,9 @@ def _print_anomalies(admin: Address, *, is_json: bool) -> None:
 def _print_history(
     admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
 ) -> None:
-    if len(groups) != 1 or len(topics) > 1:
-        raise click.UsageError("--history needs one --group, and one --topic at most")
-    topic = topics[0] if topics else None
+    if len(groups) != 1:
+        raise click.UsageError("--history needs one --group")
+    topic = _one_at_most(topics, "--topic")
     answer = get(admin, "/api/v1/lag/history", group=groups[0], topic=topic, limit=1_000)
     if is_json:
         print_json(answer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from heapq import heappush, heappushpop, nsmallest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
@@ -21,7 +21,7 @@ from kgw.metrics import count
 from kgw.offsets.lag import Finding, LagAnomaly, LagSum, Occurrences, PartitionLag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kgw.clock import Clock
     from kgw.lag.positions import ClientPositions
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kgw.state.history import LagHistory
 
 _log = EventLogger(__name__)
+_Result = TypeVar("_Result")
 
 TURN_S = 0.002
 """A look gives the loop back after so long; whoever waits for an answer should not notice."""
@@ -40,6 +41,8 @@ EVENTS_LISTED = 100
 AT_RISK_LISTED = 1_000
 LARGEST_LISTED = 200
 _REST = 20
+_SUMS_IN_LOOP = 500
+"""More of them are ranked in a thread: 100,000 sums of topics take 23 ms."""
 _LINES_A_SAMPLE = 20
 """A retention run that passes ten thousand groups by is one trouble, not ten thousand lines."""
 OTHER = "other"
@@ -210,13 +213,13 @@ class LagMonitor:
         took_s = self._clock.monotonic_s() - began_s
         sample = look.sample(took_s)
         self.latest = sample
-        self._set_metrics(sample)
+        await self._set_metrics(sample)
         return sample
 
     async def _remember(self, sample: LagSample) -> None:
         """Add a sample to the history, and take out what is too old or too much."""
         settings = self.settings
-        points = history_points(sample) if settings.history_ms else []
+        points = await _apart(sample, lambda: history_points(sample)) if settings.history_ms else []
         if not points:
             return  # a gateway without groups writes nothing
         await self._history.append(points)
@@ -366,7 +369,7 @@ class LagMonitor:
             _log.warning("more offset anomalies", count=-self._lines_left)
         self._lines_left = _LINES_A_SAMPLE
 
-    def _set_metrics(self, sample: LagSample) -> None:
+    async def _set_metrics(self, sample: LagSample) -> None:
         metrics = self._metrics
         counts = dict.fromkeys((kind.value for kind in _ALL), 0)
         for finding in self._open:
@@ -376,8 +379,9 @@ class LagMonitor:
         metrics.lag_sample_s = sample.took_s
         metrics.lag_failures += self._ages.failures
         self._ages.failures = 0
-        metrics.group_lag, metrics.group_time_lag_s = _by_group(
-            sample, metrics.group_lag, self.settings.metric_groups
+        named_before, limit = metrics.group_lag, self.settings.metric_groups
+        metrics.group_lag, metrics.group_time_lag_s = await _apart(
+            sample, lambda: _by_group(sample, named_before, limit)
         )
 
 
@@ -424,6 +428,12 @@ class _Look:
             self.at_risk_count,
             tuple((group_id, standing) for _, _, group_id, standing in largest),
         )
+
+
+async def _apart(sample: LagSample, work: Callable[[], _Result]) -> _Result:
+    """Return what comes of ranking a sample, done in a thread when there is much to rank."""
+    sums = sum(len(one.topics) for one in sample.groups.values())
+    return await asyncio.to_thread(work) if sums > _SUMS_IN_LOOP else work()
 
 
 def _sum(parts: Iterable[LagSum]) -> LagSum:

@@ -218,7 +218,7 @@ class TestLag:
         assert (1, 2, 1) == (one["committed_offset"], one["next_log_start_offset"], one["lost"])
         assert (1, 3_600_000) == (value["count"], value["risk_ms"])
         assert 0 == topic.partitions[0].log.log_start_offset
-        value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk?group=other")
+        value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk?topic=orders")
         assert [] == value["at_risk"]
 
     async def test_anomalies(self, admin: Admin, gateway: InProcessGateway) -> None:
@@ -286,6 +286,7 @@ class TestRefusals:
             ("/api/v1/offsets?after=orders:-1", "after is TOPIC:PARTITION"),
             ("/api/v1/lag/partitions", "group is needed"),
             ("/api/v1/lag/history?group=x&since_ms=now", "since_ms is a number"),
+            ("/api/v1/lag/history?group=x&partition=0", "a partition needs a topic"),
             ("/health/live?verbose=1", "no parameters"),
         ],
     )
@@ -300,10 +301,12 @@ class TestRefusals:
         [
             ("/api/v1/lag?group=none", "none"),
             ("/api/v1/lag/partitions?group=no%1bne", "no\\x1bne"),
+            ("/api/v1/lag/at-risk?group=none", "none"),
+            ("/api/v1/offsets?topic=orders&partition=3", "no partition 3"),
         ],
     )
-    async def test_unknown_groups(self, admin: Admin, target: str, name: str) -> None:
-        """A group that does not exist is no group with a lag of zero."""
+    async def test_unknown_names(self, admin: Admin, target: str, name: str) -> None:
+        """What does not exist is no group with a lag of zero, and no empty list."""
         answer = await admin.get(target)
         assert 404 == answer.status
         assert name in answer.value["error"]

@@ -151,6 +151,16 @@ async def test_a_body_is_not_read() -> None:
         assert 405 == (await client.ask(head))[0]
 
 
+async def test_a_broken_body_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A request whose body breaks while it is answered gets 400: no traceback, no other harm."""
+    async with serving_admin() as running:
+        client = await running.connect()
+        client.writer.write(LIVE[:-2] + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n")
+        assert (await client.ended()).startswith(b"HTTP/1.1 400")
+        assert 200 == (await (await running.connect()).ask(LIVE))[0]
+    assert [] == [one for one in caplog.records if one.name.startswith("uvicorn")]
+
+
 async def test_upgrades_are_not_served() -> None:
     """A WebSocket is answered as what it also is: a GET."""
     async with serving_admin() as running:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +15,7 @@ from kgw.cli.errors import ExitCode
 from kgw.cli.offset_lag import _duration
 from kgw.client import AsyncClient
 from kgw.config import Listener
+from kgw.lag import monitor
 from kgw.offsets.committed import damaged_row, row_key
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
@@ -96,8 +98,48 @@ def test_sums_and_places(tmp_path: Path) -> None:
         assert "total lag 12" == text[-1]
         text = kgw.succeed("offsets", "lag", "-g", "quick", "--partitions").splitlines()
         assert ["quick", "orders", "0", "3", "0", "10", "7", "?"] == text[1].split()
-        assert 0 == kgw.json("offsets", "lag", "--topic", "elsewhere")["lag"]
         assert 0 == kgw.run("offsets", "lag", "--check").exit_code
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-g", "slo"), ("-t", "elsewhere"), ("-g", "slow", "-g", "slo")]
+)
+def test_mistyped_names_are_no_lag_of_zero(
+    kgw: Commands, behind: str, arguments: tuple[str, ...]
+) -> None:
+    """A name without committed offsets is an error: a check of it would find nothing for ever."""
+    message = kgw.fail(ExitCode.FAILED, "offsets", "lag", "--check", *arguments)
+    assert "no committed offsets of" in message
+
+
+def test_a_name_too_long_to_ask_for_hides_no_others(
+    kgw: Commands, server: WatchedThread, behind: str, tmp_path: Path
+) -> None:
+    """Ages of a group that the admin listener refuses are unknown; the others' are there."""
+    long = "x" * 2_000
+    move = ["groups", "reset-offsets", long, "--topic", behind, "--to-offset", "1", "--execute"]
+    kgw.succeed(*move, "--undo-file", str(tmp_path / "undo.json"))
+    told = kgw.run("offsets", "lag", "--json", "--admin", server.admin)
+    assert ExitCode.OK == told.exit_code
+    assert "longer than 1000 characters" in told.stderr
+    ages = {one["group"]: one["time_lag_ms"] for one in json.loads(told.stdout)["groups"]}
+    assert None is ages[long]
+    assert None is not ages["slow"]
+    kgw.succeed("groups", "delete", long, "--yes")
+
+
+def test_more_at_risk_than_are_named(
+    kgw: Commands, server: WatchedThread, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check fails when there are places at risk that the admin listener does not name."""
+    monkeypatch.setattr(monitor, "AT_RISK_LISTED", 0)
+    kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
+    server.run(server.gateway.lag.sample())
+    result = kgw.run("offsets", "lag", "-g", "quick", "--check", "--admin", server.admin)
+    assert ExitCode.FAILED == result.exit_code
+    assert "2 more places are at risk" in result.stderr
+    kgw.succeed("topics", "alter", behind, "--unset", "kgw.retention.offset")
+    server.run(server.gateway.lag.sample())
 
 
 def test_with_an_admin_address(kgw: Commands, server: WatchedThread, behind: str) -> None:
@@ -138,6 +180,10 @@ def test_anomalies(kgw: Commands, server: WatchedThread, tmp_path: Path) -> None
     text = kgw.succeed("offsets", "lag", "--anomalies", *admin)
     assert 3 == text.count("lasts")
     assert "since the start: 3 committed-damaged" in text
+    narrowed = kgw.succeed("offsets", "lag", "--anomalies", "-g", "ahead", "-t", "odd", *admin)
+    assert 3 == narrowed.count("lasts")
+    assert "since the start" not in narrowed
+    assert "None are" in kgw.run("offsets", "lag", "--anomalies", "-g", "slow", *admin).stderr
     counted = kgw.json("offsets", "lag", "--anomalies", *admin)["counted"]
     assert 3 == counted["committed-damaged"]
     told = kgw.json("offsets", "lag", "-g", "ahead")
@@ -204,6 +250,11 @@ class TestUsage:
             (("--history", "-g", "slow"), "need --admin"),
             (("--history", "--admin", "127.0.0.1:1"), "one --group"),
             (("--admin", "nowhere"), "no port"),
+            (("--clients", "--history", "--admin", "127.0.0.1:1"), "each stand for themselves"),
+            (("--anomalies", "--check", "--admin", "127.0.0.1:1"), "each stand for themselves"),
+            (("--clients", "-g", "slow", "--admin", "127.0.0.1:1"), "no --group"),
+            (("--clients", "-t", "a", "-t", "b", "--admin", "127.0.0.1:1"), "once"),
+            (("--check", "--watch", "1"), "does not end"),
         ],
     )
     def test_wrong_options(self, kgw: Commands, arguments: tuple[str, ...], reason: str) -> None:

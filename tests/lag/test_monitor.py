@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -494,6 +495,28 @@ class TestSchedule:
                 await commit(gateway, 10)
         assert 6 < turns
         assert 3 == task.result().groups["group"].total.partitions
+
+    async def test_much_is_ranked_in_a_thread(
+        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Metrics and points of many sums come from a thread; the loop has its turns meanwhile."""
+        monkeypatch.setattr(monitor_module, "_SUMS_IN_LOOP", 0)
+        threads = []
+
+        def noting(*arguments: Any) -> Any:
+            threads.append(threading.current_thread())
+            return ranked(*arguments)
+
+        ranked = monitor_module._by_group
+        monkeypatch.setattr(monitor_module, "_by_group", noting)
+        await commit(gateway, 4)
+        sample = await gateway.gateway.lag.sample()
+        assert threads
+        assert threading.main_thread() not in threads
+        assert {"group": 6} == gateway.gateway.metrics.group_lag
+        await gateway.gateway.lag._remember(sample)
+        (group, topic, place) = await gateway.gateway.backend.state.lag_history.load()
+        assert [6, 6, 6] == [group.lag, topic.lag, place.lag]
 
 
 async def settled(gateway: InProcessGateway) -> None:
