@@ -280,7 +280,11 @@ class FetchRead:
             except StorageError as error:
                 part.fail_with(error)
             else:
-                self._take(part, limit, result)
+                if part.offset < log.log_start_offset:
+                    # Removed meanwhile. Nothing read and no error would say that nothing is there.
+                    part.examine()
+                else:
+                    self._take(part, limit, result)
 
     async def _read_cold(self) -> None:
         try:

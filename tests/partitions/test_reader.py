@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import FoundRecord, PartitionBatches
@@ -18,7 +19,6 @@ from tests.handlers.support import START_MS, batch, create_topic, produce
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.backend.base import ReadResult
     from kgw.partitions.topic import Topic
 
 EARLIEST = Seek(SeekKind.RESET_TO_EARLIEST)
@@ -115,6 +115,28 @@ async def test_out_of_range_and_damage_carry_their_ranges(
     damage = (await reader.read({0: 1}, max_bytes=100, max_wait_ms=0))[0]
     assert isinstance(damage, DamagedRangeError)
     assert (1, 2) == (damage.start_offset, damage.end_offset)
+
+
+async def test_records_that_go_while_they_are_read_are_no_hole(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeleteRecords during a read from disk: out of range is told, and nothing is passed."""
+    topic = await create_topic(gateway)
+    for value in (b"a", b"b", b"c"):
+        await produce(gateway, batch(value))
+    log = topic.partitions[0].log
+
+    async def overtaken(offset: int, *_: object, **__: object) -> ReadResult:
+        await log.drop_before(1)
+        return ReadResult([], 0, offset)
+
+    monkeypatch.setattr(log, "read_hot", lambda *_: None)
+    monkeypatch.setattr(log, "read", overtaken)
+    subscriber = OffsetSubscriber(read_topic(gateway, topic), gateway.clock)
+    subscription = await subscriber.subscribe({0: EARLIEST})
+    with pytest.raises(SeekOutOfRangeError, match="it goes from 1 to 3"):
+        await subscription.next_page(10, max_wait_ms=0)
+    assert {0: 0} == subscription.positions
 
 
 async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> None:
