@@ -13,7 +13,7 @@ import click
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
 from kgw.cli.output import note, print_json, print_json_line, print_table, printable, progress_bar
-from kgw.cli.settings import json_option
+from kgw.cli.settings import assignments_option, config_file_option, json_option
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
@@ -144,21 +144,39 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
     help="Of this topic; may be given several times.  [default: every compacted topic]",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@config_file_option
+@assignments_option
 @json_option()
 @click.pass_context
 def compact(
-    ctx: click.Context, data_dir: str, topics: tuple[str, ...], dry_run: bool, is_json: bool
+    ctx: click.Context,
+    *,
+    data_dir: str,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    config_file: str | None,
+    assignments: tuple[str, ...],
+    is_json: bool,
 ) -> None:
     """Compact the topics whose cleanup.policy says so, as their server does from time to time.
 
     The newest record of each key stays, with its offset; the active segment is left alone. The
     directory is opened as at a start, which mends what an unclean stop left. Exits with 1 when a
     partition cannot be compacted.
-    """
-    from kgw.cli.offline_compaction import compact as compact_topics
 
+    Give the settings that the server has, as to kgw serve, from the environment too: how long
+    deletion markers stay comes from there for topics that do not say it themselves.
+    """
+    from os import environ
+
+    from kgw.cli.offline_compaction import compact as compact_topics
+    from kgw.config import load_config
+    from kgw.config.load import split_assignment
+
+    overrides = [(*split_assignment(text), "--set") for text in assignments]
+    config = load_config(config_file, environ, [*overrides, ("log.dirs", data_dir, "DATA_DIR")])
     with _readable(data_dir):
-        results = compact_topics(data_dir, topics, is_dry_run=dry_run)
+        results = compact_topics(config, topics, is_dry_run=dry_run)
     if is_json:
         print_json([_compaction_as_json(one, is_done=not dry_run) for one in results])
     elif results:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.backend.embedded.layout import FORMAT_NAME
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
-from kgw.config import Config
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import stored_config
 from kgw.metrics import Metrics
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
     from kgw.backend.base import CompactionReport
+    from kgw.config import Config
     from kgw.partitions.partition import Partition
 
 
@@ -36,22 +36,23 @@ class PartitionCompaction(NamedTuple):
 
 
 def compact(
-    data_dir: str, topics: Collection[str], *, is_dry_run: bool
+    config: Config, topics: Collection[str], *, is_dry_run: bool
 ) -> list[PartitionCompaction]:
     """Compact every partition of these topics, of all compacted ones without names.
 
-    However small the share of dirty bytes; min.compaction.lag.ms holds. Raises DataDirectoryError,
-    StorageError for a topic that is unknown or not compacted.
+    However small the share of dirty bytes; min.compaction.lag.ms and delete.retention.ms hold, and
+    where a topic sets none they come from `config`, which must be the server's. Raises
+    DataDirectoryError, StorageError for a topic that is unknown or not compacted.
     """
-    if not (Path(data_dir) / FORMAT_NAME).exists():
-        raise DataDirectoryError(f"{data_dir} is not a data directory: no {FORMAT_NAME}")
-    return asyncio.run(_compact_all(data_dir, topics, is_dry_run=is_dry_run))
+    if not (Path(config.data_dir) / FORMAT_NAME).exists():
+        raise DataDirectoryError(f"{config.data_dir} is not a data directory: no {FORMAT_NAME}")
+    return asyncio.run(_compact_all(config, topics, is_dry_run=is_dry_run))
 
 
 async def _compact_all(
-    data_dir: str, topics: Collection[str], *, is_dry_run: bool
+    config: Config, topics: Collection[str], *, is_dry_run: bool
 ) -> list[PartitionCompaction]:
-    async with _opened(data_dir) as (catalog, upkeep):
+    async with _opened(config) as (catalog, upkeep):
         for name in topics:
             topic = catalog.get(name)
             if topic is None:
@@ -85,9 +86,8 @@ async def _compact(
 
 
 @asynccontextmanager
-async def _opened(data_dir: str) -> AsyncIterator[tuple[TopicCatalog, Upkeep]]:
+async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, Upkeep]]:
     """Open a data directory as its server would, and close it in order."""
-    config = Config.of(log_dirs=data_dir)
     clock = SystemClock()
     backend = open_backend(config, clock)
     await backend.open()

@@ -75,6 +75,23 @@ def test_a_dry_run_says_what_a_run_does(offline: Commands, data_dir: Path) -> No
     assert "0%" in offline.succeed("log", "compact", str(data_dir))
 
 
+def test_the_servers_settings_hold(
+    offline: Commands, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file, the environment or --set: what a topic does not say itself comes from there."""
+    lag = "log.cleaner.min.compaction.lag.ms"
+    file = tmp_path / "kgw.toml"
+    file.write_text(f'"{lag}" = "36500d"\n')
+    command = ("log", "compact", str(data_dir), "--dry-run", "--topic", "states")
+    for options in (("--config", str(file)), ("--set", f"{lag}=36500d")):
+        assert offline.json(*command, *options)[0].keys() == offline.json(*command)[1].keys()
+    with monkeypatch.context() as patch:
+        patch.setenv("KGW_LOG_CLEANER_MIN_COMPACTION_LAG_MS", "36500d")
+        assert "records_before" not in offline.json(*command)[0]
+    assert "records_before" in offline.json(*command)[0]
+    assert "nonsense" in offline.fail(ExitCode.USAGE, *command, "--set", f"{lag}=nonsense")
+
+
 def test_what_cannot_be_compacted_is_refused(
     offline: Commands, data_dir: Path, tmp_path: Path
 ) -> None:
