@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
-from kgw.partitions.compactor import Compactor
 from kgw.partitions.pace import Pace
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from kgw.config import Config
     from kgw.metrics import Metrics
     from kgw.partitions.catalog import TopicCatalog
+    from kgw.partitions.compactor import Compactor
     from kgw.partitions.partition import Partition
     from kgw.partitions.retention import Removal, RetentionPlan
     from kgw.types import PartitionKey
@@ -57,7 +57,7 @@ class Upkeep:
         self._report_bug = report_bug
         self._time: SteadyTime | None = None
         self._was_held = False
-        self.compactor = Compactor(catalog, clock, metrics, config, report_bug)
+        self._compactor: Compactor | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,7 +76,18 @@ class Upkeep:
     def problems(self) -> tuple[str, ...]:
         """What an operator should know."""
         held = ("the wall clock has jumped and is not gone by yet",) if self._was_held else ()
-        return held + self.compactor.problems
+        return held if self._compactor is None else held + self._compactor.problems
+
+    @property
+    def compactor(self) -> Compactor:
+        """What compacts, made when its time has come: no start waits for it."""
+        if self._compactor is None:
+            from kgw.partitions.compactor import Compactor
+
+            self._compactor = Compactor(
+                self._catalog, self._clock, self._metrics, self._config, self._report_bug
+            )
+        return self._compactor
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -291,6 +291,7 @@ async def test_a_creation_that_was_interrupted_begins_again(path: Path) -> None:
     """What a crash left beside the final name is nobody's."""
     put(beside(path, ".new"), b"half a database")
     put(beside(path, ".new-journal"), b"half a journal")
+    put(beside(path, ".new-wal"), b"half a log")
 
     await write(path)
 

@@ -13,12 +13,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kgw.records.crc import crc32c
-from kgw.state.history import LagSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.state.history import SampleFilter
+    from kgw.state.history import LagSample, SampleFilter
 
 Place = tuple[str, str]
 """Kind and key."""
@@ -118,6 +117,8 @@ class Dialect(ABC):
 
     def read_sample(self, row: Sequence[Any]) -> LagSample | None:
         """Return the sample that a row holds; None when the row is damaged."""
+        from kgw.state.history import LagSample
+
         _, sampled_at_ms, _, group_id, topic, *numbers, checksum = row
         sample = LagSample(
             sampled_at_ms, self.read_text(group_id) or "", self.read_text(topic) or "", *numbers

@@ -23,7 +23,6 @@ from kgw.state.sql.migrations import (
     UnknownSchemaError,
     pending_migrations,
 )
-from kgw.state.sql.misplaced import find_misplaced, put_back
 from kgw.state.sql.write_ahead_log import find_damage
 
 if TYPE_CHECKING:
@@ -142,13 +141,18 @@ def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
             f"or, to begin without it, move {path}-wal away"
         )
     new_path = _beside(path, ".new")
-    for leftover in (new_path, _beside(new_path, "-journal"), _beside(path, NOTE_SUFFIX)):
+    leftovers = (new_path, _beside(new_path, "-journal"), _beside(new_path, "-wal"))
+    for leftover in (*leftovers, _beside(path, NOTE_SUFFIX)):
         leftover.unlink(missing_ok=True)
     _write_new(new_path, b"")
     connection = _connect(new_path)
     try:
+        # Nobody will open what a crash leaves, so that one sync at the end does for all steps.
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         _migrate(connection, new_path, migrations)
+        _use_write_ahead_log(connection, new_path)
     finally:
         connection.close()
     _sync(new_path, os.O_RDWR)
@@ -257,6 +261,8 @@ def _check_schema(
 
 def _mend_rows(connection: sqlite3.Connection, path: Path, report: Callable[[str], None]) -> None:
     """Put rows back that a flipped bit has taken from their place, and say so."""
+    from kgw.state.sql.misplaced import find_misplaced, put_back
+
     misplaced = find_misplaced(connection)
     if not misplaced:
         return

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.errors import DiskFullError, StorageError
 from kgw.state.base import ConflictError, DamagedRowsError, Row, StateStore
-from kgw.state.history import EVERY_SAMPLE, LagHistory
 from kgw.state.sql import schema
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.state.base import Change
-    from kgw.state.history import LagSample, SampleFilter
+    from kgw.state.history import LagHistory
     from kgw.state.sql.schema import Batch
 
 GROUP_CHANGES: Final = 10_000
@@ -56,7 +55,7 @@ class SqlStateStore(StateStore):
         self._committer: Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
-        self._lag_history = _SqlLagHistory(self, dialect)
+        self._lag_history: LagHistory | None = None
 
     # --- what a database has to provide -----------------------------------------------------------
 
@@ -88,6 +87,11 @@ class SqlStateStore(StateStore):
 
     @property
     def lag_history(self) -> LagHistory:
+        if self._lag_history is None:
+            # Not at the top: nobody asks for it at a start.
+            from kgw.state.sql.lag_history import SqlLagHistory
+
+            self._lag_history = SqlLagHistory(self, self._dialect)
         return self._lag_history
 
     async def open(self) -> None:
@@ -258,32 +262,6 @@ class SqlStateStore(StateStore):
             *([(dialect.upsert_entry, kept)] if kept else ()),
             *(dialect.deletions(gone) if gone else ()),
         ]
-
-
-class _SqlLagHistory(LagHistory):
-    """Samples in a table of their own."""
-
-    def __init__(self, store: SqlStateStore, dialect: schema.Dialect) -> None:
-        self._store = store
-        self._dialect = dialect
-
-    async def append(self, samples: Sequence[LagSample]) -> None:
-        if samples:
-            rows = [self._dialect.sample_row(sample) for sample in samples]
-            await self._store.submit((), [(self._dialect.upsert_sample, rows)])
-
-    async def load(
-        self, wanted: SampleFilter = EVERY_SAMPLE, *, limit: int = 10_000
-    ) -> list[LagSample]:
-        rows = await self._store.fetch(*self._dialect.select_samples(wanted, limit))
-        samples = [self._dialect.read_sample(row) for row in reversed(rows)]
-        return [sample for sample in samples if sample is not None]
-
-    async def prune(self, *, before_ms: int, keep: int) -> None:
-        excess = await self._store.fetch(self._dialect.select_sample_time, (keep,))
-        if excess:
-            before_ms = max(before_ms, excess[0][0] + 1)
-        await self._store.submit((), [(self._dialect.delete_samples, [(before_ms,)])])
 
 
 def _stage(changes: Sequence[Change], versions: dict[schema.Place, int], entries: _Entries) -> None:
