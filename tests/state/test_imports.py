@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-
 DEFAULT = "kgw.app, kgw.gateway, kgw.backend.embedded.backend, kgw.state.sql.sqlite"
 
 
