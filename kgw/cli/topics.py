@@ -14,6 +14,7 @@ from kgw.cli.settings import json_option
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.client.admin import TOPIC
 from kgw.client.client import EARLIEST, LATEST
+from kgw.config.setting import LONG_MAX
 from kgw.errors import ErrorCode
 from kgw.types import format_uuid
 
@@ -245,7 +246,7 @@ def delete(
 @click.option(
     "--before",
     "offset",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, LONG_MAX),
     metavar="OFFSET",
     help="Delete what lies below this offset.",
 )

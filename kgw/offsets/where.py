@@ -21,6 +21,7 @@ _NAMES = {
     "resume-or-latest": Seek(SeekKind.RESUME_OR_LATEST),
 }
 _NEAR = "near:"
+_OFFSET_DIGITS = len(str((1 << 63) - 1))
 _TOLD = ("offset", "earliest", "latest", "timestamp_ms", "error", "kafka_error")
 WHERE_HELP = (
     "earliest, latest, an offset, near:OFFSET (the nearest that there is), a time as ISO 8601 or "
@@ -77,5 +78,5 @@ def seek_as_json(found: SeekResult | KgwError) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is digits alone, without sign, blanks or another script's."""
-    return text.isascii() and text.isdigit()
+    """Whether a text is digits alone, no more than an offset has, without sign or blanks."""
+    return text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS

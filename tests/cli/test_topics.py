@@ -78,6 +78,10 @@ def test_records_are_deleted(kgw: Commands) -> None:
         ExitCode.FAILED, "topics", "delete-records", "trimmed", "--before", "9", "-p", "0"
     )
     assert "OFFSET_OUT_OF_RANGE" in message
+    message = kgw.fail(
+        ExitCode.USAGE, "topics", "delete-records", "trimmed", "--before", str(1 << 63)
+    )
+    assert "is not in the range" in message
     for options in ((), ("--all", "--before", "1")):
         message = kgw.fail(ExitCode.USAGE, "topics", "delete-records", "trimmed", *options)
         assert "either --before OFFSET or --all" in message
