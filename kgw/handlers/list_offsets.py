@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.partitions.reader import PartitionReader
+from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -78,8 +78,9 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         for wanted in request.topics
         for place in wanted.partitions
     )
+    lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
     work = [
-        _answer_topic(wanted, counts, context, read_committed=is_committed)
+        _answer_topic(wanted, counts, lookups, context, read_committed=is_committed)
         for wanted in request.topics
     ]
     # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
@@ -109,6 +110,7 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 async def _answer_topic(
     wanted: ListOffsetsTopic,
     counts: Mapping[tuple[str, int], int],
+    lookups: asyncio.Semaphore,
     context: RequestContext,
     *,
     read_committed: bool,
@@ -143,6 +145,7 @@ async def _answer_topic(
             context.gateway.fetch_deadlines,
             DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
             read_committed=read_committed,
+            lookups=lookups,
         )
         found = await OffsetSeeker(reader).seek(seeks)
         for position, place in places.items():

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _ResultT = TypeVar("_ResultT")
 
-_LOOKUPS_AT_ONCE = 3
-"""Look-ups by time of one topic that run side by side: fewer than there are I/O threads, so that
-one request for ten thousand partitions leaves a thread to others."""
+LOOKUPS_AT_ONCE = 3
+"""Look-ups by time of one request that run side by side: fewer than there are I/O threads, so that
+one for ten thousand partitions, or topics, leaves a thread to others."""
 
 
 class PartitionReader(RecordReader):
@@ -48,7 +48,9 @@ class PartitionReader(RecordReader):
         limits: DecompressionLimits,
         *,
         read_committed: bool = False,
+        lookups: asyncio.Semaphore | None = None,
     ) -> None:
+        """`lookups` is shared by the readers of one request."""
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self._topic = topic
@@ -56,6 +58,7 @@ class PartitionReader(RecordReader):
         self._deadlines = deadlines
         self._limits = limits
         self._read_committed = read_committed
+        self._lookups = lookups or asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
         """Return what can be read of each partition: from memory, without waiting."""
@@ -140,14 +143,15 @@ class PartitionReader(RecordReader):
                     answers[index] = self._unknown(index)
                     continue
                 try:
-                    answers[index] = await find(index, partition)
+                    async with self._lookups:
+                        answers[index] = await find(index, partition)
                 except KgwError as error:
                     answers[index] = self._unknown(index) if self._topic.is_deleted else error
 
         if len(partitions) == 1:
             await work()
         else:
-            workers = min(_LOOKUPS_AT_ONCE, len(partitions))
+            workers = min(LOOKUPS_AT_ONCE, len(partitions))
             await asyncio.gather(*(work() for _ in range(workers)))
         return answers
 
