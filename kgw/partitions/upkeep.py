@@ -140,6 +140,9 @@ class Upkeep:
                     _log.error(
                         "%r: retention failed, the next run tries again: %s", partition, error
                     )
+            except Exception as error:  # noqa: BLE001 - the other partitions have their turn
+                self._metrics.retention_failures += 1
+                self._report_bug(error)
             await pace.step()
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:

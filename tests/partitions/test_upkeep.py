@@ -99,6 +99,26 @@ async def test_a_partition_that_fails_does_not_stop_the_others(
         assert [3, 3] == starts(topic)
 
 
+async def test_a_bug_in_one_partition_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is reported as one, and the next partitions have their turn in every run."""
+    async with InProcessGateway() as gateway:
+        topic = await filled(gateway, **{"kgw.retention.offset": "3"})
+
+        async def fail(self: MemoryPartitionLog, offset: int) -> None:
+            if self.key.partition == 0:
+                raise RuntimeError("unexpected")
+            await drop_before(self, offset)
+
+        drop_before = MemoryPartitionLog.drop_before
+        monkeypatch.setattr(MemoryPartitionLog, "drop_before", fail)
+        await gateway.gateway.upkeep.retain()
+        assert [0, 3] == starts(topic)
+        assert 1 == gateway.gateway.metrics.retention_failures
+        assert {"upkeep": 1} == gateway.gateway.internal_errors
+
+
 async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """A warning and a gauge while the clock is held, a line when it is gone by again."""
     caplog.set_level(logging.INFO)
