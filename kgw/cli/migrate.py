@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from kgw.cli.migrate_sources import (
 from kgw.cli.output import note, print_json, print_table, printable, progress_bar
 from kgw.cli.settings import json_option
 from kgw.offsets.ledger_plan import MatchClass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Bootstrap = list[tuple[str, int]]
 
@@ -134,9 +137,27 @@ def migrate_offsets(
     chosen = [one for one in (plan_path, apply_path, verify_path, rollback_path) if one is not None]
     if len(chosen) != 1:
         raise click.UsageError("say one of --plan, --apply, --verify, --rollback")
+    of_planning = {
+        "--ledger": ledgers,
+        "--ledger-topic": ledger_topic,
+        "--ledger-bootstrap": ledger_bootstrap,
+        "--positions": positions,
+        "--positions-bootstrap": positions_bootstrap,
+        "--strict": strict,
+    }
+    _refuse_options(of_planning, {"--plan": plan_path})
+    _refuse_options({"--execute": execute}, {"--apply": apply_path, "--rollback": rollback_path})
+    _refuse_options({"--allow-new-records": allow_new_records}, {"--apply": apply_path})
+    _refuse_options({"--all-records": all_records}, {"--verify": verify_path})
+    _refuse_options({"--force": force}, {"--rollback": rollback_path})
     if plan_path is not None:
         if not ledgers and ledger_topic is None:
             raise click.UsageError("say where the ledger is: --ledger or --ledger-topic")
+        # Before the work: a plan that cannot be kept is not made.
+        if plan_path.exists():
+            raise CommandError(f"{plan_path} exists")
+        if not plan_path.parent.is_dir():
+            raise CommandError(f"{plan_path.parent} is no directory")
         scheme = OldScheme(is_strict=strict)
         _read(scheme, ledgers, positions)
         if ledger_topic is not None:
@@ -187,6 +208,15 @@ def migrate_offsets(
     return _print_moves(moves, execute=execute, is_json=is_json)
 
 
+def _refuse_options(given: Mapping[str, object], modes: Mapping[str, Path | None]) -> None:
+    """Raise UsageError for options that stand with another mode than their own."""
+    if any(modes.values()):
+        return
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} belongs to {' and '.join(modes)}")
+
+
 def _read(scheme: OldScheme, ledgers: tuple[Path, ...], positions: tuple[Path, ...]) -> None:
     sizes = sum(path.stat().st_size for path in files_below(ledgers))
     with progress_bar(sizes, "Ledger") as advance:
@@ -197,9 +227,10 @@ def _read(scheme: OldScheme, ledgers: tuple[Path, ...], positions: tuple[Path, .
 def _plan(
     path: Path, scheme: OldScheme, sources: dict[str, Any], bootstrap: Bootstrap, *, is_json: bool
 ) -> int:
-    # Before the work: a plan that cannot be kept is not made.
-    if path.exists():
-        raise CommandError(f"{path} exists")
+    if not scheme.entries:
+        # Every group would begin anew.
+        damage = "".join(f"; {one.place}: {one.reason}" for one in scheme.damage[:1])
+        raise CommandError(printable(f"the ledger has no entry that can be read{damage}"))
     places = {*scheme.entries, *((one.topic, one.partition) for one in scheme.positions)}
     with progress_bar(len(places), "Partitions") as advance:
         created_ms = int(time.time() * 1000)

@@ -182,7 +182,7 @@ class PartitionMapping:
         comes_again = 0
         if has_next and missing == stray_offsets and next_index - chosen == stray_records:
             chosen = next_index
-        elif missing or has_next:
+        elif missing or has_next or not self._is_last_known(before):
             # A record may have taken the place of a lost one of the same time: begin before those.
             chosen, missing = self._gap(self._before_bucket(before), next_old)
             unknown = next_index - chosen
@@ -228,6 +228,13 @@ class PartitionMapping:
         while before >= 0 and self._record_times[self._anchor_indexes[before]] == time:
             before -= 1
         return before
+
+    def _is_last_known(self, before: int) -> bool:
+        """Whether an anchor has the time of the ledger's last entry, of which nothing was lost."""
+        if before < 0:
+            return True
+        time = self._record_times[self._anchor_indexes[before]]
+        return time == self._entry_times[self._order[-1]]
 
     def _strays_within(self, start: int, stop: int, next_old: int, missing: int) -> tuple[int, int]:
         """Return how many records, and how many old offsets, of a gap are paired out of order."""
@@ -305,7 +312,7 @@ class PartitionMapping:
 
     def _pairs(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]] | None:
         """Return the one way to pair entries and records of one time, None without."""
-        if self._may_be_shifted(ours):
+        if len(ours) + len(theirs) > 2 and self._may_be_shifted(ours):
             return None
         if len(ours) == len(theirs):
             if self.sizes_count and not all(map(self._same_size, ours, theirs)):
@@ -324,10 +331,8 @@ class PartitionMapping:
     def _may_be_shifted(self, ours: list[int]) -> bool:
         """Whether a record without an entry may be one of these, and a lost one make up for it.
 
-        Several entries of one time would then be paired with records that come after theirs.
+        Of several of one time some would then be paired with records that come after theirs.
         """
-        if len(ours) == 1:
-            return False
         first, last = (self._entries.old_offsets[ours[at]] for at in (0, -1))
         stop = min(last + 1, self._known[-1])
         within = bisect_right(self._known, stop) - bisect_left(self._known, first)

@@ -436,10 +436,39 @@ def test_damaged_input_is_named(migration: Migration, tmp_path: Path) -> None:
 
 
 def test_wrong_usage(offline: Commands, tmp_path: Path) -> None:
-    """One mode at a time, and a plan needs a ledger."""
+    """One mode at a time, a plan needs a ledger and a place, and options belong to their mode."""
     assert "say one of" in offline.fail(2, "migrate", "offsets")
-    plan = ("migrate", "offsets", "--plan", str(tmp_path / "plan"))
+    file = tmp_path / "plan"
+    plan = ("migrate", "offsets", "--plan", str(file))
     assert "say where the ledger is" in offline.fail(2, *plan)
+    assert "--force belongs to --rollback" in offline.fail(2, *plan, "--force")
+    assert "--execute belongs to --apply and --rollback" in offline.fail(2, *plan, "--execute")
+    ledger = tmp_path / "ledger"
+    ledger.write_text("no entry\n")
+    file.touch()
+    assert "exists" in offline.fail(1, *plan, "--ledger", str(ledger))
+    file.unlink()
+    apply = ("migrate", "offsets", "--apply", str(ledger))
+    assert "--ledger belongs to --plan" in offline.fail(2, *apply, "--ledger", str(ledger))
+    assert "--strict belongs to --plan" in offline.fail(2, *apply, "--strict")
+    assert "--all-records belongs to --verify" in offline.fail(2, *apply, "--all-records")
+    elsewhere = ("migrate", "offsets", "--plan", str(tmp_path / "gone" / "plan"))
+    assert "is no directory" in offline.fail(1, *elsewhere, "--ledger", str(ledger))
+
+
+@pytest.mark.parametrize("content", ["", "{}\n"])
+def test_a_ledger_without_entries_is_no_ledger(
+    offline: Commands, tmp_path: Path, content: str
+) -> None:
+    """A plan of nothing, after which every group would begin anew, is not made."""
+    ledger = tmp_path / "ledger"
+    ledger.write_text(content)
+    file = tmp_path / "plan"
+    plan = ("migrate", "offsets", "--plan", str(file), "--ledger", str(ledger))
+    message = offline.fail(1, *plan)
+    assert "no entry that can be read" in message
+    assert ("is missing" in message) == bool(content)
+    assert not file.exists()
 
 
 @pytest.mark.slow

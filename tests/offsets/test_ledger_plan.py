@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -165,6 +166,49 @@ def test_equal_times_that_stay_ambiguous() -> None:
     assert ("ambiguous", None, 1, 2) in found(one)
     assert (0, LOWER_BOUND) == at(one, 2)
     assert (3, BY_ORDER) == at(one, 4)
+
+
+def test_a_record_in_the_place_of_a_lost_one_is_not_skipped_at_the_end() -> None:
+    """What is behind the last matched entry is sure only when that is the ledger's last one."""
+    one = mapping([(0, 1, 3), (3, 3, 2)], [(1, 1, 1), (2, 3, 1), (3, 3, 2)])
+    assert (1, Certainty.LOWER_BOUND) == at(one, 1)
+
+
+def test_one_entry_does_not_choose_among_records_beside_a_hole() -> None:
+    """Of two records of its time the entry's own may be lost: size alone would skip the other."""
+    one = mapping([(0, 2, 1), (1, 3, 1), (4, 4, 3)], [(1, 3, 2), (3, 3, 1), (4, 4, 3)])
+    assert (1, Certainty.LOWER_BOUND) == at(one, 1)
+    assert ("ambiguous", 1, None, 1) in found(one)
+
+
+@pytest.mark.slow
+def test_no_dense_history_skips_an_unread_record() -> None:
+    """Of few records most share their times, and many are lost: nothing is skipped there either.
+
+    Random histories of any length hardly ever have all of that at once.
+    """
+    chance = Random(13)
+    for _ in range(20_000):
+        time = 0
+        true = []
+        for old_offset in range(chance.randint(1, 7)):
+            time += chance.choice((0, 0, 1, 1, 2))
+            true.append((old_offset, time, chance.choice((1, 1, 2, 3))))
+        entries = [one for one in true if chance.random() < 0.7]
+        if not entries:
+            continue
+        kept = [one for one in true if chance.random() < 0.7]
+        last_time = entries[-1][1]
+        known = set(entries)
+        records = [one for one in true if one in kept or (one in known and one[1] == last_time)]
+        planned = mapping(
+            entries,
+            [(offset, *one[1:]) for offset, one in enumerate(records)],
+            end_offset=len(records),
+        )
+        for position in range(len(true) + 1):
+            unread = [offset for offset, (old, _, _) in enumerate(records) if old >= position]
+            assert planned.position(position).offset <= min(unread, default=len(records)), true
 
 
 def test_sizes_that_never_agree_are_no_evidence() -> None:
