@@ -123,6 +123,7 @@ class Compactor:
                 key_memory_bytes=config.log_cleaner_dedupe_buffer_size,
                 bytes_per_s=int(bytes_per_s) if bytes_per_s < LONG_MAX else None,
                 is_dry_run=is_dry_run,
+                limits=partition.topic.config.decompression_limits,
             )
         )
         if not is_dry_run:

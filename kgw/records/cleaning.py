@@ -252,7 +252,13 @@ def clean_batch(
     kept, has_tombstones = _kept_records(batch, data, places, rules, tally)
     if not kept:
         return _emptied(batch) if is_kept else None
-    needs_horizon = has_tombstones and batch.delete_horizon_ms is None
+    needs_horizon = (
+        has_tombstones
+        and batch.delete_horizon_ms is None
+        # The horizon is that of all of the batch: tombstones beyond the end, before which older
+        # records may lie yet, would have less time. The next run begins inside and sets it.
+        and batch.next_offset <= rules.end_offset
+    )
     if len(kept) == len(places) and not needs_horizon:
         return batch
     return _rewritten(batch, data, kept, rules, needs_horizon=needs_horizon)

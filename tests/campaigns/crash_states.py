@@ -51,9 +51,9 @@ class Explorer:
     def __init__(self, report: Report, seed: int, wanted: int, machine: Machine) -> None:
         self._report = report
         self._random = Random(seed)
-        self._wanted = wanted
         self._machine = machine
         self._share = self._random.choice(STATE_SHARES)
+        self._wanted = wanted
         self.place = ""
 
     def observe(self, call: str, path: str) -> None:
@@ -62,11 +62,13 @@ class Explorer:
         self._report.count("operations")
         is_compacting = self._machine.is_compacting
         # A run of compaction has many operations, and most of them only write beside the log.
-        share = self._share / 4 if is_compacting and "/compaction/" in path else self._share
+        share = self._share / 2 if is_compacting and "/compaction/" in path else self._share
         if self._random.random() >= share:
             return
         self._try_state(self._machine.fs, may_nest=True)
         self._report.count("states_inside_compaction", int(is_compacting))
+        is_unsynced = is_compacting and self._machine.started().relaxed.unsynced_bytes > 0
+        self._report.count("states_inside_compaction_with_unsynced_records", int(is_unsynced))
         if self._report.counts["states"] >= self._wanted:
             raise EnoughError
 
@@ -267,7 +269,8 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
     report.require("states", wanted)
     report.require("states_inside_compaction", wanted // 10)
-    report.require("compactions", wanted // 100)
+    report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
+    report.require("compactions", wanted // 200)
     report.require("states_inside_recovery", wanted // 10)
     report.require("appends_beside_other_work", wanted // 100)
     report.require("relaxed_losses", wanted // 100)
@@ -278,7 +281,10 @@ def run(seed: int, full: bool) -> Report:
     for unsafe in UNSAFE:
         control = Report(unsafe.__name__, seed)
         with unsafe():
-            explore(control, seed, 1_500, JournaledMachine)
+            for attempt in range(1, 5):
+                explore(control, seed + attempt, 1_500 * attempt, JournaledMachine)
+                if control.failure_count:
+                    break
         report.count("control_alarms", control.failure_count)
         if not control.failure_count:
             report.fail(f"control: nothing is found: {control}")

@@ -146,9 +146,12 @@ async def test_topics_that_are_not_compacted_are_left_alone(compactions: Compact
 
 
 async def test_the_job_says_what_the_settings_say(compactions: Compactions) -> None:
-    """Tombstones' time, memory, speed, and the batches that the producers' state is read from."""
+    """Tombstones' time, memory, speed, limits, and what the producers' state is read from."""
     config = Config.of(
-        log_cleaner_dedupe_buffer_size=1 << 21, log_cleaner_io_max_bytes_per_second=5000.0
+        log_cleaner_dedupe_buffer_size=1 << 21,
+        log_cleaner_io_max_bytes_per_second=5000.0,
+        decompressed_bytes_max=123_456,
+        decompression_ratio_max=78,
     )
     async with InProcessGateway(config) as gateway:
         await compacted(gateway, delete_retention_ms="77")
@@ -158,6 +161,7 @@ async def test_the_job_says_what_the_settings_say(compactions: Compactions) -> N
         assert (START_MS, 77) == (job.now_ms, job.delete_retention_ms)
         assert (1 << 21, 5000) == (job.key_memory_bytes, job.bytes_per_s)
         assert frozenset(range(25, 30)) == job.kept_batches
+        assert (123_456, 78) == job.limits[:2]
         assert not job.is_dry_run
 
 

@@ -125,18 +125,19 @@ class Model:
     """A log as lists, compacted in the plainest way."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[int, list[tuple[int, Stored]]]] = []
+        self.batches: list[tuple[int, int, list[tuple[int, Stored]]]] = []
+        """Where each begins and ends, and what it holds."""
         self.horizons: dict[int, int] = {}
 
     def compact(self, end_offset: int, now_ms: int, retention_ms: int) -> None:
         """Keep the newest record of each key below `end_offset`."""
         newest = {
             record.key: offset
-            for _, records in self.batches
+            for _, _, records in self.batches
             for offset, record in records
             if offset < end_offset
         }
-        for base_offset, records in self.batches:
+        for base_offset, next_offset, records in self.batches:
             horizon = self.horizons.get(base_offset, NEVER_MS * 2)
             records[:] = [
                 (offset, record)
@@ -148,12 +149,12 @@ class Model:
                     and (record.value is not None or now_ms < horizon)
                 )
             ]
-            if any(offset < end_offset and one.value is None for offset, one in records):
+            if next_offset <= end_offset and any(one.value is None for _, one in records):
                 self.horizons.setdefault(base_offset, now_ms + retention_ms)
 
     def contents(self) -> list[tuple[int, Stored]]:
         """Return offset and record of everything that is left."""
-        return [one for _, records in self.batches for one in records]
+        return [one for _, _, records in self.batches for one in records]
 
 
 keys = st.sampled_from([None, b"", b"a", b"b", b"c", b"d" * 200])
@@ -179,8 +180,9 @@ def test_it_agrees_with_the_model(
     offset = 0
     for records, codec in appended:
         log.append(build(offset, records, codec=codec))
-        model.batches.append((offset, [(offset + n, one) for n, one in enumerate(records)]))
-        offset += len(records)
+        next_offset = offset + len(records)
+        model.batches.append((offset, next_offset, list(enumerate(records, offset))))
+        offset = next_offset
     start_offset = now_ms = 0
     for bound, later_ms, retention_ms, key_count in runs:
         now_ms += later_ms
@@ -340,6 +342,15 @@ def test_a_tombstone_gets_its_horizon_when_it_is_first_cleaned() -> None:
     (gone,) = compact([batch], now_ms=90_000, delete_retention_ms=10_000)
     assert [0] == offsets([gone])
     assert 1_000 == gone.max_timestamp_ms
+
+
+def test_a_batch_that_reaches_beyond_the_end_gets_no_horizon() -> None:
+    """The tombstones behind the end would have less time than delete.retention.ms."""
+    log = [build(0, [Stored(b"a", None), Stored(b"b", None)])]
+    assert raw(log) == raw(compact(log, end_offset=1, now_ms=1_000, delete_retention_ms=500))
+    (batch,) = compact(log, start_offset=1, now_ms=2_000, delete_retention_ms=500)
+    assert batch.attributes & DELETE_HORIZON_FLAG
+    assert 2_500 == batch.base_timestamp_ms
 
 
 def test_a_tombstone_with_a_newer_record_goes_at_once() -> None:

@@ -128,9 +128,9 @@ class PartitionCheck:
         The next start finishes it.
         """
         if self._fs.is_directory(f"{self._path}/{layout.COMPACTION_DIRECTORY}"):
-            for base_offset, replaced in read_notes(self._fs, self._path, lambda _: None):
-                bases = bases - set(replaced) | {base_offset}
-                self._exchanged.add(base_offset)
+            for first, last in read_notes(self._fs, self._path):
+                bases = {base for base in bases if not first < base <= last} | {first}
+                self._exchanged.add(first)
         return bases
 
     def _file_path(self, base_offset: int, suffix: str) -> str:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 _MODULE: Final = "kgw.backend.embedded.cleaner_process"
 _LINE_BYTES: Final = 16 << 20
 """A line names the segments that one of them replaces."""
-_REBUILDS: Final = 8
-"""How many side files one run may have rebuilt before the disk is blamed."""
+_ATTEMPTS: Final = 8
+"""How often one run begins anew before it gives up: after a side file has been rebuilt, and when
+retention has been quicker."""
 
 
 class CompactionRun:
@@ -52,20 +53,33 @@ class CompactionRun:
 
     async def run(self) -> CompactionReport:
         """Run as `Segmented.compact`."""
-        for _ in range(_REBUILDS):
+        for _ in range(_ATTEMPTS):
+            self._store.check_writable()
+            order = await self._backend.run_in_flusher(self._plan)
+            if not order.sources:
+                return CompactionReport(self._partition.compacted_end, True, 0, 0, 0, 0, 0, 0, 0, 0)
             try:
-                return await self._attempt()
+                return await self._attempt(order)
             except SideFileError as error:
                 await self._partition.rebuild_segment(error.base_offset)
-        raise StorageError(f"the side files of partition {self._log.key} cannot be rebuilt")
+            except StorageError:
+                if not self._has_lost(order):
+                    raise
+        raise StorageError(
+            f"partition {self._log.key}: side files cannot be rebuilt, or segments are dropped "
+            "faster than they are compacted"
+        )
 
-    async def _attempt(self) -> CompactionReport:
+    def _plan(self) -> CleaningOrder:
+        return plan_cleaning(self._log, self._job, self._store.options.min_free_bytes)
+
+    def _has_lost(self, order: CleaningOrder) -> bool:
+        """Whether segments that were to be cleaned have been dropped since."""
+        log = self._log
+        return not log.is_deleted and log.segments[0].base_offset > order.sources[0].base_offset
+
+    async def _attempt(self, order: CleaningOrder) -> CompactionReport:
         backend, store, log = self._backend, self._store, self._log
-        store.check_writable()
-        plan = partial(plan_cleaning, log, self._job, store.options.min_free_bytes)
-        order = await backend.run_in_flusher(plan)
-        if not order.sources:
-            return CompactionReport(self._partition.compacted_end, True, 0, 0, 0, 0, 0, 0, 0, 0)
         try:
             report = await self._clean(order)
         finally:

@@ -121,6 +121,19 @@ def parse_stem(name: str, suffix: str) -> int | None:
     return int(stem) if stem.isascii() and stem.isdigit() else None
 
 
+def swap_name(first_base_offset: int, last_base_offset: int) -> str:
+    """Return the name of the note that the segments from one to another are being exchanged."""
+    return f"{segment_stem(first_base_offset)}-{segment_stem(last_base_offset)}{SWAP_SUFFIX}"
+
+
+def parse_swap_name(name: str) -> tuple[int, int] | None:
+    """Return the base offsets that such a name carries, None for any other name."""
+    first_name, separator, last_name = name.partition("-")
+    first = parse_stem(first_name, "")
+    last = parse_stem(last_name, SWAP_SUFFIX)
+    return (first, last) if separator and first is not None and last is not None else None
+
+
 def parse_directory_name(name: str) -> PartitionKey | None:
     """Return the partition whose directory has this name, None when it is no partition's."""
     topic_id, _, partition = name.rpartition("-")

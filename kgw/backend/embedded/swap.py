@@ -2,12 +2,18 @@
 
 The new files lie, durable, in the partition's `compaction` directory. A note beside them, written
 durably, is the point of no return: with it, recovery finishes the exchange; without it, recovery
-removes the directory. Every step may be interrupted and repeated. What the directory still holds
-has not been exchanged yet.
+removes the directory. All that it says is in its name, where no bit rots: once the old segments are
+gone, nothing but the note says that the new ones count. Every step may be interrupted and repeated.
+What the directory still holds has not been exchanged yet.
+
+The segments of a run are exchanged in the order of their offsets, and a run ends at the first one
+that cannot be: a tombstone, whose time begins when its segment is put in place, must not outlive
+its turn before the older records of its key.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -21,8 +27,6 @@ from kgw.backend.embedded.segment import Segment
 from kgw.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import DataDirectory, SegmentedLog
     from kgw.backend.embedded.store import Store
@@ -43,25 +47,27 @@ def swap_segment(store: Store, log: SegmentedLog, cleaned: CleanedSegment) -> li
     """Put a cleaned segment in its place: the flusher's work, beside no checkpoint or rebuilding.
 
     Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when
-    some of the old segments have been dropped meanwhile. The stored checkpoint must name a later
-    segment. Raises StorageError.
+    all of the old segments have been dropped meanwhile. The stored checkpoint must name a later
+    segment. Raises StorageError, also when some of the old segments have been dropped: the run must
+    go no further.
     """
     store.check_writable()
     segments = log.segments
     bases = [segment.base_offset for segment in segments]
-    if log.is_deleted or cleaned.base_offset not in bases:
+    if log.is_deleted or cleaned.replaced[-1] < bases[0]:
         return []
-    start = bases.index(cleaned.base_offset)
+    start = bisect_left(bases, cleaned.base_offset)
     end = start + len(cleaned.replaced)
     if bases[start:end] != list(cleaned.replaced) or end >= len(segments):
-        return []
+        raise StorageError(
+            f"segments of partition {log.key} that were being compacted have been dropped"
+        )
     fs = store.fs
-    note_path = _note_path(log.path, cleaned.base_offset)
+    note_path = _note_path(log.path, cleaned)
     try:
         # First the new files' names: the note must not outlive them.
         sync_directory(fs, _directory(log.path))
-        note = layout.encode_small({"replaced": cleaned.replaced})
-        replace_durably(fs, note_path, note)
+        replace_durably(fs, note_path, b"")
     except OSError as error:
         raise storage_error(error, f"cannot compact partition {log.key}") from error
     except SyncFailedError as error:
@@ -96,30 +102,23 @@ def finish_swaps(directory: DataDirectory, path: str) -> None:
     fs = directory.fs
     if not fs.is_directory(_directory(path)):
         return
-    for base_offset, replaced in read_notes(fs, path, directory.report):
-        for other in replaced:
-            if other != base_offset:
+    for first, last in read_notes(fs, path):
+        for name in fs.listdir(path):
+            other = layout.parse_stem(name, layout.LOG_SUFFIX)
+            if other is not None and first < other <= last:
                 Segment(path, other, directory.pool).unlink(fs)
-        _bring_in(fs, path, base_offset)
+        _bring_in(fs, path, first)
     sync_directory(fs, path)
     remove_directory(fs, path)
 
 
-def read_notes(
-    fs: FileSystem, path: str, report: Callable[[str], None]
-) -> list[tuple[int, list[int]]]:
-    """Return base offset and replaced segments of each exchange that was begun."""
-    notes: list[tuple[int, list[int]]] = []
-    for name in fs.listdir(_directory(path)):
-        base_offset = layout.parse_stem(name, layout.SWAP_SUFFIX)
-        if base_offset is None:
-            continue
-        try:
-            fields = layout.decode_small(fs.read_bytes(f"{_directory(path)}/{name}"))
-            notes.append((base_offset, [int(one) for one in fields["replaced"]]))
-        except (layout.SmallFileError, KeyError, TypeError, ValueError) as error:
-            report(f"{_directory(path)}/{name}: {error}; taken back")
-    return notes
+def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
+    """Return base offsets of the first and the last old segment of each exchange that was begun."""
+    return [
+        note
+        for name in fs.listdir(_directory(path))
+        if (note := layout.parse_swap_name(name)) is not None
+    ]
 
 
 def begin_directory(fs: FileSystem, path: str) -> str:
@@ -152,5 +151,6 @@ def _directory(path: str) -> str:
     return f"{path}/{layout.COMPACTION_DIRECTORY}"
 
 
-def _note_path(path: str, base_offset: int) -> str:
-    return f"{_directory(path)}/{layout.segment_stem(base_offset)}{layout.SWAP_SUFFIX}"
+def _note_path(path: str, cleaned: CleanedSegment) -> str:
+    name = layout.swap_name(cleaned.base_offset, cleaned.replaced[-1])
+    return f"{_directory(path)}/{name}"

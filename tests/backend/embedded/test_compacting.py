@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.base import CompactionJob, LogSettings
+from kgw.backend.embedded import compacting
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.cleaner_process import decode_order, encode_order
 from kgw.backend.embedded.compaction import CleaningOrder, SourceSegment
 from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.backend.embedded.swap import swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch, read_stored
@@ -25,6 +27,9 @@ from kgw.testing.segmented_suite import as_segmented
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from kgw.backend.embedded.log import SegmentedLog as Log
+    from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.swap import CleanedSegment
     from kgw.testing.segmented_suite import SegmentedLog
 
 pytestmark = pytest.mark.slow
@@ -52,7 +57,7 @@ async def filled(directory: Path) -> AsyncIterator[tuple[EmbeddedBackend, Segmen
 
 async def offsets(log: SegmentedLog) -> list[int]:
     """Return the offsets that are read."""
-    result = await log.read(0, 1 << 30, log.high_watermark)
+    result = await log.read(log.log_start_offset, 1 << 30, log.high_watermark)
     found: list[int] = []
     while result.buffers:
         found += [record.offset for record in read_stored(result.buffers)]
@@ -150,6 +155,30 @@ async def test_a_damaged_side_file_is_rebuilt_on_the_way(tmp_path: Path) -> None
         assert report.is_complete
         assert any("rebuilt" in problem for problem in backend.health.problems)
         assert len(await offsets(log)) < 10
+
+
+async def test_a_run_that_loses_segments_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention may take some of those that are about to be exchanged; the rest is compacted."""
+    async with filled(tmp_path) as (_, log):
+        has_dropped = False
+
+        def swap(store: Store, inner: Log, cleaned: CleanedSegment) -> list[str]:
+            nonlocal has_dropped
+            if not has_dropped:
+                has_dropped = True
+                store.drop_before(inner, inner.segments[1].base_offset)
+            return swap_segment(store, inner, cleaned)
+
+        monkeypatch.setattr(compacting, "swap_segment", swap)
+        report = await log.compact(JOB)
+        assert has_dropped
+        assert report.is_complete
+        active = (await log.segments())[-1]
+        assert active.base_offset == log.compacted_end
+        sealed = [offset for offset in await offsets(log) if offset < active.base_offset]
+        assert list(range(active.base_offset - 5, active.base_offset)) == sealed
 
 
 def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
-from kgw.backend.embedded.swap import finish_swaps, swap_segment
-from kgw.errors import CorruptionError
+from kgw.backend.embedded.swap import swap_segment
+from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
@@ -261,16 +261,65 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
 
 
 def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
-    """What was made of them is not put in their place."""
+    """What was made of them is not put in their place; what was made of others is."""
     driver = Driver(settings=SETTINGS)
+    fill(driver, 60, 14)
+    append(driver, (b"other", b"v" * 900))
+    fill(driver, 60, 14)
+    log, store = driver.log(), driver.store
+    cleaning = Cleaning(driver.fs, plan_cleaning(log, CompactionJob(70, 0, 0), 0))
+    driver.checkpoint()
+    first, second = cleaning.run()
+    store.drop_before(log, second.base_offset)
+    bases = [one.base_offset for one in log.segments]
+    assert [] == swap_segment(store, log, first)
+    assert bases == [one.base_offset for one in log.segments]
+    assert swap_segment(store, log, second)
+
+
+def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
+    """What is left of them holds older records, and the tombstones behind it must outlive these."""
+    driver = Driver(settings=SETTINGS._replace(delete_delay_ms=1))
     fill(driver, 60, 7)
     log, store = driver.log(), driver.store
     cleaning = Cleaning(driver.fs, plan_cleaning(log, CompactionJob(FAR, 0, 0), 0))
-    cleaned = list(cleaning.run())
+    cleaned = next(cleaning.run())
     store.drop_before(log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
-    assert [] == swap_segment(store, log, cleaned[0])
+    with pytest.raises(StorageError, match="dropped"):
+        swap_segment(store, log, cleaned)
     assert bases == [one.base_offset for one in log.segments]
+
+
+def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
+    """A tombstone goes after the older records of its key, whichever segments are in place."""
+    settings = SETTINGS._replace(segment_bytes=400)
+    done = 0
+    while True:
+        driver = Driver(settings=settings)
+        fill(driver, 20, 20)
+        for number in range(20):
+            append(driver, (b"key-%d" % number, None))
+        fill(driver, 3, 1)
+        log, store = driver.log(), driver.store
+        job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=500)
+        cleaning = Cleaning(driver.fs, plan_cleaning(log, job, 0))
+        driver.checkpoint()
+        steps = cleaning.run()
+        for _ in range(done):
+            store.remove_files(swap_segment(store, log, next(steps)))
+        is_last = next(steps, None) is None
+        steps.close()
+        driver.lose_power()
+        compact(driver, now_ms=2_000, upper_bound=30)
+        compact(driver, now_ms=3_000)
+        values = records(driver.log()).values()
+        deleted = {b"key-%d" % number for number in range(1, 20)}
+        assert not [key for key, value in values if key in deleted and value is not None]
+        if is_last:
+            break
+        done += 1
+    assert done > 2
 
 
 def test_a_frame_of_the_journal_never_reaches_a_compacted_segment() -> None:
@@ -328,17 +377,34 @@ def test_an_exchange_is_finished_or_taken_back(mode: CrashMode) -> None:
     assert stops > 30
 
 
-def test_an_unreadable_note_is_reported() -> None:
-    """It cannot be acted upon: what it was about is left as it is found."""
+def test_no_content_decides_whether_an_exchange_is_finished() -> None:
+    """A note that rotted would have the old segments gone, and the new ones taken back."""
     driver = Driver(settings=SETTINGS)
     fill(driver, 60, 7)
-    before = records(driver.log())
-    driver.fs.mkdir(driver.path("compaction"))
-    note = driver.path("compaction/00000000000000000000.swap")
-    driver.fs.open(note, create=True).close()
-    finish_swaps(driver.store.directory, driver.log().path)
-    assert any(".swap" in one for one in driver.store.problems)
-    assert before == records(driver.log())
+    driver.checkpoint()
+    renames = 0
+
+    class Stop(BaseException):
+        pass
+
+    def stop(call: str, path: str) -> None:
+        nonlocal renames
+        renames += call == "rename" and "/compaction/" not in path
+        if renames == 5:
+            raise Stop
+
+    driver.fs.on_operation = stop
+    with pytest.raises(Stop):
+        compact(driver)
+    driver.fs.on_operation = None
+    (note,) = [one for one in driver.fs.listdir(driver.path("compaction")) if ".swap" in one]
+    content = driver.fs.content(driver.path(f"compaction/{note}"))
+    content[:] = bytes(one ^ 0xFF for one in content)
+    driver.kill()
+    log = driver.log()
+    assert range(60 - 7, 60) == range(max(records(log)) - 6, max(records(log)) + 1)
+    assert expected(driver, 60, 7).keys() == records(log).keys()
+    assert () == log.damaged
 
 
 def test_check_looks_behind_an_exchange_that_was_interrupted() -> None:
