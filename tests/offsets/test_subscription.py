@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from kgw.errors import ErrorCode
 from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
 from kgw.offsets.ranges import DamagedRangeError, SeekOutOfRangeError
 from kgw.offsets.seeker import Seek, SeekKind
+from kgw.offsets.subscribed import SubscribedPartition
 from kgw.offsets.subscription import (
     EVERYTHING,
     Delivery,
@@ -245,6 +247,61 @@ async def test_nothing_old_is_delivered_after_a_seek() -> None:
     await subscription.seek({0: at(2)})
     assert [2, 3] == offsets(await waiting)
     assert 1 == reader.cancelled
+
+
+class MovingReader(StoredReader):
+    """Has the subscription move just when a read is over, before it has been taken."""
+
+    subscription: OffsetSubscription | None = None
+
+    async def read(
+        self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
+    ) -> Answers[PartitionBatches]:
+        answers = await super().read(positions, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        moving, self.subscription = self.subscription, None
+        if moving is not None:
+            self.seek = asyncio.ensure_future(moving.seek({0: at(0)}))
+        return answers
+
+
+async def test_a_read_that_ends_with_a_seek_is_given_up() -> None:
+    """Its batches are those of the old position: records at the new one would be skipped."""
+    reader = MovingReader([filled(4, 4)])
+    subscription = await subscribe(reader, {0: at(4)})
+    reader.subscription = subscription
+
+    assert list(range(8)) == offsets(await subscription.next_page(10))
+    assert {0: 0} == await reader.seek
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_batch_unpacked_during_a_seek_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    """Whether it comes out whole or damaged: what was asked for meanwhile is delivered."""
+    loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    unpack = SubscribedPartition.unpack
+
+    def unpack_slowly(self: SubscribedPartition, *arguments: Any) -> list[ReadRecord]:
+        records = unpack(self, *arguments)
+        loop.call_soon_threadsafe(has_begun.set)
+        assert may_end.wait(10)
+        if is_damaged:
+            raise DamagedRangeError(0, 0, 4)
+        return records
+
+    log = StoredLog()
+    log.add(0, 1, 2, 3, compression=Compression.GZIP)
+    log.add(4, 5)
+    subscription = await subscribe(StoredReader([log]))
+    with monkeypatch.context() as patched:
+        patched.setattr(SubscribedPartition, "unpack", unpack_slowly)
+        waiting = asyncio.ensure_future(subscription.next_page(10))
+        await has_begun.wait()
+    await subscription.seek({0: at(4)})
+    may_end.set()
+
+    assert [4, 5] == offsets(await waiting)
 
 
 async def test_a_seek_frees_what_was_in_flight() -> None:

@@ -210,6 +210,15 @@ async def test_look_ups_in_compacted_segments(tmp_path: Path, seed: int) -> None
     await check_compacted(backend, batches, Compression.NONE, None, seed / 4)
 
 
+@pytest.mark.parametrize("greatest_ms", range(9))
+async def test_the_greatest_time_is_found_whatever_headers_promise(greatest_ms: int) -> None:
+    """By however much the header is above its records."""
+    for claim_ms in range(12):
+        async with opened(MemoryBackend()) as log:
+            await log.append([make(Stored((0, greatest_ms), claim_ms=claim_ms))])
+            await assert_equal_to_the_model(log, [0, greatest_ms])
+
+
 async def test_records_below_the_log_start_are_not_found() -> None:
     """Not even where the log begins in the middle of the batch that reaches the time."""
     async with opened(MemoryBackend()) as log:
