@@ -223,6 +223,7 @@ class Gateway:
                 self.metrics,
                 self.backend.state.lag_history,
                 self.positions,
+                lambda error: self.report_internal_error("lag", error),
             )
         return self._lag
 

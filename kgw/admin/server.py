@@ -42,12 +42,13 @@ class AdminServer:
             for listener in listeners:
                 sockets = await bind(listener, loop)
                 self._sockets += sockets
+                for one in sockets:
+                    # At once: of two that are bound to one address it would fail without its name.
+                    one.listen(BACKLOG)
                 bound.append(bound_listener(listener, sockets))
         except BaseException:
             self._close_sockets()
             raise
-        for one in self._sockets:
-            one.listen(BACKLOG)
         return bound
 
     async def start(self) -> None:

@@ -73,6 +73,7 @@ class LagMonitor:
         metrics: Metrics,
         history: LagHistory,
         positions: ClientPositions,
+        report_bug: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
         self.positions = positions
@@ -85,6 +86,7 @@ class LagMonitor:
         self._clock = clock
         self._metrics = metrics
         self._history = history
+        self._report_bug = report_bug
         self._ages = RecordAges()
         self._open = Occurrences(OPEN_FINDINGS)
         self._marks: dict[Place, tuple[int, int]] = {}
@@ -119,7 +121,7 @@ class LagMonitor:
                 _log.warning("the history of lag could not be written", why=error)
             except Exception as error:  # noqa: BLE001 - nobody awaits the schedule
                 self._metrics.lag_failures += 1
-                _log.error("lag could not be sampled", error=error)
+                self._report_bug(error)
             # From the schedule, not from the end of the last one: series with even steps.
             due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)

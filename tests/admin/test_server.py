@@ -240,3 +240,14 @@ async def test_taken_address() -> None:
         with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
             await server.bind([LOCAL, taken])
         await server.aclose()
+
+
+async def test_one_address_twice() -> None:
+    """It is named, as one that another process has taken is."""
+    async with serving_admin() as running:
+        server = AdminServer(running.gateway.gateway, 8)
+        (free,) = await server.bind([LOCAL])
+        await server.aclose()
+        with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
+            await server.bind([free, free])
+        await server.aclose()

@@ -474,6 +474,7 @@ class TestSchedule:
                 await settled(gateway)
             assert "planted" in caplog.text
             assert 1 == gateway.gateway.metrics.lag_failures
+            assert {"lag": 1} == gateway.gateway.internal_errors
             gateway.manual_clock.advance(1)
             await settled(gateway)
             assert None is not gateway.gateway.lag.latest
