@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 PARTITION = 0
+RETRY_MS = 200
 
 Row = dict[str, Any]
 
@@ -119,7 +120,7 @@ async def read_and_compare(gateway: GatewayProcess, rows: list[Row], *, kill: bo
     """
     partition = TopicPartition(TOPIC, PARTITION)
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=gateway.bootstrap, auto_offset_reset="none", retry_backoff_ms=200
+        bootstrap_servers=gateway.bootstrap, auto_offset_reset="none", retry_backoff_ms=RETRY_MS
     )
     consumer.assign([partition])
     await consumer.start()
@@ -141,6 +142,10 @@ async def read_and_compare(gateway: GatewayProcess, rows: list[Row], *, kill: bo
                 if kill and kills == 0 and position >= len(rows) // 2:
                     await asyncio.to_thread(kill_and_restart, gateway, position, "compared")
                     kills += 1
+        # Longer than the client waits after a failed fetch: stopped meanwhile, it does not end well.
+        more = await consumer.getmany(timeout_ms=2 * RETRY_MS)
+        if more:
+            raise MismatchError(f"records came after the last of {len(rows)} rows")
         end = (await consumer.end_offsets([partition]))[partition]
         if end != len(rows):
             raise MismatchError(f"the partition ends at {end}, after {len(rows)} rows")
