@@ -142,7 +142,7 @@ async def read_and_compare(gateway: GatewayProcess, rows: list[Row], *, kill: bo
                 if kill and kills == 0 and position >= len(rows) // 2:
                     await asyncio.to_thread(kill_and_restart, gateway, position, "compared")
                     kills += 1
-        # Longer than the client waits after a failed fetch: stopped meanwhile, it does not end well.
+        # Longer than the pause after a failed fetch: stopped in it, the client raises.
         more = await consumer.getmany(timeout_ms=2 * RETRY_MS)
         if more:
             raise MismatchError(f"records came after the last of {len(rows)} rows")
