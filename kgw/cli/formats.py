@@ -200,6 +200,19 @@ def format_time(timestamp_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
+def format_duration(milliseconds: int | None) -> str:
+    """Return a duration as long as people need to see it; a question mark when it is not known."""
+    if milliseconds is None:
+        return "?"
+    seconds = milliseconds // 1_000
+    if seconds < 60:
+        return f"{milliseconds / 1_000:g} s"
+    minutes, hours = seconds // 60, seconds // 3_600
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
+
+
 def _named(name: str, content: bytes | None) -> dict[str, str | None]:
     """Return bytes under their name when they are text, else as base64 under another."""
     if content is None:

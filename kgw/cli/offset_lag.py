@@ -11,7 +11,8 @@ import click
 from kgw.cli.admin_http import AdminRefusedError, admin_option, get, get_all
 from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.formats import format_time
+from kgw.cli.formats import format_duration
+from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
 from kgw.cli.output import note, print_json, print_json_line, print_table, printable
 from kgw.cli.settings import json_option
 from kgw.client import ServerRefusedError
@@ -157,11 +158,11 @@ def lag(
         if admin is None:
             raise click.UsageError("--clients, --anomalies and --history need --admin")
         if is_history:
-            _print_history(admin, groups, topics, is_json=is_json)
+            print_history(admin, groups, topics, is_json=is_json)
         elif is_clients:
-            _print_clients(admin, groups, topics, is_json=is_json)
+            print_clients(admin, groups, topics, is_json=is_json)
         else:
-            _print_anomalies(admin, groups, topics, is_json=is_json)
+            print_anomalies(admin, groups, topics, is_json=is_json)
         return
     if is_check and watch_s is not None:
         raise click.UsageError("--check ends with an answer, --watch does not end")
@@ -352,7 +353,7 @@ def _print(rows: list[Row], *, is_detailed: bool) -> None:
                     "?" if row.lag is None else row.lag.log_start_offset,
                     "?" if row.lag is None else row.lag.high_watermark,
                     "?" if row.offset_lag is None else row.offset_lag,
-                    _duration(row.time_lag_ms),
+                    format_duration(row.time_lag_ms),
                     ", ".join(row.marks),
                 )
                 for _, part, _ in _grouped(rows, 0)
@@ -368,7 +369,7 @@ def _print(rows: list[Row], *, is_detailed: bool) -> None:
                     topic,
                     total.partitions,
                     _sum_text(total),
-                    _duration(total.time_lag_ms),
+                    format_duration(total.time_lag_ms),
                     _marks(places),
                 )
                 for name, part, _ in _grouped(rows, 0)
@@ -388,108 +389,3 @@ def _marks(rows: Iterable[Row]) -> str:
         for mark in row.marks:
             counts[mark] = counts.get(mark, 0) + 1
     return ", ".join(f"{number} {mark}" for mark, number in sorted(counts.items()))
-
-
-def _duration(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return "?"
-    seconds = milliseconds // 1_000
-    if seconds < 60:
-        return f"{milliseconds / 1_000:g} s"
-    minutes, hours = seconds // 60, seconds // 3_600
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
-
-
-def _one_at_most(names: tuple[str, ...], option: str) -> str | None:
-    if len(names) > 1:
-        raise click.UsageError(f"{option} may be given once here")
-    return names[0] if names else None
-
-
-def _print_clients(
-    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
-) -> None:
-    if groups:
-        raise click.UsageError("--clients takes no --group: it is for those that commit nothing")
-    topic = _one_at_most(topics, "--topic")
-    answer = get(admin, "/api/v1/lag/clients", topic=topic, limit=1_000)
-    rows = answer["clients"]
-    _note_left_out(answer["count"] - len(rows))
-    if is_json:
-        print_json(rows)
-    elif not rows:
-        note("No client has fetched lately.")
-    else:
-        print_table(
-            ("client", "topic", "partition", "fetches at", "lag", "seen before", "groups"),
-            [
-                (
-                    one["client"],
-                    one["topic"],
-                    one["partition"],
-                    one["fetch_offset"],
-                    one["lag"],
-                    _duration(one["seen_ms_ago"]),
-                    ", ".join(one["groups"]),
-                )
-                for one in rows
-            ],
-        )
-
-
-def _note_left_out(count: int) -> None:
-    if count:
-        note(f"{count} more are not shown.")
-
-
-def _print_anomalies(
-    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
-) -> None:
-    group, topic = _one_at_most(groups, "--group"), _one_at_most(topics, "--topic")
-    answer = get(admin, "/api/v1/lag/anomalies", group=group, topic=topic, limit=1_000)
-    _note_left_out(answer["lasting_count"] - len(answer["lasting"]))
-    if is_json:
-        print_json(answer)
-        return
-    rows = [
-        (
-            one["kind"],
-            one["group"] or "-",
-            one["topic"],
-            one["partition"],
-            format_time(one.get("since_ms", one.get("at_ms"))),
-            one.get("detail", "lasts"),
-        )
-        for one in (*answer["lasting"], *answer["events"])
-    ]
-    if rows:
-        print_table(("kind", "group", "topic", "partition", "since", "detail"), rows)
-    elif group or topic:
-        note("None are known.")
-    if group or topic:
-        return  # what was counted is everybody's
-    counted = [f"{number} {kind}" for kind, number in answer["counted"].items() if number]
-    click.echo(f"since the start: {', '.join(counted) or 'none'}")
-
-
-def _print_history(
-    admin: Address, groups: tuple[str, ...], topics: tuple[str, ...], *, is_json: bool
-) -> None:
-    if len(groups) != 1:
-        raise click.UsageError("--history needs one --group")
-    topic = _one_at_most(topics, "--topic")
-    answer = get(admin, "/api/v1/lag/history", group=groups[0], topic=topic, limit=1_000)
-    if is_json:
-        print_json(answer)
-    elif not answer["samples"]:
-        note("There are no samples yet.")
-    else:
-        print_table(
-            ("time", "lag", "time lag"),
-            [
-                (format_time(one["at_ms"]), one["lag"], _duration(one["time_lag_ms"]))
-                for one in answer["samples"]
-            ],
-        )

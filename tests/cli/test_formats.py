@@ -11,6 +11,7 @@ from kgw.cli.formats import (
     InputFormat,
     InputRecord,
     OutputFormat,
+    format_duration,
     format_time,
     parse_header,
 )
@@ -169,3 +170,10 @@ def test_text_output_shows_what_is_asked_for() -> None:
     line = output.write(ReadRecord(2, record, has_log_append_time=True))
     assert b"2:5\t1970-01-01T00:00:00.000Z\th=1,n=NULL\tk=NULL\n" == line
     assert b"" == OutputFormat("raw", "events").write(ReadRecord(2, record, True))
+
+
+def test_durations() -> None:
+    """As long as people need to see it."""
+    expected = ["?", "0 s", "1.5 s", "1 min", "59 min", "1 h", "47 h", "2 d"]
+    given = [None, 0, 1_500, 60_000, 3_599_999, 3_600_000, 47 * 3_600_000, 48 * 3_600_000]
+    assert expected == [format_duration(one) for one in given]

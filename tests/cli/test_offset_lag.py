@@ -12,7 +12,6 @@ import pytest
 from kgw.admin.server import AdminServer
 from kgw.cli import offset_lag
 from kgw.cli.errors import ExitCode
-from kgw.cli.offset_lag import _duration
 from kgw.client import AsyncClient
 from kgw.config import Listener
 from kgw.lag import monitor
@@ -294,10 +293,3 @@ class TestUsage:
         """What it refuses is told in its words."""
         arguments = ("--clients", "--admin", server.admin, "-t", "x" * 1_001)
         assert "longer than" in kgw.fail(ExitCode.FAILED, "offsets", "lag", *arguments)
-
-
-def test_durations() -> None:
-    """As long as people need to see it."""
-    expected = ["?", "0 s", "1.5 s", "1 min", "59 min", "1 h", "47 h", "2 d"]
-    given = [None, 0, 1_500, 60_000, 3_599_999, 3_600_000, 47 * 3_600_000, 48 * 3_600_000]
-    assert expected == [_duration(one) for one in given]
