@@ -24,6 +24,7 @@ from kgw.partitions.partition import Partition
 from kgw.partitions.topic import Topic, TopicRow
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
+from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
 from kgw.types import PartitionKey, TopicId, TopicName, format_uuid
 
@@ -81,6 +82,7 @@ class TopicCatalog:
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_turn = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
+        self._walker = Walker()
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each topic that is deleted, once that is durable."""
 
@@ -158,6 +160,7 @@ class TopicCatalog:
         """Wait for the changes under way."""
         while self._changes:
             await asyncio.wait(self._changes)
+        self._walker.close()
 
     async def save_snapshots(self) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs."""
@@ -342,7 +345,7 @@ class TopicCatalog:
                 log = await self._backend.create_partition(
                     PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
                 )
-            partition = Partition(topic, index, log, self._clock)
+            partition = Partition(topic, index, log, self._clock, self._walker)
             await partition.open()
             created[index] = partition
 
@@ -354,7 +357,7 @@ class TopicCatalog:
         log = await self._backend.open_partition(
             PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
         )
-        partition = Partition(topic, index, log, self._clock)
+        partition = Partition(topic, index, log, self._clock, self._walker)
         await partition.open()
         topic.partitions[index] = partition
 

@@ -9,6 +9,7 @@ producer must not enter first.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import AppendResult
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.partitions.partition import Appended
+    from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits
 
@@ -42,9 +44,10 @@ def is_walked_at_once(batch: RecordBatch) -> bool:
 class Entrance:
     """The batches of one partition that are being walked, or wait behind one that is."""
 
-    __slots__ = ("_last", "_tasks")
+    __slots__ = ("_last", "_tasks", "_walker")
 
-    def __init__(self) -> None:
+    def __init__(self, walker: Walker) -> None:
+        self._walker = walker
         self._last: Task[None] | None = None
         self._tasks: set[Task[None]] = set()
 
@@ -71,7 +74,7 @@ class Entrance:
         walk = (
             None
             if rules is None
-            else loop.run_in_executor(None, validate_records, batch, rules, limits)
+            else self._walker.run(partial(validate_records, batch, rules, limits))
         )
         task = asyncio.ensure_future(_take_turn(walk, self._last, enter, result))
         self._last = task

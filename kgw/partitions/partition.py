@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.waits import FetchWait
+    from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -71,6 +72,7 @@ class Partition:
         "_rebuild_not_before_s",
         "_snapshot_offset",
         "_stored_end",
+        "_walker",
         "index",
         "log",
         "producers",
@@ -79,7 +81,9 @@ class Partition:
         "waits",
     )
 
-    def __init__(self, topic: Topic, index: int, log: PartitionLog, clock: Clock) -> None:
+    def __init__(
+        self, topic: Topic, index: int, log: PartitionLog, clock: Clock, walker: Walker
+    ) -> None:
         self.topic = topic
         self.index = index
         self.log = log
@@ -88,6 +92,7 @@ class Partition:
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
         self._clock = clock
+        self._walker = walker
         self._config = topic.config
         self._entrance: Entrance | None = None
         self._in_flight_count = 0
@@ -184,7 +189,7 @@ class Partition:
         if rules is None and (entrance is None or not entrance.is_busy):
             return self._enter(batch, now_ms, append_time_ms)
         if entrance is None:
-            entrance = self._entrance = Entrance()
+            entrance = self._entrance = Entrance(self._walker)
         enter = partial(self._enter, batch, now_ms, append_time_ms)
         result = entrance.submit(batch, rules, limits, enter)
         return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
