@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, Row
 from kgw.state.history import LagSample, SampleFilter
+from kgw.state.sql import lag_history
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from kgw.state.base import StateStore
 
@@ -30,6 +33,28 @@ async def test_samples_come_back_in_the_order_of_time(store: StateStore) -> None
 
     assert sorted(samples) == await history.load()
     assert 5 == samples[0].lag
+
+
+async def test_many_samples_leave_the_loop_to_others(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are made and read a few at a time, and none is lost between two turns."""
+    monkeypatch.setattr(lag_history, "ROWS_A_TURN", 2)
+    rows = list(map(sample, range(5)))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count_turns())
+    assert rows == await lag_history._each(lambda one: one, rows)
+    counting.cancel()
+    assert 2 <= turns
+    await store.lag_history.append(rows)
+    assert rows == await store.lag_history.load()
 
 
 async def test_a_position_that_is_not_known_stays_so(store: StateStore) -> None:
