@@ -161,7 +161,8 @@ def consume(
         raise click.UsageError("give one of --page and --max-records")
     if cursor is not None:
         _refuse_beside_cursor(click.get_current_context())
-    require_group([start, *(one.seek for one in partitions if one.seek)], group)
+    else:
+        require_group([start, *(one.seek for one in partitions if one.seek)], group)
     output = OutputFormat(
         "json" if is_json else format_name,
         topic,

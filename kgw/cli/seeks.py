@@ -68,6 +68,9 @@ def choose_seeks(
 
 
 def require_group(seeks: Iterable[Seek], group: str | None) -> None:
-    """Raise UsageError when a position is to be resumed, and no group is named."""
-    if group is None and any(one.kind in RESUMING for one in seeks):
+    """Raise UsageError when a position is to be resumed and no group is named, or the reverse."""
+    is_resuming = any(one.kind in RESUMING for one in seeks)
+    if is_resuming and group is None:
         raise click.UsageError("say whose position to resume: --group GROUP")
+    if group is not None and not is_resuming:
+        raise click.UsageError(f"--group is for resume: nothing goes to where {group} stands")

@@ -244,6 +244,8 @@ def test_a_group_is_resumed_and_not_moved(kgw: Commands, tmp_path: Path) -> None
             found = records(kgw, "resumed", "--from", where, "--group", "readers")
             assert offsets == [one["offset"] for one in found]
     assert "--group" in kgw.fail(ExitCode.USAGE, "consume", "resumed", "--from", "resume")
+    message = kgw.fail(ExitCode.USAGE, "consume", "resumed", "--group", "readers")
+    assert "nothing goes to where readers stands" in message
     # A position that the log does not have is told: see the rule in kgw.offsets.seeker.
     kgw.succeed("topics", "delete", "resumed")
     kgw.succeed("topics", "create", "resumed", "-p", "2")
