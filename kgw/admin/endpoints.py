@@ -66,7 +66,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "/api/v1/lag/at-risk",
-        "What retention will remove within kgw.lag.risk.ms before its group has read it.",
+        "What retention will remove within kgw.lag.risk.ms before its group has read it; a "
+        "thousand places are known at most, and `is_complete` is false when there are more.",
         lag.at_risk,
         (GROUP, TOPIC, LIMIT),
     ),

@@ -72,15 +72,17 @@ async def at_risk(view: View, query: Query) -> Answer:
     name = query.text(GROUP)
     if name is not None and view.gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
+    topic = query.text(TOPIC)
     sample = await view.gateway.lag.fresh(FRESH_S)
     rows = [
         _at_risk(one)
         for one in sample.at_risk
-        if name in {None, one.group_id} and query.text(TOPIC) in {None, one.topic}
+        if name in {None, one.group_id} and topic in {None, one.topic}
     ]
     return {
         "at_risk": rows[: query.limit],
-        "count": sample.at_risk_count,
+        "count": sample.at_risk_count if name is topic is None else len(rows),
+        "is_complete": sample.at_risk_count == len(sample.at_risk),
         "sampled_ms": sample.taken_ms,
         "risk_ms": view.gateway.lag.settings.risk_ms,
     }

@@ -216,10 +216,10 @@ class TestLag:
         (one,) = value["at_risk"]
         assert ("slow", "short", 0) == (one["group"], one["topic"], one["partition"])
         assert (1, 2, 1) == (one["committed_offset"], one["next_log_start_offset"], one["lost"])
-        assert (1, 3_600_000) == (value["count"], value["risk_ms"])
+        assert (1, True, 3_600_000) == (value["count"], value["is_complete"], value["risk_ms"])
         assert 0 == topic.partitions[0].log.log_start_offset
         value = await Admin(gateway.gateway).value("/api/v1/lag/at-risk?topic=orders")
-        assert [] == value["at_risk"]
+        assert ([], 0) == (value["at_risk"], value["count"])
 
     async def test_anomalies(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Those that last, those that happened, and how many there have been."""
