@@ -6,6 +6,7 @@ import sys
 from typing import IO, TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from kgw.cli.client import bootstrap_option, with_client
 from kgw.cli.errors import CommandError
@@ -194,10 +195,10 @@ def consume(
 def _refuse_beside_cursor(ctx: click.Context) -> None:
     """Raise UsageError for options that a cursor has answered: neither may count in silence."""
     for param in ctx.command.params:
-        if param.name in _IN_CURSOR and param.name is not None:
-            source = ctx.get_parameter_source(param.name)
-            if source is not click.core.ParameterSource.DEFAULT:
-                raise click.UsageError(f"the cursor says where to read: leave out {param.opts[-1]}")
+        name = param.name or ""
+        is_given = ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if name in _IN_CURSOR and is_given:
+            raise click.UsageError(f"the cursor says where to read: leave out {param.opts[-1]}")
 
 
 async def _wanted(
