@@ -139,6 +139,22 @@ async def test_concurrent_writes_of_a_key_all_count(store: StateStore) -> None:
     assert {"a": Row(b"49", 50)} == await store.load("topic")
 
 
+async def test_nothing_is_loaded_before_it_is_committed(store: StateStore) -> None:
+    """Who asks meanwhile sees a set whole, or not at all: half of it may never become durable."""
+    await store.apply([Change("topic", "before", b"1")])
+    applying = asyncio.ensure_future(
+        store.apply([Change("topic", "after", b"1"), Change("topic", "before", None)])
+    )
+    seen = [set(await store.load("topic"))]
+    while not applying.done():
+        await asyncio.sleep(0)
+        seen.append(set(await store.load("topic")))
+    await applying
+
+    assert all(keys in ({"before"}, {"after"}) for keys in seen), seen
+    assert {"after"} == set(await store.load("topic"))
+
+
 async def test_a_caller_that_gives_up_stops_nobody(store: StateStore) -> None:
     """Cancelling one of several that share a commit leaves the others theirs."""
     first = asyncio.ensure_future(store.apply([Change("topic", "a", b"1")]))

@@ -9,6 +9,7 @@ See docs/decisions/0011-state-in-sqlite.md.
 from __future__ import annotations
 
 import sqlite3
+from asyncio import Lock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ class SqliteStateStore(SqlStateStore):
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: Connection | None = None
+        self._turn = Lock()
+        """Held for a transaction, which a query over the same connection would see half done."""
         self._problems: list[str] = []
 
     @property
@@ -87,23 +90,25 @@ class SqliteStateStore(SqlStateStore):
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
         try:
-            return list(await self._open_connection().execute_fetchall(statement, parameters))
+            async with self._turn:
+                return list(await self._open_connection().execute_fetchall(statement, parameters))
         except sqlite3.Error as error:
             raise storage_error(error, self._path) from error
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
-        connection = self._open_connection()
-        try:
-            # The first statement begins the transaction (isolation_level).
-            for statement, rows in batches:
-                await connection.executemany(statement, rows)
-            await connection.commit()
-        except sqlite3.Error as error:
+        async with self._turn:
+            connection = self._open_connection()
             try:
-                await connection.rollback()
-            except sqlite3.Error as second:
-                self._failure = f"{self._name}: {error}, then {second}"
-            raise storage_error(error, self._path) from error
+                # The first statement begins the transaction (isolation_level).
+                for statement, rows in batches:
+                    await connection.executemany(statement, rows)
+                await connection.commit()
+            except sqlite3.Error as error:
+                try:
+                    await connection.rollback()
+                except sqlite3.Error as second:
+                    self._failure = f"{self._name}: {error}, then {second}"
+                raise storage_error(error, self._path) from error
 
     def _open_connection(self) -> Connection:
         if self._connection is None:
