@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kgw.clock import Clock
 
-REST: Final = 49
-"""Rests take so many times as long as the work before them. Moving a log start keeps the thread
-that syncs records busy ten times as long as an append does: with one part in fifty, hardly more
-than one record in a hundred waits for it."""
+REST: Final = 19
+"""Rests take so many times as long as the work before them. Moving a log start is noted beside the
+thread that syncs records, but on the same disk: its three syncs take ten times as long as an
+append's one."""
 
-MAX_REST_S: Final = 0.5
+MAX_REST_S: Final = 0.2
 """So that a slow disk does not make a round of all partitions last for hours."""
 
 _WORK_S: Final = 0.001

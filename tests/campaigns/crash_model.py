@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings
@@ -389,10 +389,16 @@ class Machine:
             return
         model = self.partitions[key]
         model.log_starts.add(offset)
-        self.started().save_log_start(log, offset)
+        store = self.started()
+        if offset > log.offsets.durable_end:
+            store.make_durable_below(log, offset)
+            model.make_durable(log.durable_end)
+        # The flusher would have to wait before its first append, until the start is noted.
+        with nullcontext() if log.state_is_stale else self.appending_beside():
+            store.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         model.log_starts = {offset}
-        self.started().remove_below(log, offset)
+        store.remove_below(log, offset)
 
     def _restart(self) -> None:
         self.checkpoint(clean=True)

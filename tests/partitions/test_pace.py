@@ -30,6 +30,6 @@ async def test_rests_are_longer_than_the_work() -> None:
 
 
 async def test_a_slow_disk_does_not_stop_the_round() -> None:
-    """No rest is longer than half a second."""
+    """Rests have an upper limit."""
     clock = ManualClock()
     assert abs(await rest_after(clock, Pace(clock), 5) - MAX_REST_S) < 0.002

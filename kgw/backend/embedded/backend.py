@@ -91,6 +91,7 @@ class EmbeddedBackend(Backend):
         self._maintenance: ThreadPoolExecutor
         self._syncers: ThreadPoolExecutor
         self._relaxed: ThreadPoolExecutor
+        self._notes: ThreadPoolExecutor
         self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
@@ -132,6 +133,9 @@ class EmbeddedBackend(Backend):
         self._syncers = ThreadPoolExecutor(self._options.sync_threads, "kgw-sync")
         # Of its own: a strict append never waits behind the syncs of relaxed ones.
         self._relaxed = ThreadPoolExecutor(self._options.flush_threads, "kgw-relaxed")
+        # So that neither appends nor long maintenance and the small notes of logs hold up each
+        # other: one takes three syncs.
+        self._notes = ThreadPoolExecutor(1, "kgw-notes")
         self._flush_timer = FlushTimer(
             loop, self._store.relaxed, self.run_in_flusher, self._relaxed, self._options
         )
@@ -216,8 +220,9 @@ class EmbeddedBackend(Backend):
 
     async def _close_store(self) -> None:
         """Write the marker only when all that it vouches for is durable."""
-        # What was handed to the maintenance thread, such as a journal file, is finished first.
-        await self._loop.run_in_executor(self._maintenance, _nothing)
+        # What was handed to other threads, such as a full journal file, is finished first.
+        for executor in (self._maintenance, self._notes):
+            await self._loop.run_in_executor(executor, _nothing)
         try:
             checkpoints = await self.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
@@ -247,7 +252,13 @@ class EmbeddedBackend(Backend):
         self._logs.clear()
 
     def _stop_executors(self) -> None:
-        for executor in (self._io, self._maintenance, self._syncers, self._relaxed):
+        for executor in (
+            self._io,
+            self._maintenance,
+            self._syncers,
+            self._relaxed,
+            self._notes,
+        ):
             executor.shutdown(wait=True)
 
     # --- partitions ------------------------------------------------------------------------------
@@ -314,6 +325,11 @@ class EmbeddedBackend(Backend):
         if self._is_open and store is self._store:
             self._io.submit(store.remove_files, paths)
 
+    def reschedule_flushes(self) -> None:
+        """Sync relaxed logs by settings that have changed."""
+        if self._is_open:
+            self._flush_timer.reschedule()
+
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("the backend is not open")
@@ -347,8 +363,14 @@ class EmbeddedBackend(Backend):
                 for one in checkpoints
                 if PartitionKey(one.topic_id, one.partition) in self._partitions
             ]
-            if kept:
-                await self._offset_storage.save(kept)
+            try:
+                if kept:
+                    await self._offset_storage.save(kept)
+            except StorageError:
+                # The next one must not leave out what this one has not noted.
+                for log in plan.logs:
+                    log.is_changed = True
+                raise
 
     async def _checkpoint_by_size(self) -> None:
         try:
@@ -419,6 +441,10 @@ class EmbeddedBackend(Backend):
     async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run_in(self._io, function)
+
+    async def note(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that replaces small files of a log, beside the flusher."""
+        return await self._run_in(self._notes, function)
 
     async def maintain(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that takes long and rewrites files of sealed segments.

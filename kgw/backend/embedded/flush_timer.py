@@ -58,6 +58,12 @@ class FlushTimer:
         if self._timer is None or due_s < self._timer.when():
             self._arm(due_s)
 
+    def reschedule(self) -> None:
+        """Obey a log's settings that have changed."""
+        due_s = self._schedule.next_due_s()
+        if due_s is not None:
+            self._arm(due_s)
+
     def age_s(self) -> float:
         """Return for how long the oldest of what is not durable has been so."""
         return self._schedule.age_s(self._loop.time())
@@ -80,9 +86,7 @@ class FlushTimer:
             self._relaxed.fail(error)
             self._is_closed = True
         self._round = None
-        due_s = self._schedule.next_due_s()
-        if due_s is not None:
-            self._arm(due_s)
+        self.reschedule()
 
     async def _flush_due(self) -> None:
         logs = self._schedule.begin(self._loop.time())

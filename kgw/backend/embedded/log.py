@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import EpochEnd
@@ -114,6 +115,8 @@ class SegmentedLog:
         self._marks: list[tuple[Segment, SegmentMark]] = []
         self._created: list[Segment] = []
         self._segments_before: tuple[Segment, ...] = ()
+        self._saving = Lock()
+        """Held by whoever writes `log-state.json`."""
 
     def __repr__(self) -> str:
         return f"<SegmentedLog {self.key} {self.offsets!r}>"
@@ -317,22 +320,25 @@ class SegmentedLog:
         self.state_is_stale = False
 
     def save_log_start(self, log_start_offset: int) -> None:
-        """Note a log start, durably, before it is shown. Raises as `save_state`."""
+        """Note a log start, durably, before it is shown. In any thread. Raises as `save_state`."""
         self._save_log_state(log_start_offset, {})
-        self.is_changed = True
 
     def _save_log_state(self, log_start_offset: int, others: Mapping[str, bytes]) -> None:
-        # What has been noted may be shown at any moment now: it must not go back.
-        log_start_offset = max(log_start_offset, self.noted_log_start)
-        state = LogState(log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end)
-        write_log_state(self.directory.fs, self.path, state, others)
-        self.noted_log_start = log_start_offset
+        with self._saving:
+            # What has been noted may be shown at any moment now: it must not go back.
+            log_start_offset = max(log_start_offset, self.noted_log_start)
+            state = LogState(
+                log_start_offset, self.epochs, self.damaged, self.gaps, self.compacted_end
+            )
+            write_log_state(self.directory.fs, self.path, state, others)
+            self.noted_log_start = log_start_offset
 
     def remove_below(self, offset: int) -> list[Segment]:
         """Take segments that lie wholly below `offset` out of the log; returns them.
 
         Their files are the caller's to remove.
         """
+        self.is_changed = True
         segments = self.segments
         kept = 0
         while kept + 1 < len(segments) and segments[kept + 1].base_offset <= offset:

@@ -175,7 +175,11 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             return
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
-        await self._backend.run_in_flusher(partial(self._store.save_log_start, self._log, offset))
+        if offset > self._offsets.durable_end:
+            await self._backend.run_in_flusher(
+                partial(self._store.make_durable_below, self._log, offset)
+            )
+        await self._backend.note(partial(self._store.save_log_start, self._log, offset))
         self._offsets.raise_log_start(offset)
         paths = await self._backend.run_in_flusher(
             partial(self._store.remove_below, self._log, offset)
@@ -244,3 +248,4 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     def configure(self, settings: LogSettings) -> None:
         self._log.settings = settings
+        self._backend.reschedule_flushes()

@@ -178,22 +178,19 @@ class FlushSchedule:
 
     def note(self, log: SegmentedLog, now_s: float) -> float:
         """Note that a log holds what is not durable; returns when it must be synced."""
-        return self._since_s.setdefault(log, now_s) + log.settings.flush_interval_ms / 1000
+        return self._since_s.setdefault(log, now_s) + _interval_s(log)
 
     def next_due_s(self) -> float | None:
         """Return when the next sync must begin, None while there is nothing to sync."""
         return min(
-            (
-                since_s + log.settings.flush_interval_ms / 1000
-                for log, since_s in self._since_s.items()
-            ),
+            (since_s + _interval_s(log) for log, since_s in self._since_s.items()),
             default=None,
         )
 
     def begin(self, now_s: float) -> list[SegmentedLog]:
         """Return the logs to be synced now: those that are due, and those that are half-way."""
         for log, since_s in list(self._since_s.items()):
-            if now_s - since_s >= log.settings.flush_interval_ms / 2000:
+            if now_s - since_s >= _interval_s(log) / 2:
                 self._flushing[log] = self._since_s.pop(log)
         return list(self._flushing)
 
@@ -205,3 +202,8 @@ class FlushSchedule:
         """Return for how long the oldest of what is not durable has been so; 0.0 for nothing."""
         oldest_s = min((*self._since_s.values(), *self._flushing.values()), default=now_s)
         return now_s - oldest_s
+
+
+def _interval_s(log: SegmentedLog) -> float:
+    """Return how long a log may hold what is not durable: not at all once it is strict."""
+    return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

@@ -420,23 +420,41 @@ class Store(GroupWriter):
         Returns files as `remove_below`. Raises StorageError, OffsetInvariantError above the high
         watermark.
         """
+        self.make_durable_below(log, offset)
         self.save_log_start(log, offset)
         log.offsets.raise_log_start(offset)
         return self.remove_below(log, offset)
 
-    def save_log_start(self, log: SegmentedLog, offset: int) -> None:
-        """Note a log start durably, before anybody sees it. Raises StorageError."""
+    def make_durable_below(self, log: SegmentedLog, offset: int) -> None:
+        """Sync what a log start at `offset` would prove to have been durable.
+
+        Raises StorageError.
+        """
         self.check_writable()
         try:
-            if offset > log.durable_end:
-                # A log start proves that what lies below it was durable.
+            if not log.is_deleted and offset > log.durable_end:
                 log.segments[-1].sync()
                 self.relaxed.settle(log)
-            log.save_log_start(offset)
         except OSError as error:
             raise storage_error(error, f"cannot move the start of partition {log.key}") from error
         except SyncFailedError as error:
             self.fail(error)
+            raise StorageError(str(error)) from error
+
+    def save_log_start(self, log: SegmentedLog, offset: int) -> None:
+        """Note a log start durably, before anybody sees it. In any thread.
+
+        All below it is durable. Raises StorageError.
+        """
+        self.check_writable()
+        try:
+            log.save_log_start(offset)
+        except OSError as error:
+            raise storage_error(error, f"cannot move the start of partition {log.key}") from error
+        except SyncFailedError as error:
+            # The files of a partition that is being deleted may go at any moment.
+            if not log.is_deleted:
+                self.fail(error)
             raise StorageError(str(error)) from error
 
     def remove_below(self, log: SegmentedLog, offset: int) -> list[str]:

@@ -25,11 +25,12 @@ from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.segmented_suite import as_segmented
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from kgw.backend.embedded.log import SegmentedLog as Log
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.swap import CleanedSegment
+    from kgw.offsets.recovery import Checkpoint
     from kgw.testing.segmented_suite import SegmentedLog
 
 pytestmark = pytest.mark.slow
@@ -179,6 +180,31 @@ async def test_a_run_that_loses_segments_begins_anew(
         assert active.base_offset == log.compacted_end
         sealed = [offset for offset in await offsets(log) if offset < active.base_offset]
         assert list(range(active.base_offset - 5, active.base_offset)) == sealed
+
+
+async def test_a_checkpoint_that_could_not_be_stored_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the stored one would name a segment that compaction is about to replace."""
+    async with filled(tmp_path) as (backend, log):
+        storage = backend._offset_storage
+        save = storage.save
+        saved: list[Checkpoint] = []
+        fails = True
+
+        async def note(checkpoints: Sequence[Checkpoint]) -> None:
+            if fails:
+                raise StorageError("no room")
+            saved.extend(checkpoints)
+            await save(checkpoints)
+
+        monkeypatch.setattr(storage, "save", note)
+        with pytest.raises(StorageError, match="no room"):
+            await log.compact(JOB)
+        fails = False
+        await log.compact(JOB)
+        active = (await log.segments())[-1]
+        assert [active.base_offset] == [one.segment_base_offset for one in saved]
 
 
 def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:

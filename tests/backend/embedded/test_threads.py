@@ -5,11 +5,15 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded import partition_log
+from kgw.backend.embedded import log_state, partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.failures import replace_all_durably
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recovery import rebuild_side
+from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
@@ -19,9 +23,8 @@ from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, SETTI
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.writer import Append
 
 
@@ -92,6 +95,59 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
     await backend.aclose()
 
 
+def _hold_notes(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Have the state of logs written only once the event is set."""
+    may_go_on = Event()
+
+    def write(fs: FileSystem, contents: dict[str, bytes]) -> None:
+        may_go_on.wait()
+        replace_all_durably(fs, contents)
+
+    monkeypatch.setattr(log_state, "replace_all_durably", write)
+    return may_go_on
+
+
+async def test_appends_are_answered_while_a_log_start_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes three syncs; a thousand partitions from which something is removed take seconds."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    for value in (b"a", b"b", b"c"):
+        await log.append([make_batch([value])])
+    may_go_on = _hold_notes(monkeypatch)
+    drop = asyncio.ensure_future(log.drop_before(2))
+    result = await log.append([make_batch([b"d"])])
+    assert 3 == result.base_offset
+    assert 0 == log.log_start_offset
+    may_go_on.set()
+    await drop
+    assert 2 == log.log_start_offset
+    await backend.aclose()
+
+
+async def test_a_log_start_of_a_partition_that_goes_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is renamed under the hands of the thread that notes it."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"a"])])
+    may_go_on = _hold_notes(monkeypatch)
+    drop = asyncio.ensure_future(log.drop_before(1))
+    await asyncio.sleep(0)
+    await backend.delete_partition(KEY)
+    may_go_on.set()
+    with pytest.raises(StorageError):
+        await drop
+    assert backend.health.writable
+    await other.append([make_batch([b"b"])])
+    await backend.aclose()
+
+
 async def _reserved(log: PartitionLog) -> None:
     """Append until the reservation is there, so that appends are answered before they are durable.
 
@@ -123,6 +179,23 @@ async def test_the_timer_has_relaxed_logs_synced(tmp_path: Path) -> None:
     assert 0 == backend.unsynced.size_bytes
     await backend.aclose()
     assert (0, 0.0) == backend.unsynced
+
+
+@pytest.mark.parametrize("changed", [SETTINGS, RELAXED._replace(flush_interval_ms=1)])
+async def test_changed_settings_hold_for_what_is_unsynced(
+    tmp_path: Path, changed: LogSettings
+) -> None:
+    """Without another append: a topic that became strict does not wait for the old interval."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    settings = RELAXED._replace(flush_interval_ms=1 << 40)
+    log = await backend.create_partition(KEY, TOPIC, settings)
+    await _reserved(log)
+    assert backend.unsynced.size_bytes
+    log.configure(changed)
+    await _durable(log, backend)
+    assert not backend.unsynced.size_bytes
+    await backend.aclose()
 
 
 async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(tmp_path: Path) -> None:
