@@ -333,7 +333,8 @@ class LogRecovery:
             following = self._segments[number + 1] if number + 1 < len(self._segments) else None
             if following is not None and not self._state_is_lost and self._is_complete(segment):
                 # The segment after it proves that this one was durable; what has rotted since is
-                # found when it is read.
+                # found when it is read. Its side file may be known to the kernel alone.
+                segment.side_is_dirty = True
                 end_offset = following.base_offset
                 continue
             found, scanner = self._scan_segment(segment, plan.scan, following)

@@ -443,6 +443,18 @@ def test_what_removes_every_record_leaves_a_log_that_goes_on() -> None:
     assert [] == driver.store.problems
 
 
+def test_side_files_that_a_kill_has_left_are_made_durable() -> None:
+    """By the next orderly stop, which vouches for them: a power loss after it costs nothing."""
+    driver = Driver(settings=SETTINGS)
+    append(driver, (b"key", b"value"))
+    driver.store.roll(driver.log())
+    driver.kill()
+    driver.log()
+    driver.stop()
+    driver.lose_power()
+    assert [0] == list(records(driver.log()))
+
+
 def test_replay_meets_no_hole() -> None:
     """Headers follow each other from any offset to the end."""
     driver = Driver(settings=SETTINGS)
@@ -508,6 +520,7 @@ def test_a_log_that_is_compacted_agrees_with_a_model(
     driver = Driver(JOURNALED, settings=SETTINGS._replace(segment_bytes=segment_bytes))
     model: dict[int, tuple[bytes, bytes | None]] = {}
     batch_of: dict[int, int] = {}
+    batch_ends: dict[int, int] = {}
     horizons: dict[int, int] = {}
     next_offset = now_ms = 0
     for step in steps:
@@ -519,6 +532,7 @@ def test_a_log_that_is_compacted_agrees_with_a_model(
                 model[next_offset] = record
                 batch_of[next_offset] = base_offset
                 next_offset += 1
+            batch_ends[base_offset] = next_offset
         elif step[0] == "compact":
             now_ms += 200
             active = log.segments[-1].base_offset if log.segments else 0
@@ -534,8 +548,9 @@ def test_a_log_that_is_compacted_agrees_with_a_model(
                 if offset < end and (newest.get(key, offset) != offset or gone):
                     del model[offset]
             for offset, (_, value) in model.items():
-                if offset < end and value is None:
-                    horizons.setdefault(batch_of[offset], now_ms + step[2])
+                base_offset = batch_of[offset]
+                if batch_ends[base_offset] <= end and value is None:
+                    horizons.setdefault(base_offset, now_ms + step[2])
         elif step[0] == "roll":
             driver.store.roll(log)
         elif step[0] == "drop":
