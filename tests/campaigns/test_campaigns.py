@@ -29,7 +29,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign, all of them within a minute and a half."""
+    """Every campaign; two minutes together where nothing else runs."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
