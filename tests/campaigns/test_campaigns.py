@@ -29,7 +29,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign; two minutes together where nothing else runs."""
+    """Every campaign; 140 seconds together beside other work."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
