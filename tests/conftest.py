@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import signal
@@ -63,14 +62,11 @@ DATABASES = [pytest.param(name, marks=pytest.mark.timeout(60)) for name in ("pos
 
 def _serve(server: type[DatabaseServer]) -> DatabaseServer:
     try:
-        started = server()
+        return server()
     except NoServerError as error:
         if os.environ.get("DATABASES") == "required":
             raise
         pytest.skip(str(error))
-    # Not in a fixture's end, which counts as a part of the last test, and of its time limit.
-    atexit.register(started.remove)
-    return started
 
 
 @pytest.fixture(scope="session")

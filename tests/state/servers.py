@@ -7,6 +7,7 @@ test asks for it, and stopped by its process id.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import socket
@@ -45,6 +46,8 @@ class DatabaseServer(ABC):
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._places = 0
+        # Not left to who asked for it: a test may be over before its server is there.
+        atexit.register(self.remove)
         try:
             self._initialise()
             self.start()
