@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.side import SideEntry
+    from kgw.types import Buffer
 
 _NO_TIME: Final = -(1 << 63)
 _FIRST_ENTRIES: Final = 32
@@ -58,11 +59,31 @@ def read(
         if entries is None:
             continue
         if not entries:
-            break
+            return ReadResult([], 0, offset)
         result = _read_verified(log, segment, entries, offset, upper_bound)
         if result is not None:
             return result
-    return ReadResult([], 0, offset)
+    return _across_gap(log, offset, upper_bound)
+
+
+def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
+    """Return empty batches over the gap in which a log ends, nothing anywhere else.
+
+    Whoever reads up to the high watermark would otherwise wait for the next record to get there.
+    """
+    fillers: list[Buffer] = []
+    next_offset = offset
+    for gap in log.gaps:
+        if gap.start_offset <= offset < gap.end_offset <= upper_bound:
+            # An unclean stop comes before it: nothing that a start should wait for.
+            from kgw.records.cleaning import MAX_FILLER_OFFSETS, make_filler
+
+            while next_offset < gap.end_offset:
+                end_offset = min(gap.end_offset, next_offset + MAX_FILLER_OFFSETS)
+                filler = make_filler(next_offset, end_offset, log.epoch_at(next_offset))
+                fillers.append(filler.buffer)
+                next_offset = end_offset
+    return ReadResult(fillers, sum(len(one) for one in fillers), next_offset)
 
 
 def _entries_for(

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from kgw.backend.base import Snapshot
+from kgw.backend.base import ReadResult, Snapshot
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.layout import EpochStart, Gap
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.relaxed import FlushSchedule
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.offsets.recovery import AnomalyKind
+from kgw.records.batch import split_batches
 from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
@@ -304,6 +305,27 @@ def test_a_reader_is_out_of_range_inside_a_gap_alone() -> None:
     assert [False, False, True, True, False] == inside
     driver.store.drop_before(log, 50)
     assert [False, True] == [log.is_in_gap(offset) for offset in (50, 51)]
+
+
+def test_the_high_watermark_is_reached_where_a_log_ends_in_a_gap() -> None:
+    """Empty batches lead there: who reads up to the end of a topic must not wait for a record."""
+    driver = Driver(settings=RELAXED)
+    for value in (b"a", b"b", b"c"):
+        driver.append(value)
+    driver.kill()
+    log = driver.log()
+    (gap,) = log.gaps
+    assert [b"a", b"b", b"c"] == driver.values()
+    end = log.offsets.high_watermark
+    found = reading.read(log, 3, 1, end)
+    (batch,) = split_batches(bytes(found.buffers[0]))
+    assert (*gap, 0) == (batch.base_offset, batch.next_offset, batch.record_count)
+    assert batch.crc_matches()
+    assert log.leader_epoch == batch.leader_epoch
+    assert gap.end_offset == end == found.next_offset
+    assert ReadResult([], 0, 3) == reading.read(log, 3, 1, end - 1)
+    driver.append(b"d")
+    assert [b"a", b"b", b"c", b"d"] == driver.values(max_bytes=1)
 
 
 def test_reads_and_look_ups_cross_a_gap() -> None:
