@@ -55,6 +55,10 @@ class Flushes:
         `beside` lets others work meanwhile; `durable` is told of each partition's new durable end.
         """
         until_s = self.now_s + self._random.uniform(0, MOST_STEP_S)
+        if store.failure is not None:
+            # What was not durable when a sync failed never will be, and that has been said: a power
+            # loss takes no more of it for coming later.
+            return
         while self.has_timer and store.failure is None:
             due_s = self.schedule.next_due_s()
             if due_s is None or due_s > until_s:

@@ -48,7 +48,8 @@ class FaultyMachine(Machine):
         self.report = report
         self.errors = 0
         self.refused_starts = 0
-        self._struck_before = 0
+        self._failed: list[str] = []
+        self._struck_seen = 0
         self._created = 0
         self._hopeless: set[Append] = set()
 
@@ -148,19 +149,27 @@ class FaultyMachine(Machine):
 
     def _failed_syncs(self) -> list[str]:
         """Return the files with records whose sync failed in this life."""
-        return [
+        struck = self.fs.struck
+        # Asked at every append, of a list that grows by every write while all of them are cut.
+        self._failed += [
             path
-            for call, path in self.fs.struck[self._struck_before :]
+            for call, path in struck[self._struck_seen :]
             if call == "fdatasync" and path.endswith((".log", ".journal"))
         ]
+        self._struck_seen = len(struck)
+        return self._failed
 
     def begin_life(self, fs: SimulatedFs) -> list[str]:
-        self._struck_before = len(fs.struck)
+        self._forget_failed_syncs(fs)
         found = super().begin_life(fs)
         # A start that succeeds has synced all that it relies on; only the preparation of the
         # journal may have failed, which is then not used in this life.
-        self._struck_before = len(fs.struck)
+        self._forget_failed_syncs(fs)
         return found
+
+    def _forget_failed_syncs(self, fs: SimulatedFs) -> None:
+        self._failed = []
+        self._struck_seen = len(fs.struck)
 
 
 def run_script(report: Report, seed: int, fault: Fault | None) -> bool:
@@ -259,7 +268,7 @@ def run_every_n(
     while run_script(report, script, Fault(kind, nth, persistent)):
         report.count("faults")
         report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
-        nth += 1 if full else 37
+        nth += 1 if full else 149
 
 
 if __name__ == "__main__":
