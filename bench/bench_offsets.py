@@ -39,11 +39,9 @@ from kgw.offsets.manager import PartitionOffsetManager
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kgw.testing.process import GatewayProcess
 
 PARTS = ("assignment", "recovery", "timestamps")
 PARTITIONS = 1_000
-BATCH_BYTES = 16 << 10
 BATCH_RECORDS = 100
 IN_FLIGHT = 5
 ROUND_REQUESTS = 500
@@ -109,54 +107,9 @@ def measure_assignment() -> dict[str, Any]:
 # --- recovery -----------------------------------------------------------------------------------
 
 
-def create_topic(gateway: GatewayProcess, topic: str, partitions: int) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(120)
-
-
-def fill(gateway: GatewayProcess, partitions: int, count: int) -> None:
-    """Produce `count` batches of 16 KB, in turn to each partition."""
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {
-            "bootstrap.servers": gateway.bootstrap,
-            "acks": "all",
-            "batch.num.messages": 1,
-            "linger.ms": 0,
-        }
-    )
-    failures: list[str] = []
-    value = os.urandom(BATCH_BYTES - 80)
-
-    def on_delivery(error: object, _message: object) -> None:
-        if error is not None:
-            failures.append(str(error))
-
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(TOPIC, value, partition=number % partitions, callback=on_delivery)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    if producer.flush(300) or failures:
-        raise RuntimeError(f"not everything was acknowledged: {failures[:3]}")
-
-
-def count_records(gateway: GatewayProcess, partitions: int) -> int:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
-
-    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
-    wanted = {TopicPartition(TOPIC, number): OffsetSpec.latest() for number in range(partitions)}
-    return sum(one.result(60).offset for one in admin.list_offsets(wanted).values())
-
-
 def measure_recovery(parent: Path, megabytes: int) -> dict[str, Any]:
+    from filled_topic import BATCH_BYTES, count_records, create_topic, fill
+
     from kgw.testing.process import GatewayProcess
 
     # No checkpoint but the one at each start: what is filled in stays above it.
@@ -167,7 +120,7 @@ def measure_recovery(parent: Path, megabytes: int) -> dict[str, Any]:
         gateway = GatewayProcess(data_dir, *settings).start()
         result["empty_s"] = round(gateway.start_s, 3)
         create_topic(gateway, TOPIC, partitions)
-        fill(gateway, partitions, partitions)
+        fill(gateway, TOPIC, partitions, partitions)
         gateway.stop()
         starts = []
         for _ in range(3):
@@ -180,12 +133,12 @@ def measure_recovery(parent: Path, megabytes: int) -> dict[str, Any]:
         # Its checkpoint is made in the background.
         time.sleep(2)
         count = (megabytes << 20) // BATCH_BYTES
-        fill(gateway, partitions, count)
+        fill(gateway, TOPIC, partitions, count)
         gateway.kill()
         gateway.start(300)
         result[f"killed_{partitions}_partitions_s"] = round(gateway.start_s, 3)
         result[f"killed_{partitions}_partitions_cpu_s"] = round(gateway.usage().cpu_s, 3)
-        found = count_records(gateway, partitions)
+        found = count_records(gateway, TOPIC, partitions)
         if found != count + partitions:
             raise RuntimeError(f"{found} of {count + partitions} records are there")
         gateway.kill()
@@ -235,6 +188,8 @@ class Contestant:
 
         command = (sys.executable, __file__, "--serve", build, "serve")
         self.gateway = GatewayProcess(data_dir, command=command).start()
+        from filled_topic import create_topic
+
         create_topic(self.gateway, TOPIC, partitions)
         self._frames = produce_frames(records, partitions)
         self._connection = socket.create_connection((self.gateway.host, self.gateway.port))

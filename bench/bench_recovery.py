@@ -11,64 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from filled_topic import BATCH_BYTES, count_records, create_topic, fill
 
 from kgw.testing.process import GatewayProcess
 
 PARTITIONS = 4
-BATCH_BYTES = 16 << 10
 TOPIC = "bench-recovery"
-
-
-def fill(gateway: GatewayProcess, megabytes: int) -> int:
-    """Produce records of 16 KB, one a batch, and return how many were acknowledged."""
-    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
-    producer = Producer(
-        {
-            "bootstrap.servers": gateway.bootstrap,
-            "acks": "all",
-            "batch.num.messages": 1,
-            "linger.ms": 0,
-        }
-    )
-    failures: list[str] = []
-    value = os.urandom(BATCH_BYTES - 80)
-    count = (megabytes << 20) // BATCH_BYTES
-
-    def on_delivery(error: object, _message: object) -> None:
-        if error is not None:
-            failures.append(str(error))
-
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(TOPIC, value, partition=number % PARTITIONS, callback=on_delivery)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    if producer.flush(120) or failures:
-        raise RuntimeError(f"not everything was acknowledged: {failures[:3]}")
-    return count
-
-
-def count_records(gateway: GatewayProcess) -> int:
-    consumer = Consumer({"bootstrap.servers": gateway.bootstrap, "group.id": "bench"})
-    ends = [
-        consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=10)
-        for number in range(PARTITIONS)
-    ]
-    consumer.close()
-    return sum(high - low for low, high in ends)
 
 
 def forget(data_dir: Path, *suffixes: str) -> None:
@@ -92,8 +46,10 @@ def main() -> None:
     try:
         gateway = GatewayProcess(base / "data").start()
         result["empty_s"] = round(gateway.start_s, 3)
+        create_topic(gateway, TOPIC, PARTITIONS)
+        count = (arguments.megabytes << 20) // BATCH_BYTES
         began = time.perf_counter()
-        count = fill(gateway, arguments.megabytes)
+        fill(gateway, TOPIC, PARTITIONS, count)
         result["fill_s"] = round(time.perf_counter() - began, 1)
         gateway.kill()
         for name, suffixes in (
@@ -105,8 +61,9 @@ def main() -> None:
                 forget(gateway.data_dir, *suffixes)
             gateway.start(timeout_s=120)
             result[name] = round(gateway.start_s, 3)
-            if count_records(gateway) != count:
-                raise RuntimeError(f"{name}: {count_records(gateway)} of {count} records are there")
+            found = count_records(gateway, TOPIC, PARTITIONS)
+            if found != count:
+                raise RuntimeError(f"{name}: {found} of {count} records are there")
             gateway.kill()
         print(json.dumps(result))
     finally:
