@@ -48,14 +48,16 @@ class FlushTimer:
         self._executor = executor
         self._threads = options.flush_threads
         self._schedule = FlushSchedule()
-        self._timer: asyncio.TimerHandle | None = None
+        # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_s = 0.0
         self._round: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
         """Have a log synced that holds what is not durable."""
         due_s = self._schedule.note(log, self._loop.time())
-        if self._timer is None or due_s < self._timer.when():
+        if self._timer is None or due_s < self._timer_due_s:
             self._arm(due_s)
 
     def reschedule(self) -> None:
@@ -74,6 +76,7 @@ class FlushTimer:
             self._timer = None
         if self._round is None and not self._is_closed:
             self._timer = self._loop.call_at(due_s, self._begin)
+            self._timer_due_s = due_s
 
     def _begin(self) -> None:
         self._timer = None
