@@ -15,6 +15,7 @@ from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from kgw.backend.append import Append
     from kgw.records.batch import RecordBatch
     from kgw.state.base import StateStore
     from kgw.types import Buffer, PartitionKey, TopicName
@@ -190,16 +191,17 @@ class PartitionLog(ABC):
         return False
 
     @abstractmethod
-    def append(self, batches: Sequence[RecordBatch]) -> Awaitable[AppendResult]:
+    def append(self, batches: Sequence[RecordBatch]) -> Append:
         """Take validated batches in this order and give them consecutive offsets.
 
         Submitting is synchronous: two calls are stored in the order in which they were made. The
         batches' buffers must be writable and belong to the log from now on; base offset and leader
-        epoch are written into them. The awaitable is an `asyncio.Future` that resolves once the
-        batches are durable; in a relaxed log, once the system has them.
+        epoch are written into them. The append is done once the batches are durable; in a relaxed
+        log, once the system has them, which may be before this returns. The high watermark has
+        moved by then, and `on_advance` has been called.
 
-        Raises (through the awaitable) DiskFullError when nothing was stored for want of space,
-        StorageError when the log has failed or is read-only.
+        Its error is DiskFullError when nothing was stored for want of space, StorageError when the
+        log has failed or is read-only.
         """
 
     @abstractmethod

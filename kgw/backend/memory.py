@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.backend.append import Append, refused_append
 from kgw.backend.base import (
     AppendResult,
     Backend,
@@ -34,7 +35,6 @@ from kgw.state.memory import MemoryStateStore
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from kgw.backend.base import CompactionJob, CompactionReport, FoundT
@@ -151,21 +151,22 @@ class _Contents:
             yield batch
 
 
-class _Submitted(NamedTuple):
+class _Submitted(Append):
     """An append between its submission and its commit."""
 
-    log: MemoryPartitionLog
-    batches: list[RecordBatch]
-    result: AppendResult
-    future: Future[AppendResult]
+    __slots__ = ("batches", "log")
 
-    def succeed(self) -> None:
-        if not self.future.done():  # a caller may have cancelled; the records stay
-            self.future.set_result(self.result)
+    def __init__(
+        self, log: MemoryPartitionLog, batches: list[RecordBatch], result: AppendResult
+    ) -> None:
+        super().__init__()
+        self.log = log
+        self.batches = batches
+        self.result = result
 
     def fail(self, reason: str) -> None:
-        if not self.future.done():
-            self.future.set_exception(StorageError(reason))
+        self.error = StorageError(reason)
+        self.finish()
 
 
 class MemoryPartitionLog(PartitionLog, Segmented):
@@ -211,20 +212,19 @@ class MemoryPartitionLog(PartitionLog, Segmented):
     def size_bytes(self) -> int:
         return self._size_bytes
 
-    def append(self, batches: Sequence[RecordBatch]) -> Future[AppendResult]:
+    def append(self, batches: Sequence[RecordBatch]) -> Append:
         if not batches:
             raise ValueError("an append needs at least one batch")
-        future: Future[AppendResult] = get_running_loop().create_future()
         if self._failure is not None:
-            future.set_exception(self._failure)
-            return future
+            return refused_append(self._failure)
         leader_epoch = self.leader_epoch
         base_offsets = self._offsets.assign_many([batch.last_offset_delta + 1 for batch in batches])
         for batch, base_offset in zip(batches, base_offsets, strict=True):
             batch.assign(base_offset, leader_epoch)
         result = AppendResult(base_offsets[0], batches[-1].last_offset, leader_epoch)
-        self._submit(_Submitted(self, list(batches), result, future))
-        return future
+        submitted = _Submitted(self, list(batches), result)
+        self._submit(submitted)
+        return submitted
 
     def store(self, batches: list[RecordBatch]) -> None:
         """Take the batches into the contents. A copy: the frame they came in is let go."""
@@ -522,7 +522,7 @@ class MemoryBackend(Backend):
         for log in advanced:
             log.commit()
         for submitted in group:
-            submitted.succeed()
+            submitted.finish()
 
     def _take_submitted(self) -> list[_Submitted]:
         taken, self._submitted = self._submitted, []

@@ -41,7 +41,7 @@ from kgw.types import NO_OFFSET
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from kgw.backend.base import AppendResult
+    from kgw.backend.append import Append
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -56,7 +56,7 @@ class _Pending(NamedTuple):
 
     answer: PartitionProduceResponse
     partition: Partition
-    result: Future[AppendResult]
+    result: Append
     is_undecided: bool
     """Whether it may still be refused for what its records are."""
 
@@ -103,15 +103,14 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         return _unanswered(response, pending, context)
     if not pending:
         return response
+    waiting = [one.result for one in pending if not one.result.is_done]
 
     def make() -> ProduceResponse:
         for one in pending:
             _finish(one, context)
         return response
 
-    if len(pending) == 1:
-        return Later(pending[0].result, make)
-    return Later(_all_done([one.result for one in pending]), make)
+    return Later(_all_done(waiting), make) if waiting else make()
 
 
 def error_response(
@@ -175,13 +174,13 @@ def _record_count(data: PartitionProduceData) -> int:
 def _finish(pending: _Pending, context: RequestContext) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, _ = pending
-    error = None if result.cancelled() else result.exception()
-    if error is None and not result.cancelled():
-        answer.base_offset = result.result().base_offset
+    error = result.error
+    if error is None:
+        answer.base_offset = result.result.base_offset
     elif partition.topic.is_deleted:
         _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has been deleted")
-    elif result.cancelled() or isinstance(error, StorageError):
-        _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR, str(error or "the server is stopping"))
+    elif isinstance(error, StorageError):
+        _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     elif isinstance(error, UnfitRecordsError):
         _refuse_records(answer, error)
     elif isinstance(error, KafkaError):
@@ -222,7 +221,11 @@ def _unanswered(
             _finish(one, context)
         _close_on_refusal(response)
 
-    return Later(_all_done([one.result for one in undecided]), decide)
+    waiting = [one.result for one in undecided if not one.result.is_done]
+    if waiting:
+        return Later(_all_done(waiting), decide)
+    decide()
+    return None
 
 
 def _close_on_refusal(response: ProduceResponse) -> None:
@@ -235,17 +238,17 @@ def _close_on_refusal(response: ProduceResponse) -> None:
                 )
 
 
-def _all_done(results: list[Future[AppendResult]]) -> Future[None]:
+def _all_done(results: list[Append]) -> Future[None]:
     """Return a future that is done when all of these are, whatever became of them."""
     done: Future[None] = get_running_loop().create_future()
     left = len(results)
 
-    def count(_: Future[AppendResult]) -> None:
+    def count(_: Append) -> None:
         nonlocal left
         left -= 1
         if not left and not done.done():
             done.set_result(None)
 
     for result in results:
-        result.add_done_callback(count)
+        result.when_done(count)
     return done

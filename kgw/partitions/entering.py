@@ -12,6 +12,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kgw.backend.append import Append
 from kgw.backend.base import AppendResult
 from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
@@ -62,15 +63,12 @@ class Entrance:
         rules: RecordRules | None,
         limits: DecompressionLimits,
         enter: Callable[[], Appended],
-    ) -> Future[AppendResult]:
+    ) -> Append:
         """Call `enter` when the batch has passed the rules and all before it have had their turn.
 
-        The future has what `enter` comes to, or the KafkaError that refuses the batch.
+        It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
-        loop = asyncio.get_running_loop()
-        result: Future[AppendResult] = loop.create_future()
-        # With acks=0 nobody may look at it.
-        result.add_done_callback(lambda done: done.cancelled() or done.exception())
+        result = Append()
         walk = (
             None
             if rules is None
@@ -87,7 +85,7 @@ async def _take_turn(
     walk: Future[None] | None,
     before: Task[None] | None,
     enter: Callable[[], Appended],
-    result: Future[AppendResult],
+    result: Append,
 ) -> None:
     try:
         try:
@@ -98,23 +96,21 @@ async def _take_turn(
                 await asyncio.wait((before,))
         appended = enter()
     except Exception as error:  # noqa: BLE001 - whoever waits for the answer deals with it
-        if not result.done():
-            result.set_exception(error)
+        result.error = error
+        result.finish()
         return
-    if appended.result is not None:
-        appended.result.add_done_callback(lambda done: _copy(done, result))
-    elif not result.done():
+    if appended.result is None:
         # A duplicate: where its first copy is, is all that is known.
-        result.set_result(AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH))
-
-
-def _copy(done: Future[AppendResult], result: Future[AppendResult]) -> None:
-    error = None if done.cancelled() else done.exception()
-    if result.done():
-        return
-    if done.cancelled():
-        result.cancel()
-    elif error is not None:
-        result.set_exception(error)
+        result.result = AppendResult(appended.base_offset, appended.base_offset, NO_LEADER_EPOCH)
+        result.finish()
+    elif appended.result.is_done:
+        _copy(result, appended.result)
     else:
-        result.set_result(done.result())
+        appended.result.when_done(partial(_copy, result))
+
+
+def _copy(result: Append, done: Append) -> None:
+    result.error = done.error
+    if done.error is None:
+        result.result = done.result
+    result.finish()

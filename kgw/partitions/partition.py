@@ -19,9 +19,8 @@ from kgw.partitions.validation import (
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
-    from kgw.backend.base import AppendResult, PartitionLog
+    from kgw.backend.append import Append
+    from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
     from kgw.partitions.entering import Entrance
     from kgw.partitions.producer_state import BatchEntry
@@ -41,10 +40,11 @@ _REBUILD_INTERVAL_S = 1.0
 class Appended(NamedTuple):
     """What `append` did with a batch.
 
-    `result` is awaited for the offset; it is None for a duplicate, whose `base_offset` is known.
+    `result` has the offset once it is done; it is None for a duplicate, whose `base_offset` is
+    known.
     """
 
-    result: Future[AppendResult] | None
+    result: Append | None
     base_offset: int
     log_append_time_ms: int
     """-1 unless the topic uses log append time."""
@@ -200,9 +200,12 @@ class Partition:
         if not batch.has_producer_id:
             if append_time_ms >= 0:
                 batch.set_log_append_time(append_time_ms)
-            result = cast("Future[AppendResult]", self.log.append((batch,)))
+            result = self.log.append((batch,))
             self._in_flight_count += 1
-            result.add_done_callback(partial(self._answered, size_bytes, None))
+            if result.is_done:
+                self._answered(size_bytes, None, result)
+            else:
+                result.when_done(partial(self._answered, size_bytes, None))
             return Appended(result, NO_OFFSET, append_time_ms)
         if self._is_fenced:
             if not self._in_flight_of_producers:
@@ -214,32 +217,33 @@ class Partition:
         if known is None:
             if append_time_ms >= 0:
                 batch.set_log_append_time(append_time_ms)
-            result = cast("Future[AppendResult]", self.log.append((batch,)))
+            result = self.log.append((batch,))
             entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
             self._in_flight_count += 1
             self._in_flight_of_producers += 1
-            result.add_done_callback(partial(self._answered, size_bytes, entry))
+            if result.is_done:
+                self._answered(size_bytes, entry, result)
+            else:
+                result.when_done(partial(self._answered, size_bytes, entry))
             return Appended(result, NO_OFFSET, append_time_ms)
         if isinstance(known, InFlight):
-            result, append_time_ms = cast("tuple[Future[AppendResult], int]", known.token)
+            result, append_time_ms = cast("tuple[Append, int]", known.token)
             return Appended(result, NO_OFFSET, append_time_ms)
         return Appended(None, known.base_offset, self._append_time(known))
 
     def _append_time(self, known: Duplicate) -> int:
         return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
 
-    def _answered(
-        self, size_bytes: int, entry: BatchEntry | None, result: Future[AppendResult]
-    ) -> None:
+    def _answered(self, size_bytes: int, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
         if entry is not None:
             self._in_flight_of_producers -= 1
-        if result.cancelled() or result.exception() is not None:
+        if append.error is not None:
             # What a batch without a producer id leaves behind, nobody counts on.
             self._is_fenced = self._is_fenced or entry is not None
         else:
-            appended = result.result()
+            appended = append.result
             if appended.base_offset != self._stored_end:
                 self.skip_count += 1
             self._stored_end = appended.last_offset + 1

@@ -8,26 +8,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kgw.backend.append import Append
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.base import AppendResult
     from kgw.records.batch import RecordBatch
 
 DELAY_S = 0.3
 
 
-def append_hastily(
-    self: EmbeddedPartitionLog, batches: Sequence[RecordBatch]
-) -> asyncio.Future[AppendResult]:
+def append_hastily(self: EmbeddedPartitionLog, batches: Sequence[RecordBatch]) -> Append:
     """Give offsets and answer at once; let the flusher know a little later."""
-    future = self._backend.create_future()
-    future.set_result(self._store.submit(self._log, batches).result)
+    hasty = Append()
+    hasty.result = self._store.submit(self._log, batches).result
+    hasty.finish()
     asyncio.get_running_loop().call_later(DELAY_S, self._backend.kick)
-    return future
+    return hasty
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.append import Append
 from kgw.errors import DiskFullError, ErrorCode, ProtocolError, StorageError
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -26,7 +27,6 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
-    from kgw.backend.base import AppendResult
     from kgw.backend.memory import MemoryBackend
 
 VERSIONS = range(3, 13)
@@ -382,6 +382,14 @@ async def test_damaged_snapshot_is_replaced_by_the_log(
 # --- failing disks --------------------------------------------------------------------------------
 
 
+def failing_append(error: Exception) -> Append:
+    """Return an append that fails in the next turn of the loop."""
+    append = Append()
+    append.error = error
+    asyncio.get_running_loop().call_soon(append.finish)
+    return append
+
+
 class FailingAppends:
     """Stands before a log's append and lets some of them fail."""
 
@@ -395,9 +403,7 @@ class FailingAppends:
         def append(log: object, batches: object) -> object:
             if self.error is None:
                 return real(log, batches)  # type: ignore[arg-type]
-            future = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_soon(future.set_exception, self.error)
-            return future
+            return failing_append(self.error)
 
         monkeypatch.setattr(type(self.partition.log), "append", append)
 
@@ -449,11 +455,9 @@ async def test_batch_that_was_stored_in_spite_of_its_failure_is_found(
     log = topic.partitions[0].log
     real = type(log).append
 
-    def store_and_fail(self: object, batches: object) -> asyncio.Future[AppendResult]:
+    def store_and_fail(self: object, batches: object) -> Append:
         real(self, batches)  # type: ignore[arg-type]
-        future = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(future.set_exception, StorageError("who knows"))
-        return future
+        return failing_append(StorageError("who knows"))
 
     await produce(gateway, sequenced(0))
     with monkeypatch.context() as doubtful:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.append import refused_append
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
@@ -13,7 +14,6 @@ from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from kgw.backend.base import AppendResult
     from kgw.partitions.partition import Partition
 
 
@@ -44,17 +44,15 @@ async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
     busy = partition.append(_records()).result
     assert busy is not None
     with monkeypatch.context() as failing:
-        failed: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        failed.set_exception(StorageError("full"))
+        failed = refused_append(StorageError("full"))
         failing.setattr(type(partition.log), "append", lambda *_: failed)
         partition.append(_records(1))
-        await asyncio.sleep(0)
         with pytest.raises(KafkaError) as refused:
             partition.append(_records(1))
         assert ErrorCode.KAFKA_STORAGE_ERROR == refused.value.code
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not busy.done()
+    assert not busy.is_done
     again = partition.append(_records(1))
     backend.release()
     assert again.result is not None

@@ -38,7 +38,7 @@ from kgw.types import PartitionKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from kgw.backend.base import AppendResult, LogSettings, PartitionLog
+    from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import FileSystem
@@ -242,7 +242,7 @@ class EmbeddedBackend(Backend):
         self._complete()
         for append in self._store.take_group():
             append.error = StorageError("the backend is closed")
-            _resolve(append)
+            append.finish()
         self._store.abandon()
         await self.state.aclose()
         self._lock.release()
@@ -411,10 +411,6 @@ class EmbeddedBackend(Backend):
 
     # --- the way to the threads and back ---------------------------------------------------------
 
-    def create_future(self) -> asyncio.Future[AppendResult]:
-        """Return a future of the loop that the backend was opened in."""
-        return self._loop.create_future()
-
     def kick(self) -> None:
         """Let the flusher look at its inbox."""
         if not self._is_flusher_awake:
@@ -543,7 +539,7 @@ class EmbeddedBackend(Backend):
                 if partition is not None and partition.on_advance is not None:
                     partition.on_advance(partition)
             for append in group:
-                _resolve(append)
+                append.finish()
         is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
@@ -558,16 +554,6 @@ class EmbeddedBackend(Backend):
 
     def _retire_soon(self, retirement: Retirement) -> None:
         self._maintenance.submit(self._store.retire, retirement)
-
-
-def _resolve(append: Append) -> None:
-    future = append.waiter
-    if future is None or future.done():
-        return
-    if append.error is None:
-        future.set_result(append.result)
-    else:
-        future.set_exception(append.error)
 
 
 def _set_result(future: asyncio.Future[_Result], result: _Result) -> None:

@@ -6,6 +6,7 @@ from asyncio import Lock, ensure_future, shield
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from kgw.backend.append import refused_append
 from kgw.backend.base import PartitionLog, ReadResult, Segmented
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.cache import CachedTail
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from kgw.backend.append import Append
     from kgw.backend.base import (
-        AppendResult,
         CompactionJob,
         CompactionReport,
         EpochEnd,
@@ -83,16 +84,13 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     def is_in_gap(self, offset: int) -> bool:
         return self._log.is_in_gap(offset)
 
-    def append(self, batches: Sequence[RecordBatch]) -> Future[AppendResult]:
-        future: Future[AppendResult] = self._backend.create_future()
+    def append(self, batches: Sequence[RecordBatch]) -> Append:
         try:
             append = self._store.submit(self._log, batches)
         except StorageError as error:
-            future.set_exception(error)
-            return future
-        append.waiter = future
+            return refused_append(error)
         self._backend.kick()
-        return future
+        return append
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from kgw.backend.append import Append as BaseAppend
 from kgw.backend.base import AppendResult
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
@@ -30,7 +31,6 @@ from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Iterable, Sequence
 
     from kgw.backend.embedded.fs import FileSystem
@@ -45,27 +45,19 @@ _MAX_REPORTED: Final = 10_000
 """A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
 
-class Append:
-    """Batches on their way to the disk; then `result` or `error` is set."""
+class Append(BaseAppend):
+    """Batches on their way to the disk."""
 
-    __slots__ = (
-        "attempt",
-        "batches",
-        "error",
-        "is_durable",
-        "log",
-        "result",
-        "size_bytes",
-        "waiter",
-    )
+    __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
+
+    error: StorageError | None
 
     def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
+        super().__init__()
         self.log = log
         self.batches = batches
         self.attempt = log.attempt
         self.result = AppendResult(base_offset, batches[-1].last_offset, batches[-1].leader_epoch)
-        """Where it lands; it counts only once `error` has stayed None through `complete_group`."""
-        self.error: StorageError | None = None
         self.is_durable = True
         """Whether success means more than that the system has the bytes."""
         # Nearly always one batch, ten thousand times a second: sum() costs a microsecond more.
@@ -74,8 +66,6 @@ class Append:
             if len(batches) == 1
             else sum(len(batch.buffer) for batch in batches)
         )
-        self.waiter: Future[AppendResult] | None = None
-        """What the shell resolves when the append is complete."""
 
 
 class Retirement:
