@@ -18,7 +18,7 @@ async def _at_once(function: Callable[[], _Result], /) -> _Result:
 
 
 async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
-    """uvloop's handle for a time less than half a millisecond away cannot say when it is due."""
+    """A handle of uvloop that is less than half a millisecond away cannot say when it is due."""
     loop = asyncio.get_running_loop()
     begun: list[float] = []
 
