@@ -1,0 +1,233 @@
+"""Takes one server through scenarios: starts it, warms it up, measures, keeps what came out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+from bench.harness.machine import STOLEN_SHARE_LIMIT, Meanwhile, Moment
+from bench.harness.results import Measurement, append_measurement
+from bench.harness.scenario import Scale, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from bench.harness.scenario import Scenario
+    from bench.harness.servers import Server
+
+MEMORY_LOOK_EVERY_S = 0.25
+# A measurement during which the hypervisor took the cores away is made again so many times.
+STOLEN_REPEATS = 2
+WARM_SCALE = Scale(seconds=0.5, share=0.05)
+
+
+class MemoryWatch:
+    """The most anonymous and file-backed memory that a server had at any look."""
+
+    def __init__(self, server: Server) -> None:
+        self.anonymous_bytes = 0
+        self.file_bytes = 0
+        self._server = server
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory")
+
+    def _look(self) -> None:
+        try:
+            usage = self._server.usage()
+        except (OSError, RuntimeError, KeyError):  # between its stop and its next start
+            return
+        self.anonymous_bytes = max(self.anonymous_bytes, usage.anonymous_bytes)
+        self.file_bytes = max(self.file_bytes, usage.file_bytes)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(MEMORY_LOOK_EVERY_S):
+            self._look()
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a whole run shares: where it writes, how much it does, how long a JVM is warmed."""
+
+    output: Path
+    directory: Path
+    revision: str
+    scale: Scale
+    warm_s: float
+    say: Callable[[str], None]
+
+
+class ServerRun:
+    """One server, once through its scenarios. `number` is the run's, from 1."""
+
+    def __init__(self, plan: Plan, name: str, make: Callable[[Path], Server], number: int) -> None:
+        self._plan = plan
+        self._name = name
+        self._make = make
+        self._number = number
+        self._stage_numbers = itertools.count(1)
+
+    def measure_all(self, scenarios: Sequence[Scenario]) -> None:
+        """Measures each on the server that its `start` asks for."""
+        shared = [scenario for scenario in scenarios if scenario.start == "shared"]
+        if shared:
+            with self._server(started=True) as server:
+                self._warm(server, shared)
+                for scenario in shared:
+                    self._measure(scenario, server)
+        for scenario in scenarios:
+            if scenario.start == "shared":
+                continue
+            with self._server(started=scenario.start == "own") as server:
+                if scenario.start == "own":
+                    self._warm(server, [scenario])
+                self._measure(scenario, server)
+
+    @contextmanager
+    def _server(self, *, started: bool) -> Iterator[Server]:
+        """A server over an empty directory, which is removed with it."""
+        data_dir = self._plan.directory / f"{self._name}-data"
+        shutil.rmtree(data_dir, ignore_errors=True)
+        server = self._make(data_dir)
+        try:
+            if started:
+                server.start()
+            yield server
+        finally:
+            if server.running:
+                server.kill()
+            shutil.rmtree(data_dir, ignore_errors=True)
+            os.sync()
+
+    def _stage(self, scenario: Scenario, server: Server, scale: Scale) -> Stage:
+        number = next(self._stage_numbers)
+        directory = self._plan.directory / f"stage-{number}"
+        directory.mkdir()
+        name = f"{scenario.name.replace('/', '-')}-{number}"
+        return Stage(server=server, directory=directory, scale=scale, name=name)
+
+    def _warm(self, server: Server, scenarios: Sequence[Scenario]) -> None:
+        """Goes through the scenarios in small until a JVM has had its time to compile them."""
+        if not server.warms_up or not self._plan.warm_s:
+            return
+        self._plan.say(f"{self._name}: warming up for {self._plan.warm_s:.0f} s")
+        deadline = time.monotonic() + self._plan.warm_s
+        for scenario in itertools.cycle(scenarios):
+            if time.monotonic() > deadline:
+                return
+            stage = self._stage(scenario, server, WARM_SCALE)
+            try:
+                scenario.prepare(stage)
+                scenario.measure(stage)
+            finally:
+                shutil.rmtree(stage.directory)
+
+    def _measure(self, scenario: Scenario, server: Server) -> None:
+        for left in range(STOLEN_REPEATS, -1, -1):
+            measurement = self._measure_once(scenario, server)
+            append_measurement(self._plan.output, measurement)
+            if not measurement.stolen:
+                return
+            stolen = measurement.figures["stolen_share"]
+            again = "; once more" if left else ""
+            self._plan.say(
+                f"dropped: {stolen:.1%} of the cores were stolen"
+                f" (at most {STOLEN_SHARE_LIMIT:.0%}){again}"
+            )
+
+    def _measure_once(self, scenario: Scenario, server: Server) -> Measurement:
+        plan = self._plan
+        stage = self._stage(scenario, server, plan.scale)
+        try:
+            scenario.prepare(stage)
+            # What was written before must not be written back while the clock runs.
+            os.sync()
+            data_bytes = server.data_bytes()
+            before = Moment.now(_cpu_s(server))
+            with MemoryWatch(server) as memory:
+                figures = scenario.measure(stage)
+            after = Moment.now(_cpu_s(server))
+            meanwhile = Meanwhile.between(before, after, os.cpu_count() or 1)
+            figures |= derived(figures, meanwhile)
+            figures["rss_anonymous_mb"] = memory.anonymous_bytes / 1e6
+            figures["rss_file_mb"] = memory.file_bytes / 1e6
+            figures["written_to_disk_mb"] = (server.data_bytes() - data_bytes) / 1e6
+        except Exception as error:
+            error.add_note(f"in {scenario.name} on {server.name}; its log ends:\n{_tail(server)}")
+            raise
+        finally:
+            shutil.rmtree(stage.directory, ignore_errors=True)
+        return Measurement(
+            scenario=scenario.name,
+            server=server.name,
+            run=self._number,
+            revision=plan.revision,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            scale_seconds=plan.scale.seconds,
+            scale_share=plan.scale.share,
+            figures=figures,
+        )
+
+
+def derived(figures: dict[str, float], meanwhile: Meanwhile) -> dict[str, float]:
+    """What the harness adds; the scenario's own figure of the same name wins."""
+    added = {
+        "cpu_s": meanwhile.server_cpu_s,
+        "client_cpu_s": meanwhile.client_cpu_s,
+        "measured_s": meanwhile.elapsed_s,
+        "stolen_share": meanwhile.stolen_share,
+        "cores_busy_elsewhere": meanwhile.cores_busy_elsewhere,
+    }
+    if figures.get("bytes"):
+        added["cpu_s_per_gb"] = meanwhile.server_cpu_s / figures["bytes"] * 1e9
+    if figures.get("requests"):
+        added["cpu_s_per_million_requests"] = meanwhile.server_cpu_s / figures["requests"] * 1e6
+    return {name: value for name, value in added.items() if name not in figures}
+
+
+def _cpu_s(server: Server) -> float:
+    return server.usage().cpu_s if server.running else 0.0
+
+
+def _tail(server: Server) -> str:
+    try:
+        return "\n".join(server.log().splitlines()[-15:])
+    except OSError:
+        return "(nothing)"
+
+
+def pending(
+    scenarios: Sequence[Scenario], done: Sequence[Measurement], server: str, run: int, scale: Scale
+) -> list[Scenario]:
+    """Those that make sense on the server and that a run cut short has not measured yet."""
+    had = {
+        one.scenario
+        for one in done
+        if (one.server, one.run) == (server, run)
+        and replace(scale, seconds=one.scale_seconds, share=one.scale_share) == scale
+        and not one.stolen
+    }
+    return [one for one in scenarios if server in one.servers and one.name not in had]
+
+
+def say(text: str) -> None:
+    """A line for whoever watches; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)

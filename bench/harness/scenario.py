@@ -1,0 +1,109 @@
+"""What a scenario is: something measured in the same way on every server.
+
+A family is a module in bench/scenarios with `SCENARIOS`, a tuple of instances of subclasses; it is
+listed in bench/scenarios/registry.py. A scenario holds no state between calls: whatever it needs
+it derives from its fields and from the `Stage`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from bench.harness.servers import ALL_SERVERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bench.harness.servers import Server
+
+Durability = Literal["strict", "relaxed", "synced"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bound on kgw's figure, relative to the peer's or, with `absolute`, by itself.
+
+    `strict` and `relaxed` bars compare kgw-strict and kgw-relaxed with `kafka`; `synced` ones
+    compare kgw-strict with `kafka-synced`.
+    """
+
+    figure: str
+    at_least: float | None = None
+    at_most: float | None = None
+    absolute: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number that a scenario gives: its key in `measure`'s answer, and how to show it."""
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"] = "higher"
+    decimals: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much of a scenario to do.
+
+    `seconds` is for what goes on until it is stopped; `share` (of the full number, 1.0 is all) for
+    what is counted: members, topics, partitions of a big topic. Figures of different shares must
+    not be compared; those of different seconds may be.
+    """
+
+    seconds: float
+    share: float = 1.0
+
+    def count(self, full: int, at_least: int = 1) -> int:
+        """That share of a full number."""
+        return max(at_least, round(full * self.share))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Where one measurement happens.
+
+    `name` is new for every measurement: topics and groups begin with it. `directory` is an empty
+    one on the disk under test for whatever the load generator needs.
+    """
+
+    server: Server
+    directory: Path
+    scale: Scale
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario(ABC):
+    """Measured as `prepare`, then `measure`, with nothing in between.
+
+    `start` says which server it gets: `shared` with the scenarios of the same run, which are
+    measured one after the other; its `own`, started over an empty directory for this measurement;
+    or an `unstarted` one, which it starts and stops itself.
+    """
+
+    name: str
+    title: str
+    what: str
+    limited_by: str
+    figures: tuple[Figure, ...]
+    bars: Mapping[Durability, tuple[Bar, ...]] = field(default_factory=dict)
+    servers: tuple[str, ...] = ALL_SERVERS
+    start: Literal["shared", "own", "unstarted"] = "shared"
+
+    def prepare(self, stage: Stage) -> None:  # noqa: B027 - nothing to prepare is the usual case
+        """What must be there before the clock starts: topics, data to read. Not measured."""
+
+    @abstractmethod
+    def measure(self, stage: Stage) -> dict[str, float]:
+        """The figures by name.
+
+        `bytes` and `requests`, where given, are what the server took or gave; the harness makes
+        `cpu_s_per_gb` and `cpu_s_per_million_requests` of them, with the server's processor time
+        over the whole call. An error is raised, never measured.
+        """

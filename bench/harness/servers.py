@@ -1,0 +1,231 @@
+"""The servers under test, each a process of its own over a directory of its own.
+
+`kgw-strict` and `kgw-relaxed` are this checkout with one setting; `kafka` is Apache Kafka as it is
+shipped, which acknowledges from the page cache; `kafka-synced` is Kafka that syncs every append.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kgw.testing.process import SERVE, GatewayProcess, Usage, process_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+BENCH = Path(__file__).resolve().parents[1]
+KAFKA_SCRIPT = BENCH / "kafka-broker.sh"
+KAFKA_START_LIMIT_S = 120.0
+HOST = "127.0.0.1"
+
+KGW_SERVERS = ("kgw-strict", "kgw-relaxed")
+KAFKA_SERVERS = ("kafka", "kafka-synced")
+ALL_SERVERS = KGW_SERVERS + KAFKA_SERVERS
+
+
+class Server(ABC):
+    """One process over one data directory; started, stopped and started again by a scenario.
+
+    `ready_s` is how long the last start took; `warms_up` says whether code gets faster while it
+    runs, so that it must run for a while before it is measured.
+    """
+
+    warms_up = False
+
+    def __init__(self, name: str, data_dir: Path) -> None:
+        self.name = name
+        self.data_dir = data_dir
+        self.host = HOST
+        self.port = 0
+        self.ready_s = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect, as host:port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Process id of the running server; RuntimeError when it does not run."""
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it was started and neither stopped nor killed since."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts it over whatever its directory holds, on the same port as before.
+
+        Raises RuntimeError with what it said when it does not get ready.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends it as an operator does."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    @abstractmethod
+    def log(self) -> str:
+        """What it has said so far."""
+
+    def usage(self) -> Usage:
+        """Processor time and memory of the running process."""
+        return process_usage(self.pid)
+
+    def data_bytes(self) -> int:
+        """What its directory takes on disk (blocks, so that a sparse file counts what it holds)."""
+        return sum(
+            (Path(folder) / name).stat(follow_symlinks=False).st_blocks * 512
+            for folder, _, names in os.walk(self.data_dir)
+            for name in names
+        )
+
+
+class KgwServer(Server):
+    """`kgw serve` of a checkout, by this interpreter."""
+
+    def __init__(self, name: str, data_dir: Path, *settings: str, checkout: Path) -> None:
+        super().__init__(name, data_dir)
+        # `-m` takes the package from the working directory first, so that decides the checkout.
+        command = ["env", f"--chdir={checkout}", f"PYTHONPATH={checkout}", *SERVE]
+        self._process = GatewayProcess(data_dir, *settings, command=command)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    def start(self) -> None:
+        self._process.start()
+        self.port = self._process.port
+        self.ready_s = self._process.start_s
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def log(self) -> str:
+        return self._process.log()
+
+
+class KafkaServer(Server):
+    """One KRaft broker with Kafka's own settings and a heap of 1 GB: see kafka-broker.sh."""
+
+    warms_up = True
+
+    def __init__(self, name: str, data_dir: Path, *settings: str, cache_dir: Path) -> None:
+        super().__init__(name, data_dir)
+        self.port, controller_port = free_ports(2)
+        self._log_path = data_dir.with_name(data_dir.name + ".log")
+        self._command = [
+            str(KAFKA_SCRIPT),
+            str(cache_dir),
+            str(data_dir),
+            str(self.port),
+            str(controller_port),
+            *settings,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._running_process().pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def start(self) -> None:
+        began = time.monotonic()
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        while True:
+            try:
+                socket.create_connection((self.host, self.port)).close()
+            except OSError:
+                too_long = time.monotonic() - began > KAFKA_START_LIMIT_S
+                if self._process.poll() is not None or too_long:
+                    self.kill()
+                    message = f"{self.name} did not get ready; it said:\n{self.log()}"
+                    raise RuntimeError(message) from None
+                time.sleep(0.02)
+            else:
+                self.ready_s = time.monotonic() - began
+                return
+
+    def stop(self) -> None:
+        process = self._running_process()
+        process.terminate()
+        process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        process = self._running_process()
+        process.kill()
+        process.wait()
+        self._process = None
+
+    def log(self) -> str:
+        return self._log_path.read_text(errors="replace")
+
+    def _running_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            message = f"{self.name} is not running"
+            raise RuntimeError(message)
+        return self._process
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def fetch_kafka(cache_dir: Path) -> None:
+    """Have Kafka's jars in the cache, so that no start has to wait for them."""
+    subprocess.run([str(KAFKA_SCRIPT), str(cache_dir)], check=True, stdout=sys.stderr)
+
+
+def server_makers(
+    checkout: Path, kafka_cache_dir: Path | None
+) -> Mapping[str, Callable[[Path], Server]]:
+    """Name -> what makes that server over a data directory; Kafka only with its jars at hand."""
+
+    def kgw(name: str, durability: str) -> Callable[[Path], Server]:
+        setting = f"kgw.durability={durability}"
+        return lambda data_dir: KgwServer(name, data_dir, setting, checkout=checkout)
+
+    def kafka(name: str, cache_dir: Path, *settings: str) -> Callable[[Path], Server]:
+        return lambda data_dir: KafkaServer(name, data_dir, *settings, cache_dir=cache_dir)
+
+    makers = {
+        "kgw-strict": kgw("kgw-strict", "strict"),
+        "kgw-relaxed": kgw("kgw-relaxed", "relaxed"),
+    }
+    if kafka_cache_dir is not None:
+        makers["kafka"] = kafka("kafka", kafka_cache_dir)
+        makers["kafka-synced"] = kafka(
+            "kafka-synced", kafka_cache_dir, "log.flush.interval.messages=1"
+        )
+    return makers

@@ -1,0 +1,76 @@
+"""Drives bench/loads/go, the load generator on franz-go: the cheapest client per byte.
+
+It is compiled on first use, into .cache; that needs Go and, once, its modules from the network.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.harness.servers import Server
+
+SOURCE = Path(__file__).with_name("go")
+PROGRAM = Path(__file__).resolve().parents[2] / ".cache" / "bench" / "franz-load"
+
+Option = str | float
+
+
+@cache
+def program() -> Path:
+    """The compiled generator, built anew where its source is newer (the compiler knows)."""
+    PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(["go", "build", "-o", str(PROGRAM), "."], cwd=SOURCE, check=True)
+    except FileNotFoundError:
+        message = "the load generator in bench/loads/go needs Go (https://go.dev/dl) on PATH"
+        raise RuntimeError(message) from None
+    return PROGRAM
+
+
+def start(command: str, server: Server, topic: str, **chosen: Option) -> subprocess.Popen[str]:
+    """Begins one measurement and returns at once; `answer` waits for it."""
+    arguments = [str(program()), command, "-bootstrap", server.bootstrap, "-topic", topic]
+    for name, value in chosen.items():
+        arguments += [f"-{name.replace('_', '-')}", f"{value}"]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, float]:
+    """What the generator measured; RuntimeError with what it said when it failed."""
+    try:
+        said, complaints = process.communicate()
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
+    if process.returncode:
+        arguments = " ".join(map(str, process.args[1:])) if isinstance(process.args, list) else ""
+        message = f"{complaints.strip()} ({arguments})"
+        raise RuntimeError(message)
+    figures: dict[str, float] = json.loads(said)
+    return figures
+
+
+def create_topic(server: Server, topic: str, partitions: int) -> None:
+    """Makes a topic and returns once each partition has a leader."""
+    answer(start("create", server, topic, partitions=partitions))
+
+
+def produce(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
+    """Writes at full speed; main.go has the options. Gives rates, `bytes` and `requests`."""
+    return answer(start("produce", server, topic, **chosen))
+
+
+def consume(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
+    """Reads `records` from the start at full speed, repeatedly; gives the same as `produce`."""
+    return answer(start("consume", server, topic, **chosen))
+
+
+def latency(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
+    """Writes at a fixed rate and reads it back; gives `end_to_end_*` and `produce_*` in ms."""
+    return answer(start("latency", server, topic, **chosen))

@@ -1,0 +1,21 @@
+"""All scenarios, family by family, in the order in which they are measured and shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.scenarios import throughput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.harness.scenario import Scenario
+
+FAMILIES: Mapping[str, tuple[Scenario, ...]] = {
+    "throughput": throughput.SCENARIOS,
+}
+
+
+def all_scenarios() -> tuple[Scenario, ...]:
+    """Every one, in order."""
+    return tuple(scenario for family in FAMILIES.values() for scenario in family)
