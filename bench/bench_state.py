@@ -38,7 +38,6 @@ SERVERS = {"postgresql": PostgresqlServer, "mysql": MariadbServer}
 VALUE = bytes(200)
 SHARED = 1_000
 MODULES = (
-    "aiosqlite",
     "asyncpg",
     "psycopg",
     "pymysql",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from aiosqlite import Connection
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
@@ -30,14 +28,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell's background job ignores SIGINT, and so would the processes that tests mean to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what failed tests have left open: a database's thread keeps the process from ending."""
-    if session.testsfailed:
-        for left in gc.get_objects():
-            if isinstance(left, Connection):
-                left.stop()
 
 
 @pytest.fixture(autouse=True)

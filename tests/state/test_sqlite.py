@@ -135,10 +135,9 @@ async def test_the_files_are_for_their_owner_alone(path: Path) -> None:
 async def test_commits_are_synced(path: Path) -> None:
     """Write-ahead log with synchronous=FULL: NORMAL may lose the last commits."""
     async with opened(path) as store:
-        connection = store._open_connection()
         pragmas = {}
         for name in ("journal_mode", "synchronous", "locking_mode", "trusted_schema"):
-            ((value,),) = await connection.execute_fetchall(f"PRAGMA {name}")
+            ((value,),) = await store.fetch(f"PRAGMA {name}", ())
             pragmas[name] = value
 
     assert {
@@ -156,10 +155,10 @@ async def test_waiting_sets_share_commits(path: Path, monkeypatch: pytest.Monkey
         commits = 0
         commit = connection.commit
 
-        async def counted() -> None:
+        def counted() -> None:
             nonlocal commits
             commits += 1
-            await commit()
+            commit()
 
         monkeypatch.setattr(connection, "commit", counted)
         await asyncio.gather(
@@ -442,21 +441,20 @@ async def test_a_full_disk_refuses_and_recovers(path: Path) -> None:
     """Nothing of the set is stored; the store goes on once there is room."""
     async with opened(path) as store:
         await store.apply([Change("topic", "a", b"1")])
-        connection = store._open_connection()
-        ((pages,),) = await connection.execute_fetchall("PRAGMA page_count")
-        await connection.execute_fetchall(f"PRAGMA max_page_count = {pages + 2}")
+        ((pages,),) = await store.fetch("PRAGMA page_count", ())
+        await store.fetch(f"PRAGMA max_page_count = {pages + 2}", ())
 
         with pytest.raises(DiskFullError, match="no space left"):
             await store.apply([Change("topic", "a", b"2"), Change("topic", "b", bytes(1 << 20))])
         assert {"a": Row(b"1", 1)} == await store.load("topic")
         assert store.failure is None
 
-        await connection.execute_fetchall("PRAGMA max_page_count = 100000")
+        await store.fetch("PRAGMA max_page_count = 100000", ())
         await store.apply([Change("topic", "b", bytes(1 << 20))])
         assert {"a", "b"} == set(await store.load("topic"))
 
 
-@pytest.mark.parametrize("method", ["executemany", "commit", "execute_fetchall"])
+@pytest.mark.parametrize("method", ["executemany", "commit", "execute"])
 @pytest.mark.parametrize("name", ["SQLITE_IOERR_FSYNC", "SQLITE_IOERR_WRITE", "SQLITE_CORRUPT"])
 async def test_an_error_of_the_disk_is_final(
     path: Path, monkeypatch: pytest.MonkeyPatch, method: str, name: str
@@ -466,7 +464,7 @@ async def test_an_error_of_the_disk_is_final(
     async with opened(path) as store:
         connection = store._open_connection()
 
-        async def fail(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise sqlite_error(name)
 
         with monkeypatch.context() as patched:
@@ -495,7 +493,7 @@ async def test_a_rollback_that_fails_is_final_too(
     async with opened(path) as store:
         connection = store._open_connection()
 
-        async def fail(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_FULL")
 
         with monkeypatch.context() as patched:
@@ -505,7 +503,7 @@ async def test_a_rollback_that_fails_is_final_too(
                 await store.apply([Change("topic", "a", b"x")])
 
         assert store.failure is not None
-        await connection.rollback()
+        await store._in_thread(connection.rollback)
 
 
 async def test_a_set_in_flight_when_the_store_fails_is_refused(
@@ -516,7 +514,7 @@ async def test_a_set_in_flight_when_the_store_fails_is_refused(
         await store.apply([Change("topic", "a", b"1")])
         connection = store._open_connection()
 
-        async def fail(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_IOERR_FSYNC")
 
         with monkeypatch.context() as patched:
@@ -541,11 +539,11 @@ async def test_reading_errors_are_storage_errors(
     async with opened(path) as store:
         connection = store._open_connection()
 
-        async def fail(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_IOERR_READ")
 
         with monkeypatch.context() as patched:
-            patched.setattr(connection, "execute_fetchall", fail)
+            patched.setattr(connection, "execute", fail)
             with pytest.raises(StorageError, match="SQLITE_IOERR_READ"):
                 await store.load("topic")
 

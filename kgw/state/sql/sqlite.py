@@ -3,30 +3,35 @@
 One connection, in exclusive mode: SQLite before 3.51.3 can corrupt a write-ahead log that two
 connections reset at once, and Python's library is often older. Write-ahead log with
 synchronous=FULL, so that a commit is synced; waiting sets share one commit.
+The connection has a thread of its own, and a commit is one call in it: with a call for each
+statement, two threads spent 15 % of a commit of 50 groups' offsets on waiting for each other.
 See docs/decisions/0011-state-in-sqlite.md.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from asyncio import Lock
+from asyncio import get_running_loop
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.errors import DataDirectoryError, StorageError
+from kgw.errors import StorageError
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.schema import SqliteDialect
 from kgw.state.sql.sqlite_file import open_database, storage_error
 from kgw.state.sql.store import SqlStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
-    from aiosqlite import Connection
-
+    from kgw.state.base import ConflictError
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
+    from kgw.state.sql.store import Waiting
+
+ResultT = TypeVar("ResultT")
 
 
 class SqliteStateStore(SqlStateStore):
@@ -49,9 +54,8 @@ class SqliteStateStore(SqlStateStore):
         self._path = Path(path)
         self._quick_check = quick_check
         self._migrations = migrations
-        self._connection: Connection | None = None
-        self._turn = Lock()
-        """Held for a transaction, which a query over the same connection would see half done."""
+        self._connection: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._problems: list[str] = []
 
     @property
@@ -59,58 +63,79 @@ class SqliteStateStore(SqlStateStore):
         return tuple(self._problems)
 
     async def _connect(self) -> None:
-        # Some 8 ms, which a gateway without this store need not spend.
-        import aiosqlite
-
-        errors: list[DataDirectoryError] = []
-
-        def connect() -> sqlite3.Connection:
-            try:
-                return open_database(
-                    self._path,
-                    self._migrations,
-                    quick_check=self._quick_check,
-                    report=self._problems.append,
-                )
-            except DataDirectoryError as error:
-                # aiosqlite's thread ends in order only with a connection that is closed.
-                errors.append(error)
-                return sqlite3.connect(":memory:")
-
         self._problems.clear()
-        connection = await aiosqlite.Connection(connect, iter_chunk_size=64)
-        if errors:
-            await connection.close()
-            raise errors[0]
-        self._connection = connection
+        thread = ThreadPoolExecutor(1, thread_name_prefix="kgw-state")
+        try:
+            self._connection = await get_running_loop().run_in_executor(thread, self._opened)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        self._thread = thread
+
+    def _opened(self) -> sqlite3.Connection:
+        return open_database(
+            self._path,
+            self._migrations,
+            quick_check=self._quick_check,
+            report=self._problems.append,
+        )
 
     async def _disconnect(self) -> None:
-        connection, self._connection = self._open_connection(), None
-        await connection.close()
+        connection, thread = self._open_connection(), self._thread
+        self._connection = self._thread = None
+        if thread is not None:
+            try:
+                await get_running_loop().run_in_executor(thread, connection.close)
+            finally:
+                thread.shutdown(wait=False)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        return await self._in_thread(self._fetch_now, statement, parameters)
+
+    async def _transact(self, batches: Sequence[Batch]) -> None:
+        await self._in_thread(self._transact_now, batches)
+
+    async def _write(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
+        return await self._in_thread(self._write_now, group)
+
+    async def _in_thread(self, call: Callable[..., ResultT], *arguments: Any) -> ResultT:
+        if self._thread is None:
+            raise StorageError(f"{self._name} is not open")
         try:
-            async with self._turn:
-                return list(await self._open_connection().execute_fetchall(statement, parameters))
+            return await get_running_loop().run_in_executor(self._thread, call, *arguments)
         except sqlite3.Error as error:
             raise storage_error(error, self._path) from error
 
-    async def _transact(self, batches: Sequence[Batch]) -> None:
-        async with self._turn:
-            connection = self._open_connection()
-            try:
-                # The first statement begins the transaction (isolation_level).
-                for statement, rows in batches:
-                    await connection.executemany(statement, rows)
-                await connection.commit()
-            except sqlite3.Error as error:
-                try:
-                    await connection.rollback()
-                except sqlite3.Error as second:
-                    self._failure = f"{self._name}: {error}, then {second}"
-                raise storage_error(error, self._path) from error
+    # --- in the connection's thread ---------------------------------------------------------------
 
-    def _open_connection(self) -> Connection:
+    def _fetch_now(self, statement: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:
+        return self._open_connection().execute(statement, parameters).fetchall()
+
+    def _transact_now(self, batches: Sequence[Batch]) -> None:
+        connection = self._open_connection()
+        try:
+            # The first statement begins the transaction (isolation_level).
+            for statement, rows in batches:
+                connection.executemany(statement, rows)
+            connection.commit()
+        except sqlite3.Error as error:
+            try:
+                connection.rollback()
+            except sqlite3.Error as second:
+                self._failure = f"{self._name}: {error}, then {second}"
+            raise
+
+    def _write_now(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
+        """Do what `SqlStateStore._write` does, without a way between threads for each statement."""
+        rows: list[Sequence[Any]] = []
+        for statement, parameters in self._version_queries(group):
+            rows += self._fetch_now(statement, parameters)
+        conflicts, batches = self._stage(group, rows)
+        if batches:
+            self._transact_now(batches)
+        return conflicts
+
+    def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
             raise StorageError(f"{self._name} is not open")
         return self._connection

@@ -25,9 +25,11 @@ GROUP_CHANGES: Final = 10_000
 """A shared commit takes no further set once it holds this many changes."""
 
 _Entries = dict[schema.Place, tuple[bytes | None, int]]
+Query = tuple[str, "Sequence[Any]"]
+"""A statement and its parameters."""
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
     """A set that waits for a commit."""
 
     changes: Sequence[Change]
@@ -51,7 +53,7 @@ class SqlStateStore(StateStore):
         self._name = name
         self._dialect = dialect
         self._is_open = False
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Waiting] = []
         self._committer: Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
@@ -146,7 +148,7 @@ class SqlStateStore(StateStore):
         if self._failure is not None:
             raise StorageError(self._failure)
         loop = get_running_loop()
-        waiting = _Waiting(changes, batches, loop.create_future())
+        waiting = Waiting(changes, batches, loop.create_future())
         self._waiting.append(waiting)
         if self._committer is None:
             self._committer = loop.create_task(self._commit_waiting())
@@ -172,7 +174,7 @@ class SqlStateStore(StateStore):
         finally:
             self._committer = None
 
-    def _take_group(self) -> list[_Waiting]:
+    def _take_group(self) -> list[Waiting]:
         count = 0
         for index, waiting in enumerate(self._waiting):
             count += waiting.size
@@ -182,28 +184,14 @@ class SqlStateStore(StateStore):
         group, self._waiting = self._waiting, []
         return group
 
-    async def _commit_group(self, group: list[_Waiting]) -> None:
+    async def _commit_group(self, group: list[Waiting]) -> None:
         """Write all sets that meet no conflict in one transaction and answer everyone."""
-        taken: list[Future[None]] = []
-        refused: list[tuple[Future[None], ConflictError]] = []
+        conflicts: dict[int, ConflictError] = {}
         outcome: Exception | None = None
         try:
             if self._failure is not None:
                 raise StorageError(self._failure)
-            versions = await self._versions(group)
-            entries: _Entries = {}
-            batches: list[Batch] = []
-            for waiting in group:
-                try:
-                    _stage(waiting.changes, versions, entries)
-                except ConflictError as error:
-                    refused.append((waiting.done, error))
-                else:
-                    taken.append(waiting.done)
-                    batches += waiting.batches
-            batches = [*self._entry_batches(entries), *batches]
-            if batches:
-                await self._transact(batches)
+            conflicts = await self._write(group)
         except DiskFullError as error:
             outcome = error
         except StorageError as error:
@@ -212,34 +200,61 @@ class SqlStateStore(StateStore):
             outcome = error
         except Exception as error:  # noqa: BLE001 - the callers raise it
             outcome = error
-        if outcome is not None:
-            taken, refused = [waiting.done for waiting in group], []
-        for done, conflict in refused:
-            if not done.done():
-                done.set_exception(conflict)
-        for done in taken:
-            if done.done():
+        for index, waiting in enumerate(group):
+            refusal = outcome or conflicts.get(index)
+            if waiting.done.done():
                 continue
-            if outcome is None:
-                done.set_result(None)
+            if refusal is None:
+                waiting.done.set_result(None)
             else:
-                done.set_exception(outcome)
+                waiting.done.set_exception(refusal)
 
-    async def _versions(self, group: list[_Waiting]) -> dict[schema.Place, int]:
-        """Return the stored version of every key that occurs; 0 for those that do not exist."""
+    async def _write(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
+        """Write the sets that meet no conflict; return the conflicts by the set's number.
+
+        Raises StorageError, as `_transact`.
+        """
+        rows: list[Sequence[Any]] = []
+        for statement, parameters in self._version_queries(group):
+            rows += await self._fetch(statement, parameters)
+        conflicts, batches = self._stage(group, rows)
+        if batches:
+            await self._transact(batches)
+        return conflicts
+
+    def _version_queries(self, group: Sequence[Waiting]) -> list[Query]:
+        """Return what asks for kind, key and version of every row that a group writes."""
         places = list(
             {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
         )
-        versions = dict.fromkeys(places, 0)
-        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
-            statement, parameters = self._dialect.select_versions(
-                places[start : start + schema.VERSIONS_PER_SELECT]
-            )
-            for kind, stored_key, version in await self._fetch(statement, parameters):
-                key = self._dialect.read_text(stored_key)
-                if key is not None:
-                    versions[kind, key] = version
-        return versions
+        return [
+            self._dialect.select_versions(places[start : start + schema.VERSIONS_PER_SELECT])
+            for start in range(0, len(places), schema.VERSIONS_PER_SELECT)
+        ]
+
+    def _stage(
+        self, group: Sequence[Waiting], rows: Sequence[Sequence[Any]]
+    ) -> tuple[dict[int, ConflictError], list[Batch]]:
+        """Return the conflicts of a group by the set's number, and what writes the other sets.
+
+        `rows` are the answers to `_version_queries`.
+        """
+        versions: dict[schema.Place, int] = {}
+        for kind, stored_key, version in rows:
+            key = self._dialect.read_text(stored_key)
+            if key is not None:
+                versions[kind, key] = version
+        conflicts: dict[int, ConflictError] = {}
+        entries: _Entries = {}
+        batches: list[Batch] = []
+        for index, waiting in enumerate(group):
+            try:
+                _stage(waiting.changes, versions, entries)
+            except ConflictError as error:
+                conflicts[index] = error
+            else:
+                batches += waiting.batches
+        return conflicts, [*self._entry_batches(entries), *batches]
 
     def _entry_batches(self, entries: _Entries) -> list[Batch]:
         dialect = self._dialect
@@ -270,7 +285,7 @@ def _stage(changes: Sequence[Change], versions: dict[schema.Place, int], entries
     own_entries: _Entries = {}
     for change in changes:
         place = (change.kind, change.key)
-        version = own_versions[place] if place in own_versions else versions[place]
+        version = own_versions[place] if place in own_versions else versions.get(place, 0)
         if change.expected_version is not None and change.expected_version != version:
             raise ConflictError(change, version)
         own_versions[place] = 0 if change.value is None else version + 1
