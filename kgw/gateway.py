@@ -19,6 +19,7 @@ from kgw.groups.rounds import GroupLimits
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.fetch_sessions import FetchSessionCache
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
@@ -62,6 +63,12 @@ class Gateway:
             lambda error: self.report_internal_error("upkeep", error),
         )
         self.fetch_deadlines = FetchDeadlines(clock)
+        self.fetch_sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots,
+            config.fetch_session_partitions_max,
+            # Sessions belong to whoever knows their ids.
+            lambda: int.from_bytes(urandom(4), "big") >> 1,
+        )
         self.producer_ids: ProducerIds
         self.groups: GroupCoordinator
         self.positions = ClientPositions(config.lag_clients_max)
@@ -106,6 +113,7 @@ class Gateway:
             await self.backend.aclose()
             raise
         self.metrics.when_read.append(self._count_unsynced)
+        self.metrics.when_read.append(self._count_fetch_sessions)
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.upkeep.start()
 
@@ -249,6 +257,12 @@ class Gateway:
 
     def _count_unsynced(self) -> None:
         self.metrics.unsynced_bytes, self.metrics.unsynced_age_s = self.backend.unsynced
+
+    def _count_fetch_sessions(self) -> None:
+        sessions = self.fetch_sessions
+        self.metrics.fetch_sessions = len(sessions)
+        self.metrics.fetch_session_partitions = sessions.size
+        self.metrics.fetch_session_evictions = sessions.evictions
 
     async def _load_identity(self) -> None:
         """Take the cluster's id, made at the first start and kept for ever, and this node's.

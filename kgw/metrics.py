@@ -110,6 +110,23 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Errors that are bugs of the server. Anything above zero deserves a report.",
     ),
+    # Fetch sessions.
+    Metric(
+        "fetch_sessions", "kgw_fetch_sessions", "gauge", "Incremental fetch sessions (KIP-227)."
+    ),
+    Metric(
+        "fetch_session_partitions",
+        "kgw_fetch_session_partitions",
+        "gauge",
+        "Partitions in all fetch sessions together.",
+    ),
+    Metric(
+        "fetch_session_evictions",
+        "kgw_fetch_session_evictions_total",
+        "counter",
+        "Fetch sessions that made room for others, or became too large. Their clients fetch in "
+        "full once more.",
+    ),
     # Storage.
     Metric(
         "unsynced_bytes",
@@ -331,6 +348,9 @@ class Metrics:
     requests: dict[str, int]
     request_errors: dict[tuple[str, ...], int]
     internal_errors: int
+    fetch_sessions: int
+    fetch_session_partitions: int
+    fetch_session_evictions: int
     unsynced_bytes: int
     unsynced_age_s: float
     groups: dict[str, int]

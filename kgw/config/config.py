@@ -119,6 +119,8 @@ class Config:
     max_connections_per_ip: int
     socket_listen_backlog_size: int
     fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    fetch_session_partitions_max: int
     max_request_partition_size_limit: int
     decompressed_bytes_max: int
     decompression_ratio_max: int

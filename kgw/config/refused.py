@@ -52,7 +52,6 @@ REFUSED_SERVER_SETTINGS = {
     "inter.broker.protocol.version": _ONE_NODE,
     "max.connection.creation.rate": "a rate of connections is not enforced yet",
     "max.connections.per.ip.overrides": "one limit holds for every address",
-    "max.incremental.fetch.session.cache.slots": "fetch sessions are not kept",
     "num.io.threads": _THREADS,
     "num.network.threads": _THREADS,
     "num.recovery.threads.per.data.dir": _THREADS,

@@ -507,6 +507,23 @@ SERVER_SETTINGS = table(
         minimum=1024,
     ),
     Setting(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        1000,
+        "Fetch sessions that are kept (KIP-227): one for each consumer that fetches incrementally. "
+        "0: none, and every Fetch is complete.",
+        section="limits",
+        minimum=0,
+    ),
+    Setting(
+        "kgw.fetch.session.partitions.max",
+        INT,
+        100_000,
+        "Partitions in all fetch sessions together; one takes up to 500 bytes.",
+        section="limits",
+        minimum=0,
+    ),
+    Setting(
         "max.request.partition.size.limit",
         INT,
         2000,

@@ -7,8 +7,8 @@ Behaviour:
   the first batch always comes, whatever its size (KIP-74);
 - less than `min_bytes`: waits for more, woken by appends to these partitions alone; `max_wait_ms`
   is one budget for everything that the request does;
-- no fetch sessions: every request is complete (KIP-227 lets a broker answer session 0), and an
-  incremental one is told FETCH_SESSION_ID_NOT_FOUND, after which clients send complete ones;
+- fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where
+  there is no room for one the answer says session 0, and the client goes on with complete requests;
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
   is named from v12 on (KIP-595);
 - behind batches that compaction left without records it reads on: no answer is of such alone, but
@@ -26,11 +26,13 @@ leaders (KIP-951). v17: directory ids (KIP-853). v18: high watermark of follower
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import EncodedBody, Later
+from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
 from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.session_reading import SessionRead
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     EpochEndOffset,
@@ -44,12 +46,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.partitions.fetch_sessions import FetchSession, TopicKey
+    from kgw.partitions.partition import Partition
     from kgw.protocol.messages.fetch import FetchRequest
 
-_FINAL_EPOCH = -1
-_INITIAL_EPOCH = 0
 _READ_COMMITTED = 1
 _NOTE_INTERVAL_S = 1.0
+# A session's idle partitions are noted so often: all of them, at one poll.
+_NOTE_ALL_INTERVAL_S = 10.0
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 
 class _Poll:
@@ -67,13 +78,14 @@ class _Poll:
         self.state: list[int] | None = None
         self.answer: EncodedBody | None = None
 
-    def make(self, api_version: int) -> FetchResponse | EncodedBody:
+    def make(self, context: RequestContext, *, makes_session: bool) -> FetchResponse | EncodedBody:
         """Return the answer to what has been read."""
+        session_id = _make_session(self.request, self.read, context) if makes_session else 0
         state = self.read.empty_state()
-        if state is None:
-            return _response(self.request, self.read)
+        if state is None or session_id:
+            return _response(self.request, self.read, session_id)
         if self.answer is None or state != self.state:
-            encoder = codec(FetchResponse, api_version)
+            encoder = codec(FetchResponse, context.api_version)
             body = encoder.encode(_response(self.request, self.read))
             self.answer = EncodedBody(encoder.flexible, body)
             self.state = state
@@ -81,12 +93,20 @@ class _Poll:
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
-    if request.session_epoch not in {_FINAL_EPOCH, _INITIAL_EPOCH}:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if request.session_epoch in {FINAL_EPOCH, INITIAL_EPOCH}:
+        if request.session_id:
+            context.gateway.fetch_sessions.close(request.session_id)
+        makes_session = request.session_epoch == INITIAL_EPOCH and context.api_version >= 7
+        return _complete(request, context, makes_session=makes_session)
+    return _incremental(request, context)
+
+
+def _complete(request: FetchRequest, context: RequestContext, *, makes_session: bool) -> Answer:
+    """Answer a request that names everything."""
     gateway = context.gateway
     session = context.session
     max_bytes = min(request.max_bytes, gateway.config.fetch_max_bytes)
-    deadline_s = context.received_s + max(0, request.max_wait_ms) / 1000
+    deadline_s = _deadline_s(request, context)
     # Put back when it is answered: the same session might ask again before that.
     poll, session.poll = session.poll, None
     if isinstance(poll, _Poll) and poll.request is request and poll.read.may_restart:
@@ -106,11 +126,12 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer:
     if context.received_s >= session.note_due_s:
         _note_positions(read, context)
     if done is None:
-        return _response(request, read)
+        session_id = _make_session(request, read, context) if makes_session else NO_SESSION
+        return _response(request, read, session_id)
 
     def make() -> FetchResponse | EncodedBody:
         done.result()
-        answer = poll.make(context.api_version)
+        answer = poll.make(context, makes_session=makes_session)
         if isinstance(answer, EncodedBody):
             # Nothing else: records would stay in memory for as long as the connection.
             session.poll = poll
@@ -119,9 +140,54 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer:
     return Later(done, make, read.abandon)
 
 
+def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
+    """Answer a request that says what has changed since the one before."""
+    gateway = context.gateway
+    sessions = gateway.fetch_sessions
+    by_id = context.api_version >= 13
+    session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+    forgotten = (
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    )
+    if not sessions.update(session, _asked(request, context), forgotten, context.received_s):
+        # The last partition has left it: as in Kafka the request counts as one without a session.
+        return _complete(request, context, makes_session=False)
+    read = SessionRead(
+        session,
+        gateway.catalog.find,
+        max_bytes=min(request.max_bytes, gateway.config.fetch_max_bytes),
+        min_bytes=request.min_bytes,
+        deadline_s=_deadline_s(request, context),
+        clock=gateway.clock,
+        deadlines=gateway.fetch_deadlines,
+    )
+    done = read.start()
+    if context.received_s >= context.session.note_due_s:
+        _note_positions(read, context)
+    if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
+        _note_session(session, context)
+    if done is None:
+        return _changes(request, read)
+
+    def make() -> FetchResponse:
+        done.result()
+        return _changes(request, read)
+
+    return Later(done, make, read.abandon)
+
+
+def _deadline_s(request: FetchRequest, context: RequestContext) -> float:
+    return context.received_s + max(0, request.max_wait_ms) / 1000
+
+
 def error_response(
     request: FetchRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> FetchResponse:
+    if code in _SESSION_ERRORS:
+        # Nobody knows which partitions the request was about.
+        return FetchResponse(error_code=code)
     return FetchResponse(
         error_code=code,
         responses=[
@@ -149,17 +215,92 @@ def _note_positions(read: FetchRead, context: RequestContext) -> None:
     Not at every request: at 20,000 a second on a connection it would be a tenth of their cost.
     """
     context.session.note_due_s = context.received_s + _NOTE_INTERVAL_S
-    positions = context.gateway.positions
     for part in read.parts:
-        partition = part.partition
-        if partition is not None:
-            positions.note(
-                context.client_id,
-                partition.topic.topic_id,
-                partition.index,
-                part.offset,
-                context.received_s,
+        _note(part.partition, part.offset, context)
+
+
+def _note_session(session: FetchSession, context: RequestContext) -> None:
+    """Remember it of all partitions in a session: those at their end are in no request."""
+    session.noted_s = context.received_s
+    for one in session.partitions():
+        _note(cast("Partition | None", one.partition), one.offset, context)
+
+
+def _note(partition: Partition | None, offset: int, context: RequestContext) -> None:
+    if partition is not None:
+        context.gateway.positions.note(
+            context.client_id,
+            partition.topic.topic_id,
+            partition.index,
+            offset,
+            context.received_s,
+        )
+
+
+def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
+    by_id = context.api_version >= 13
+    for topic in request.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for place in topic.partitions:
+            yield Asked(
+                key,
+                place.partition,
+                place.fetch_offset,
+                place.partition_max_bytes,
+                place.current_leader_epoch,
+                place.last_fetched_epoch,
             )
+
+
+def _make_session(request: FetchRequest, read: FetchRead, context: RequestContext) -> int:
+    """Return the id of a session of what is about to be answered; 0 where there is no room."""
+    asked = _asked(request, context)
+    session = context.gateway.fetch_sessions.create(
+        (
+            Told(
+                one,
+                part.high_watermark,
+                part.log_start_offset,
+                has_records=bool(part.buffers),
+                has_error=part.error_code is not ErrorCode.NONE,
+            )
+            for one, part in zip(asked, read.parts, strict=True)
+        ),
+        len(read.parts),
+        uses_topic_ids=context.api_version >= 13,
+        now_s=context.received_s,
+    )
+    return NO_SESSION if session is None else session.id
+
+
+def _changes(request: FetchRequest, read: SessionRead) -> FetchResponse:
+    """Return the answer to an incremental request: what the client has not been told."""
+    session = read.session
+    if not read.is_answerable:
+        return FetchResponse(
+            error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id
+        )
+    is_committed = request.isolation_level == _READ_COMMITTED
+    topics: dict[TopicKey, list[PartitionData]] = {}
+    for record, part in zip(read.records, read.parts, strict=True):
+        if record.tell(
+            part.high_watermark,
+            part.log_start_offset,
+            has_records=bool(part.buffers),
+            has_error=part.error_code is not ErrorCode.NONE,
+            diverges=part.diverging is not None,
+        ):
+            data = _partition_data(record.index, part, is_committed)
+            topics.setdefault(record.topic, []).append(data)
+    answers = []
+    for key, partitions in topics.items():
+        answer = FetchableTopicResponse(partitions=partitions)
+        if isinstance(key, str):
+            answer.topic = key
+        else:
+            answer.topic_id = key
+        answers.append(answer)
+    return FetchResponse(session_id=session.id, responses=answers)
 
 
 def _parts(request: FetchRequest, context: RequestContext) -> Iterator[PartitionRead]:
@@ -183,10 +324,13 @@ def _parts(request: FetchRequest, context: RequestContext) -> Iterator[Partition
             )
 
 
-def _response(request: FetchRequest, read: FetchRead) -> FetchResponse:
+def _response(
+    request: FetchRequest, read: FetchRead, session_id: int = NO_SESSION
+) -> FetchResponse:
     parts = iter(read.parts)
     is_committed = request.isolation_level == _READ_COMMITTED
     return FetchResponse(
+        session_id=session_id,
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
@@ -197,7 +341,7 @@ def _response(request: FetchRequest, read: FetchRead) -> FetchResponse:
                 ],
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 

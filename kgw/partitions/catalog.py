@@ -101,6 +101,14 @@ class TopicCatalog:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
+    def find(self, topic: bytes | str, index: int) -> tuple[Partition | None, ErrorCode]:
+        """Return a partition by its topic's id or name, or None and the code that says so."""
+        found = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
+        if found is None and not isinstance(topic, str):
+            return None, ErrorCode.UNKNOWN_TOPIC_ID
+        partition = None if found is None else found.partition(index)
+        return partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def partitions(self) -> Iterable[Partition]:
         """Every partition of every topic."""
         for topic in list(self._by_name.values()):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.waits import FetchWait
+    from kgw.partitions.waits import Listener
     from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
@@ -87,7 +87,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.waits: dict[FetchWait, None] = {}
+        self.waits: dict[Listener, None] = {}
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()

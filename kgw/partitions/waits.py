@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -22,6 +22,16 @@ TICK_MS = 20
 _SHORT_WAIT_MS = 10 * TICK_MS
 # Sums of seconds are that far from whole milliseconds at most.
 _ROUNDING_MS = 1e-3
+
+
+class Listener(Protocol):
+    """Who is told of what becomes of a partition: stands in its `waits`."""
+
+    def advanced(self, size_bytes: int) -> None:
+        """So many bytes more can be read."""
+
+    def fire(self) -> None:
+        """The partition's beginning has moved, or it is no longer there."""
 
 
 class FetchDeadlines:

@@ -427,20 +427,7 @@ async def test_two_polls_alike_at_once(gateway: InProcessGateway) -> None:
     assert [[(0, 0)]] * 3 == [offsets_in(await answer_of(one)) for one in polls]
 
 
-# --- sessions, epochs, isolation ------------------------------------------------------------------
-
-
-async def test_incremental_fetch_is_told_to_begin_again(gateway: InProcessGateway) -> None:
-    """There are no sessions; a full fetch that asks for one gets session 0 (KIP-227)."""
-    await create_topic(gateway)
-    request = FetchRequest(session_id=5, session_epoch=3)
-    for version in range(7, 19):
-        response = await gateway.ask(request, version, FetchResponse)
-        assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
-    request = fetch_request()
-    request.session_epoch = 0
-    response = await gateway.ask(request, 12, FetchResponse)
-    assert (ErrorCode.NONE, 0) == (response.error_code, response.session_id)
+# --- epochs, isolation ----------------------------------------------------------------------------
 
 
 async def test_leader_epoch_is_checked(backend: MemoryBackend) -> None:

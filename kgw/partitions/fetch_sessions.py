@@ -1,0 +1,455 @@
+"""Fetch sessions (KIP-227): who goes on with one, what an answer leaves out, who makes room. Pure.
+
+A session holds what a client fetches from, so that requests name changes only and answers only
+partitions that have something to say. The rules are Kafka's:
+
+* a complete request has epoch 0 (and makes a session) or -1 (and makes none); it closes the session
+  that it names. Any other goes on with a session, whose epoch it must name: 1 first, and 1 again
+  after the largest one. Nothing else is asked of it: a session belongs to whoever knows its id;
+* an answer names partitions with records, an error or a divergence, and those whose high watermark
+  or log start is not what the client was told last. The last stable offset is the high watermark
+  as long as there are no transactions;
+* partitions that were served go to the end of the line: when `max_bytes` is spent, the others come
+  first the next time;
+* a new session takes the place of one that has not been used for two minutes, else of the smallest
+  one that is older than that, if the new one is larger.
+
+Ours is a limit of partitions in all sessions together, and that a session knows which of its
+partitions may have something to say (`dirty`): the partitions tell it. A poll costs as much as has
+changed, not as much as the session is large.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+
+EVICTION_S: Final = 120.0
+"""Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
+
+_LAST_EPOCH: Final = 0x7FFF_FFFF
+_TURN: Final = attrgetter("turn")
+
+TopicKey: TypeAlias = bytes | str
+"""A topic's id where the session goes by ids (KIP-516: Fetch 13 and later), else its name."""
+
+
+class Asked(NamedTuple):
+    """What a request says of one partition."""
+
+    topic: TopicKey
+    partition: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+class Told(NamedTuple):
+    """What an answer to a complete request says of one partition."""
+
+    asked: Asked
+    high_watermark: int
+    log_start_offset: int
+    has_records: bool = False
+    has_error: bool = False
+
+
+class Watched(Protocol):
+    """A partition, as far as a session listens to it."""
+
+    waits: dict[Any, None]
+
+
+class Waiting(Protocol):
+    """A request of the session that waits for more."""
+
+    def advanced(self, size_bytes: int) -> None:
+        """Take note that so many bytes more can be read."""
+
+    def fire(self) -> None:
+        """End the wait now."""
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch that follows."""
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
+
+
+class SessionPartition:
+    """What a session knows of one partition: what is asked for, and what the client was told last.
+
+    It stands in the `waits` of its partition as long as it has nothing to say, and while a request
+    of the session waits; there it hears of what changes.
+    """
+
+    __slots__ = (
+        "current_leader_epoch",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "session",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "turn",
+    )
+
+    def __init__(self, session: FetchSession, topic: TopicKey, index: int) -> None:
+        self.session = session
+        self.topic = topic
+        self.index = index
+        self.partition: Watched | None = None
+        self.offset = NO_OFFSET
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.told_high_watermark = NO_OFFSET
+        self.told_log_start_offset = NO_OFFSET
+        self.turn = session.take_turn()
+
+    def __repr__(self) -> str:
+        return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
+
+    def tell(
+        self,
+        high_watermark: int,
+        log_start_offset: int,
+        *,
+        has_records: bool = False,
+        has_error: bool = False,
+        diverges: bool = False,
+    ) -> bool:
+        """Whether an answer has to name the partition; what it would say counts as told."""
+        is_news = (
+            high_watermark != self.told_high_watermark
+            or log_start_offset != self.told_log_start_offset
+        )
+        # When an error has gone, that is news too.
+        self.told_high_watermark = NO_OFFSET if has_error else high_watermark
+        self.told_log_start_offset = log_start_offset
+        if has_records:
+            self.turn = self.session.take_turn()
+        return is_news or has_records or has_error or diverges
+
+    # --- what the partition says -----------------------------------------------------------------
+
+    def advanced(self, size_bytes: int) -> None:
+        """Take note that `size_bytes` more can be read."""
+        session = self.session
+        session.dirty[self] = None
+        if session.wait is not None:
+            session.wait.advanced(size_bytes)
+        elif self.partition is not None:
+            # Nobody needs to hear it twice: a session that was left behind costs nothing more.
+            self.partition.waits.pop(self, None)
+
+    def fire(self) -> None:
+        """Take note that the partition's beginning, or its existence, is not what it was."""
+        session = self.session
+        session.dirty[self] = None
+        if self.partition is not None:
+            self.partition.waits.pop(self, None)
+        if session.wait is not None:
+            session.wait.fire()
+
+
+class FetchSession:
+    """What one client fetches from, and how far its requests have come."""
+
+    __slots__ = (
+        "_topics",
+        "_turn",
+        "counted",
+        "created_s",
+        "dirty",
+        "epoch",
+        "id",
+        "is_closed",
+        "is_evictable",
+        "noted_s",
+        "size",
+        "uses_topic_ids",
+        "wait",
+    )
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_s: float) -> None:
+        self.id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_s = now_s
+        self.size = 0
+        """Partitions in it."""
+        self.dirty: dict[SessionPartition, None] = {}
+        """Partitions that may have something to say."""
+        self.wait: Waiting | None = None
+        self.is_closed = False
+        # What the cache has counted of it.
+        self.counted = 0
+        self.is_evictable = False
+        self.noted_s = now_s
+        """When its positions were taken down last."""
+        self._topics: dict[TopicKey, dict[int, SessionPartition]] = {}
+        self._turn = 0
+
+    def __repr__(self) -> str:
+        return f"<FetchSession {self.id} epoch={self.epoch} size={self.size}>"
+
+    def take_turn(self) -> int:
+        """Return the end of the line."""
+        self._turn += 1
+        return self._turn
+
+    def partitions(self) -> Iterable[SessionPartition]:
+        """Every partition, by topic."""
+        for topic in self._topics.values():
+            yield from topic.values()
+
+    def ask(self, asked: Asked) -> SessionPartition:
+        """Take what a request says of a partition, which is added when it is new."""
+        topic = self._topics.get(asked.topic)
+        if topic is None:
+            topic = self._topics[asked.topic] = {}
+        one = topic.get(asked.partition)
+        if one is None:
+            one = topic[asked.partition] = SessionPartition(self, asked.topic, asked.partition)
+            self.size += 1
+        one.offset = asked.offset
+        one.max_bytes = asked.max_bytes
+        one.current_leader_epoch = asked.current_leader_epoch
+        one.last_fetched_epoch = asked.last_fetched_epoch
+        self.dirty[one] = None
+        return one
+
+    def forget(self, topic_key: TopicKey, index: int) -> None:
+        """Take a partition out; one that is not in it is no error."""
+        topic = self._topics.get(topic_key)
+        one = None if topic is None else topic.pop(index, None)
+        if topic is None or one is None:
+            return
+        if not topic:
+            del self._topics[topic_key]
+        self.size -= 1
+        self.dirty.pop(one, None)
+        if one.partition is not None:
+            one.partition.waits.pop(one, None)
+
+    def in_turn(self) -> list[SessionPartition]:
+        """Return what may have something to say, those first that were served longest ago."""
+        return sorted(self.dirty, key=_TURN)
+
+    def settle(self, one: SessionPartition) -> None:
+        """Leave a partition alone until it says that something has changed."""
+        self.dirty.pop(one, None)
+        self.listen(one)
+
+    def listen(self, one: SessionPartition) -> None:
+        """Have a partition tell what changes."""
+        if one.partition is not None and not self.is_closed:
+            one.partition.waits[one] = None
+
+    def close(self) -> None:
+        """Listen no more; a request that waits is answered with what there is."""
+        self.is_closed = True
+        for one in self.partitions():
+            if one.partition is not None:
+                one.partition.waits.pop(one, None)
+        if self.wait is not None:
+            self.wait.fire()
+
+
+class FetchSessionCache:
+    """Every session of this process: `slots` of them, with `partitions_max` partitions together."""
+
+    __slots__ = (
+        "_by_size",
+        "_new_id",
+        "_sessions",
+        "_used_s",
+        "evictions",
+        "limit",
+        "size",
+        "slots",
+    )
+
+    def __init__(self, slots: int, partitions_max: int, new_id: Callable[[], int]) -> None:
+        """`new_id` returns a random number from 1 to 2^31 - 1."""
+        self.slots = slots
+        self.limit = partitions_max
+        self.size = 0
+        """Partitions in all sessions."""
+        self.evictions = 0
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}
+        # When each was used last, the one longest unused first.
+        self._used_s: dict[int, float] = {}
+        # Those that a larger one may replace: (size, id), in order.
+        self._by_size: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __repr__(self) -> str:
+        return f"<FetchSessionCache sessions={len(self)} partitions={self.size}>"
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def create(
+        self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
+    ) -> FetchSession | None:
+        """Return a session of what a complete request was told; None when there is no room.
+
+        `size` is how many partitions these are, at most.
+        """
+        if not self._make_room(size, 1, None, now_s):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_s=now_s)
+        for asked, high_watermark, log_start_offset, has_records, has_error in told:
+            one = session.ask(asked)
+            one.tell(high_watermark, log_start_offset, has_records=has_records, has_error=has_error)
+        self._sessions[session_id] = session
+        self._use(session, now_s)
+        self._recount(session, now_s)
+        return session
+
+    def go_on(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
+        """Return the session that an incremental request goes on with.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR. After any of them clients send a complete request.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {session_id}")
+        if session.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"session {session_id} is at epoch {session.epoch}, not {epoch}",
+            )
+        if session.uses_topic_ids is not uses_topic_ids:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"session {session_id} names topics otherwise",
+            )
+        return session
+
+    def update(
+        self,
+        session: FetchSession,
+        asked: Iterable[Asked],
+        forgotten: Iterable[tuple[TopicKey, int]],
+        now_s: float,
+    ) -> bool:
+        """Take the changes that a request brings; whether the session goes on.
+
+        It does not when nothing is left in it. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, and
+        closes the session, when there is no room for what was added.
+        """
+        # Of an earlier request, which has been given up or will be told that its turn is over.
+        wait, session.wait = session.wait, None
+        try:
+            return self._update(session, asked, forgotten, now_s)
+        finally:
+            if wait is not None:
+                wait.fire()
+
+    def _update(
+        self,
+        session: FetchSession,
+        asked: Iterable[Asked],
+        forgotten: Iterable[tuple[TopicKey, int]],
+        now_s: float,
+    ) -> bool:
+        session.epoch = next_epoch(session.epoch)
+        for one in asked:
+            session.ask(one)
+        for topic, index in forgotten:
+            session.forget(topic, index)
+        if not session.size:
+            self.remove(session)
+            return False
+        self._use(session, now_s)
+        if session.size > session.counted and not self._make_room(
+            session.size - session.counted, 0, session, now_s
+        ):
+            self.remove(session)
+            self.evictions += 1
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} has become too large"
+            )
+        self._recount(session, now_s)
+        return True
+
+    def close(self, session_id: int) -> None:
+        """Close a session, if there is one of that id."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self.remove(session)
+
+    def remove(self, session: FetchSession) -> None:
+        """Close a session that is here."""
+        del self._sessions[session.id]
+        del self._used_s[session.id]
+        self._count(session, 0, is_evictable=False)
+        session.close()
+
+    def _use(self, session: FetchSession, now_s: float) -> None:
+        self._used_s.pop(session.id, None)
+        self._used_s[session.id] = now_s
+
+    def _recount(self, session: FetchSession, now_s: float) -> None:
+        is_evictable = session.is_evictable or now_s - session.created_s > EVICTION_S
+        if session.size != session.counted or is_evictable is not session.is_evictable:
+            self._count(session, session.size, is_evictable=is_evictable)
+
+    def _count(self, session: FetchSession, size: int, *, is_evictable: bool) -> None:
+        if session.is_evictable:
+            del self._by_size[bisect_left(self._by_size, (session.counted, session.id))]
+        if is_evictable:
+            insort(self._by_size, (size, session.id))
+        self.size += size - session.counted
+        session.counted = size
+        session.is_evictable = is_evictable
+
+    def _make_room(
+        self, partitions: int, slots: int, grown: FetchSession | None, now_s: float
+    ) -> bool:
+        """Evict what the rules allow until there is room; whether there is."""
+        size = partitions if grown is None else grown.size
+        if size > self.limit:
+            return False
+        while len(self._sessions) + slots > self.slots or self.size + partitions > self.limit:
+            evicted = self._evictable(size, now_s)
+            if evicted is None or evicted is grown:
+                return False
+            self.remove(evicted)
+            self.evictions += 1
+        return True
+
+    def _evictable(self, size: int, now_s: float) -> FetchSession | None:
+        """Return the session whose place one of this size may take."""
+        session_id = next(iter(self._used_s), None)
+        if session_id is None:
+            return None
+        if now_s - self._used_s[session_id] > EVICTION_S:
+            return self._sessions[session_id]
+        if self._by_size and self._by_size[0][0] < size:
+            return self._sessions[self._by_size[0][1]]
+        return None

@@ -1,0 +1,147 @@
+"""Reading for a fetch session: what may have changed is looked at, the rest says when it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from kgw.errors import ErrorCode
+from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.waits import FetchWait
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable
+
+    from kgw.clock import Clock
+    from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
+    from kgw.partitions.partition import Partition
+    from kgw.partitions.waits import FetchDeadlines
+
+FindPartition: TypeAlias = "Callable[[TopicKey, int], tuple[Partition | None, ErrorCode]]"
+"""Returns a partition, or None and the error that says why."""
+
+
+class SessionRead(FetchRead):
+    """One request of a session: reads the partitions that may have something to say.
+
+    `records` are theirs in the session, in the order of `parts`. Partitions that turn out to have
+    nothing to say leave the session's `dirty`.
+    """
+
+    __slots__ = ("_epoch", "_find", "records", "session")
+
+    def __init__(
+        self,
+        session: FetchSession,
+        find: FindPartition,
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        deadline_s: float,
+        clock: Clock,
+        deadlines: FetchDeadlines,
+    ) -> None:
+        super().__init__(
+            [],
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            deadline_s=deadline_s,
+            clock=clock,
+            deadlines=deadlines,
+        )
+        self.records: list[SessionPartition] = []
+        self.session = session
+        self._find = find
+        self._epoch = session.epoch
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether no later request has gone on with the session."""
+        return self.session.epoch == self._epoch
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the session still goes by what this request finds."""
+        return self.session.epoch == self._epoch and not self.session.is_closed
+
+    def start(self) -> Future[None] | None:
+        # A request that came before has been answered, or is told that it is not its turn.
+        self.session.wait = None
+        return super().start()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._stop_waiting()
+
+    def _read_hot(self) -> bool:
+        self._collect()
+        is_read = super()._read_hot()
+        if is_read:
+            self._settle()
+        return is_read
+
+    async def _read_all(self) -> None:
+        self._collect()
+        await super()._read_all()
+        self._settle()
+
+    def _collect(self) -> None:
+        self.records = self.session.in_turn()
+        self.parts = [self._part(record) for record in self.records]
+
+    def _part(self, record: SessionPartition) -> PartitionRead:
+        partition = cast("Partition | None", record.partition)
+        gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition is None or partition.topic.is_deleted:
+            partition, gone_code = self._find(record.topic, record.index)
+            record.partition = partition
+        return PartitionRead(
+            partition,
+            record.offset,
+            record.max_bytes,
+            current_leader_epoch=record.current_leader_epoch,
+            last_fetched_epoch=record.last_fetched_epoch,
+            gone_code=gone_code,
+        )
+
+    def _settle(self) -> None:
+        """Leave partitions alone that have nothing to say: at their end, and that is known.
+
+        What counts is how they stand now: a read from disk may have taken a while.
+        """
+        if not self.is_current:
+            return
+        settle = self.session.settle
+        for record, part in zip(self.records, self.parts, strict=True):
+            partition = part.partition
+            if part.is_final or part.buffers or partition is None or partition.topic.is_deleted:
+                continue
+            log = partition.log
+            if (
+                record.offset == log.high_watermark == record.told_high_watermark
+                and log.log_start_offset == record.told_log_start_offset
+            ):
+                settle(record)
+
+    def _is_complete(self) -> bool:
+        if not self.is_current:
+            return True
+        if not self.parts:
+            return self._min_bytes <= 0 or self._clock.monotonic_s() >= self._deadline_s
+        return super()._is_complete()
+
+    def _wait_for_more(self) -> None:
+        session = self.session
+        for record in session.dirty:
+            session.listen(record)
+        session.wait = self._wait = FetchWait(
+            (), self._min_bytes - self.size_bytes, self._deadline_s, self._deadlines, self._woken
+        )
+
+    def _woken(self) -> None:
+        self._stop_waiting()
+        super()._woken()
+
+    def _stop_waiting(self) -> None:
+        if self.session.wait is self._wait:
+            self.session.wait = None

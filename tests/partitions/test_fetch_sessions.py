@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.fetch_sessions import (
+    EVICTION_S,
+    Asked,
+    FetchSession,
+    FetchSessionCache,
+    Told,
+    next_epoch,
+)
+
+
+class Place:
+    """A partition, as far as sessions know it."""
+
+    def __init__(self) -> None:
+        self.waits: dict[Any, None] = {}
+
+
+class Wait:
+    """A request that waits."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.is_over = False
+
+    def advanced(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+
+    def fire(self) -> None:
+        self.is_over = True
+
+
+def new_cache(slots: int = 3, partitions_max: int = 1000) -> FetchSessionCache:
+    """Return a cache whose sessions are called 1, 2, 3."""
+    numbers = count(1)
+    return FetchSessionCache(slots, partitions_max, lambda: next(numbers))
+
+
+def told(size: int, topic: str = "orders") -> list[Told]:
+    """Return so many partitions that were told to be empty."""
+    return [Told(Asked(topic, index, 0, 1), 0, 0) for index in range(size)]
+
+
+def create(cache: FetchSessionCache, size: int = 1, now_s: float = 0.0) -> FetchSession | None:
+    """Make a session of so many partitions, if there is room."""
+    return cache.create(told(size), size, uses_topic_ids=False, now_s=now_s)
+
+
+def code_of(cache: FetchSessionCache, session_id: int, epoch: int, *, ids: bool) -> ErrorCode:
+    """Return the error with which a request is refused; NONE if it is not."""
+    try:
+        cache.go_on(session_id, epoch, uses_topic_ids=ids)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_epochs_begin_again_at_one() -> None:
+    """After the largest epoch comes 1: 0 would ask for another session."""
+    assert [2, 3, 0x7FFF_FFFF, 1] == [
+        next_epoch(epoch) for epoch in (1, 2, 0x7FFF_FFFE, (1 << 31) - 1)
+    ]
+
+
+def test_who_may_go_on() -> None:
+    """The id must be known, then the epoch be the next one, then topics be named as before."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == code_of(cache, 2, 1, ids=False)
+    for epoch in (2, 7, -2, -(1 << 31)):
+        assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, epoch, ids=True)
+    assert ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR == code_of(cache, 1, 1, ids=True)
+    assert ErrorCode.NONE == code_of(cache, 1, 1, ids=False)
+    assert cache.update(session, [], [], 0.0)
+    assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, 1, ids=False)
+    assert ErrorCode.NONE == code_of(cache, 1, 2, ids=False)
+
+
+def test_an_id_in_use_is_not_given_again() -> None:
+    """Ids are random, so one may come up that is taken, or 0."""
+    numbers = iter([5, 5, 0, 5, 6])
+    cache = FetchSessionCache(9, 9, lambda: next(numbers))
+    assert [5, 6] == [session.id for session in (create(cache), create(cache)) if session]
+
+
+def test_changes_are_taken() -> None:
+    """Partitions are added, changed and forgotten; what is not there can be forgotten too."""
+    cache = new_cache()
+    session = create(cache, 2)
+    assert session is not None
+    assert cache.update(
+        session,
+        [Asked("orders", 0, 9, 2, 3, 4), Asked("payments", 0, 1, 1)],
+        [("orders", 1), ("orders", 7), ("refunds", 0)],
+        0.0,
+    )
+    first, second = session.partitions()
+    assert ("orders", 0, 9, 2, 3, 4) == (
+        first.topic,
+        first.index,
+        first.offset,
+        first.max_bytes,
+        first.current_leader_epoch,
+        first.last_fetched_epoch,
+    )
+    assert "payments" == second.topic
+    assert (2, 2) == (session.size, cache.size)
+
+
+def test_nothing_left_ends_it() -> None:
+    """When the last partition has left, so has the session."""
+    cache = new_cache()
+    session = create(cache, 2)
+    assert session is not None
+    assert not cache.update(session, [], [("orders", 0), ("orders", 1)], 0.0)
+    assert (0, 0) == (len(cache), cache.size)
+    assert session.is_closed
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+def test_only_news_is_told() -> None:
+    """Records, errors, divergences, and bounds that the client has not been told."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    (one,) = session.partitions()
+    assert not one.tell(0, 0)
+    assert one.tell(1, 0)
+    assert not one.tell(1, 0)
+    assert one.tell(1, 1)
+    assert not one.tell(1, 1)
+    assert one.tell(1, 1, has_records=True)
+    assert one.tell(1, 1, diverges=True)
+    assert not one.tell(1, 1)
+
+
+def test_the_end_of_an_error_is_news() -> None:
+    """Errors are told each time; so is that there is none any more."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    (one,) = session.partitions()
+    assert one.tell(-1, -1, has_error=True)
+    assert one.tell(-1, -1, has_error=True)
+    assert one.tell(5, 0)
+    assert not one.tell(5, 0)
+    assert one.tell(5, 0, has_error=True)
+    assert one.tell(5, 0)
+
+
+def test_served_ones_go_to_the_end_of_the_line() -> None:
+    """Who was served waits until everybody else has been."""
+    cache = new_cache()
+    session = create(cache, 3)
+    assert session is not None
+    assert [0, 1, 2] == [one.index for one in session.in_turn()]
+    session.in_turn()[0].tell(5, 0, has_records=True)
+    session.in_turn()[1].tell(5, 0)
+    assert [1, 2, 0] == [one.index for one in session.in_turn()]
+    session.ask(Asked("orders", 1, 7, 1))
+    assert [1, 2, 0] == [one.index for one in session.in_turn()]
+
+
+# --- who listens ----------------------------------------------------------------------------------
+
+
+def test_settled_partitions_tell_once() -> None:
+    """A session that nobody polls costs its partitions one call, and no more."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    (one,) = session.partitions()
+    place = one.partition = Place()
+    session.settle(one)
+    assert ([], [one]) == (session.in_turn(), [*place.waits])
+    one.advanced(10)
+    assert ([one], []) == (session.in_turn(), [*place.waits])
+
+
+def test_waiting_requests_hear_every_append() -> None:
+    """Bytes add up until there are enough of them."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    (one,) = session.partitions()
+    place = one.partition = Place()
+    wait = session.wait = Wait()
+    session.settle(one)
+    one.advanced(10)
+    one.advanced(5)
+    assert (15, [one]) == (wait.size_bytes, [*place.waits])
+    one.fire()
+    assert (True, []) == (wait.is_over, [*place.waits])
+
+
+@pytest.mark.parametrize("how", ["forget", "close", "replace"])
+def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
+    """However a session ends, its partitions know nothing of it, and nobody waits for it."""
+    cache = new_cache(slots=1)
+    session = create(cache)
+    assert session is not None
+    (one,) = session.partitions()
+    place = one.partition = Place()
+    session.settle(one)
+    wait = session.wait = Wait()
+    if how == "forget":
+        cache.update(session, [], [("orders", 0)], 0.0)
+    elif how == "close":
+        cache.close(session.id)
+    else:
+        create(cache, 1, EVICTION_S + 1)
+    assert ({}, True) == (place.waits, wait.is_over)
+    session.listen(one)
+    assert {} == place.waits
+
+
+def test_a_second_request_ends_the_wait_of_the_first() -> None:
+    """It goes by an epoch that is over."""
+    cache = new_cache()
+    session = create(cache)
+    assert session is not None
+    wait = session.wait = Wait()
+    cache.update(session, [], [], 0.0)
+    assert wait.is_over
+    assert None is session.wait
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    """A session is not made, and does not grow, beyond the limit; others are not harmed."""
+    cache = new_cache(slots=9, partitions_max=10)
+    session = create(cache, 4)
+    assert session is not None
+    assert None is create(cache, 7)
+    assert None is create(cache, 11)
+    assert None is not create(cache, 6)
+    with pytest.raises(KafkaError) as raised:
+        cache.update(session, [Asked("payments", 0, 0, 1)], [], 0.0)
+    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == raised.value.code
+    assert (1, 6, 1) == (len(cache), cache.size, cache.evictions)
+
+
+def test_a_session_in_use_is_not_stale() -> None:
+    """One that was left alone for long and grows now does not make room for itself."""
+    cache = new_cache(slots=9, partitions_max=10)
+    first, second = create(cache, 4), create(cache, 5)
+    assert first is not None
+    assert second is not None
+    assert cache.update(first, [Asked("payments", index, 0, 1) for index in range(3)], [], 500.0)
+    assert (1, 7, 1) == (len(cache), cache.size, cache.evictions)
+
+
+def test_no_slots_no_sessions() -> None:
+    """0 slots switch sessions off."""
+    assert None is create(new_cache(slots=0))
+
+
+class PlainCache:
+    """Kafka's rule, plainly: a list of [id, size, created, last used, may be replaced]."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.sessions: list[list[Any]] = []
+
+    def create(self, session_id: int, size: int, now_s: float) -> bool:
+        """Whether there is a new session."""
+        if len(self.sessions) >= self.slots and not self.evict(size, now_s):
+            return False
+        self.sessions.append([session_id, size, now_s, now_s, False])
+        return True
+
+    def evict(self, size: int, now_s: float) -> bool:
+        """Remove the one that a session of this size may replace."""
+        if not self.sessions:
+            return False
+        stale = min(self.sessions, key=lambda one: one[3])
+        old = sorted((one for one in self.sessions if one[4]), key=lambda one: (one[1], one[0]))
+        if now_s - stale[3] > EVICTION_S:
+            self.sessions.remove(stale)
+        elif old and (size, 0) > (old[0][1], old[0][0]):
+            self.sessions.remove(old[0])
+        else:
+            return False
+        return True
+
+    def use(self, session_id: int, size: int, now_s: float) -> None:
+        """Note that a session is in use, and how large it is."""
+        for one in self.sessions:
+            if one[0] == session_id:
+                one[1], one[3] = size, now_s
+                one[4] = one[4] or now_s - one[2] > EVICTION_S
+                # Used at the same time, the one used first counts as older.
+                self.sessions.remove(one)
+                self.sessions.append(one)
+                return
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["create", "use", "close"]),
+            st.integers(1, 6),
+            st.integers(1, 4),
+            st.sampled_from([0.0, 1.0, 50.0, 119.0, 121.0]),
+        ),
+        max_size=40,
+    )
+)
+def test_room_is_made_as_kafka_makes_it(steps: list[tuple[str, int, int, float]]) -> None:
+    """The same sessions are there after any steps as by Kafka's rule, plainly written down."""
+    cache, plain = new_cache(slots=3), PlainCache(3)
+    now_s = 0.0
+    for step, which, size, later_s in steps:
+        now_s += later_s
+        ids = sorted(one[0] for one in plain.sessions)
+        session_id = ids[which % len(ids)] if ids else 0
+        session = cache.get(session_id)
+        if step == "create":
+            made = create(cache, size, now_s)
+            assert plain.create(0 if made is None else made.id, size, now_s) is (made is not None)
+        elif session is None:
+            continue
+        elif step == "use":
+            asked = [Asked("orders", index, 0, 1) for index in range(size)]
+            gone = [("orders", index) for index in range(size, 6)]
+            assert cache.update(session, asked, gone, now_s)
+            plain.use(session_id, size, now_s)
+        else:
+            cache.close(session_id)
+            plain.sessions = [one for one in plain.sessions if one[0] != session_id]
+        found = {one[0]: one[1] for one in plain.sessions}
+        there = {each: cache.get(each) for each in found}
+        assert found == {each: one.size for each, one in there.items() if one is not None}
+        assert (len(found), sum(found.values())) == (len(cache), cache.size)
