@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition
 from kgw.partitions.topic import Topic, TopicRow
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
@@ -83,6 +84,8 @@ class TopicCatalog:
         self._snapshot_turn = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._walker = Walker()
+        self.encoded = EncodedTopics()
+        """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
         """Called with the id of each topic that is deleted, once that is durable."""
 
@@ -313,6 +316,7 @@ class TopicCatalog:
                 self._partition_count -= added_count
                 raise
             topic.partitions = [*topic.partitions, *added]
+            self.encoded.forget(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
         async with self._turn(topic.name):
@@ -427,6 +431,7 @@ class TopicCatalog:
 
     def _remove(self, topic: Topic) -> None:
         topic.is_deleted = True
+        self.encoded.forget(topic)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         del self._by_unified_name[unified_name(topic.name)]

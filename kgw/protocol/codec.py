@@ -14,10 +14,10 @@ from kgw.errors import DecodeError, EncodeError
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kgw.protocol.primitives import Buffer
-    from kgw.protocol.schema import Message
+    from kgw.protocol.schema import Message, Struct
 
 MessageT = TypeVar("MessageT", bound="Message")
 
@@ -132,6 +132,23 @@ class Codec(Generic[MessageT]):
 
         self._encode = compile_encoder(self.message, self.version, flexible=self.flexible)
         return self._encode(message)
+
+
+def encode_items(
+    message: type[Message], item: type[Struct], version: int
+) -> Callable[[Iterable[Struct]], bytes]:
+    """Return the function that encodes structures for an array of a version of a message.
+
+    What it returns is for `EncodedItems`. It raises EncodeError, AttributeError, TypeError,
+    ValueError or struct.error, as encoding the message would.
+    """
+    found: Callable[[Iterable[Struct]], bytes] | None = item.codecs.get(version)
+    if found is None:
+        from kgw.protocol.encoding import compile_items_encoder
+
+        flexible = codec(message, version).flexible
+        found = item.codecs[version] = compile_items_encoder(item, version, flexible=flexible)
+    return found
 
 
 def codec(message: type[MessageT], version: int) -> Codec[MessageT]:

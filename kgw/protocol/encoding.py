@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import EncodeError
 from kgw.protocol.layout import FIXED_FORMATS
 from kgw.protocol.primitives import MAX_STRING_BYTES, unsigned_varint
+from kgw.protocol.schema import EncodedItems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Field, Message, Struct
@@ -34,6 +35,17 @@ def compile_encoder(
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
     encode: Callable[[Any], list[Buffer]] = writer.namespace["encode"]
+    return encode
+
+
+def compile_items_encoder(
+    item: type[Struct], version: int, *, flexible: bool
+) -> Callable[[Iterable[Any]], bytes]:
+    """Return the function that encodes structures as they stand in an array, without its length."""
+    writer = _EncoderWriter(version, flexible=flexible)
+    source = writer.write_items(item)
+    exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
+    encode: Callable[[Iterable[Any]], bytes] = writer.namespace["encode"]
     return encode
 
 
@@ -60,6 +72,7 @@ class _EncoderWriter:
         self.append = "append"
         self.namespace: dict[str, Any] = {
             "EncodeError": EncodeError,
+            "EncodedItems": EncodedItems,
             "check_string": _check_string,
             "pack": pack,
             "pack_int16": Layout(">h").pack,
@@ -89,6 +102,20 @@ class _EncoderWriter:
             "    append = out.append\n"
             f"{body}\n"
             '    return [b"".join(out)]\n'
+        )
+
+    def write_items(self, item: type[Struct]) -> str:
+        self.depth = 2
+        self._struct(item, "item")
+        self._flush()
+        body = "\n".join(self.lines)
+        return (
+            "def encode(items):\n"
+            "    out = []\n"
+            "    append = out.append\n"
+            "    for item in items:\n"
+            f"{body}\n"
+            '    return b"".join(out)\n'
         )
 
     def _line(self, text: str) -> None:
@@ -299,6 +326,11 @@ class _EncoderWriter:
             self._line(f'{self.append}(pack(f">{{{length}}}{code}", *{local}))')
         else:
             element = self._name("element")
+            if field.may_be_encoded:
+                self._line(f"if {local}.__class__ is EncodedItems:")
+                self._line(f"    for {element} in {local}.pieces:")
+                self._line(f"        {self.append}({element})")
+                self._line(f"    {local} = ()")
             self._line(f"for {element} in {local}:")
             self.depth += 1
             if item == "uuid":

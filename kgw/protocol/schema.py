@@ -47,12 +47,29 @@ IMPLICIT_DEFAULTS: dict[str, Any] = {
 }
 
 
+class EncodedItems:
+    """What an array declared with `may_be_encoded` may hold in place of structures: their bytes.
+
+    `pieces` are `count` structures in order, encoded by `codec.encode_items` for the version that
+    the message is written in; a piece may hold many of them.
+    """
+
+    __slots__ = ("count", "pieces")
+
+    def __init__(self, count: int, pieces: list[bytes]) -> None:
+        self.count = count
+        self.pieces = pieces
+
+    def __len__(self) -> int:
+        return self.count
+
+
 class Field:
     """One declared field: its kind, the versions that have it, and how each version writes it.
 
     `kind` is a key of `IMPLICIT_DEFAULTS`, or "array" or "struct"; `item` is then the kind of an
     array's elements or the class of a structure. A default of `EMPTY` stands for a new list or a
-    new structure of defaults.
+    new structure of defaults. Where `may_be_encoded`, an array is a list or `EncodedItems`.
     """
 
     __slots__ = (
@@ -61,6 +78,7 @@ class Field:
         "ignorable",
         "item",
         "kind",
+        "may_be_encoded",
         "nullable_since",
         "nullable_until",
         "since",
@@ -90,6 +108,7 @@ class Field:
         self.default = default
         self.ignorable = ignorable
         self.compact = True
+        self.may_be_encoded = False
 
     def present(self, version: int) -> bool:
         """Whether this version of the message has the field, tagged or not."""
@@ -209,9 +228,10 @@ def array(
     tag: int | None = None,
     default: Any = EMPTY,
     ignorable: bool = False,
+    may_be_encoded: bool = False,
 ) -> Any:
     """Declare an array of structures, or of scalars named by their kind."""
-    return Field(
+    field = Field(
         "array",
         item,
         since=since,
@@ -221,6 +241,8 @@ def array(
         default=default,
         ignorable=ignorable,
     )
+    field.may_be_encoded = may_be_encoded
+    return field
 
 
 def struct(
@@ -265,6 +287,9 @@ class StructType(type):
 class Struct(metaclass=StructType):
     """A structure of named fields; its versions are those of the message that it is part of."""
 
+    codecs: ClassVar[dict[int, Any]]
+    """Made by `kgw.protocol.codec`, one for each version that has been used."""
+
     if not TYPE_CHECKING:
 
         def __init__(self, **values: object) -> None:
@@ -293,9 +318,6 @@ class Message(Struct):
 
     flexible_since: ClassVar[int | None]
     """The first version with compact lengths and tagged fields (KIP-482); None if there is none."""
-
-    codecs: ClassVar[dict[int, Any]]
-    """Made by `codec.codec`, one for each version that has been used."""
 
 
 class Request(Message):

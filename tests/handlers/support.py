@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Self
 
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.create_topics import (
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
 
 START_MS = 1_700_000_000_000
 """Where ManualClock's wall time begins."""
+
+
+class LoopTurns:
+    """Counts the turns that the loop gives to others while something is awaited."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
 
 
 def batch(

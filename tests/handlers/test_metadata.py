@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,10 +10,20 @@ from kgw.config import Config, Listener
 from kgw.errors import ErrorCode
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import Session
-from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kgw.protocol.codec import codec
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import ZERO_TOPIC_ID
-from tests.handlers.support import create_topic
+from tests.handlers.support import LoopTurns, create_topic
+
+if TYPE_CHECKING:
+    from kgw.partitions.topic import Topic
 
 VERSIONS = range(14)
 NOT_ASKED_FOR = -(1 << 31)
@@ -206,3 +217,79 @@ async def test_storage_failure_while_creating(
     assert ErrorCode.KAFKA_STORAGE_ERROR == response.topics[0].error_code
     assert {} == gateway.gateway.catalog.topics
     assert 0 == gateway.gateway.catalog.partition_count
+
+
+def plain_description(topic: Topic) -> MetadataResponseTopic:
+    """Describe a topic without anything kept: the plain twin of the handler's pieces."""
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=0,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=[0],
+                isr_nodes=[0],
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_kept_pieces_say_what_encoding_says(gateway: InProcessGateway, version: int) -> None:
+    """Whichever versions share pieces, the first answer and the next equal the plain encoding."""
+    a_topic = await create_topic(gateway, "a", partitions=3)
+    topics = [a_topic, await create_topic(gateway, "b")]
+    for other in VERSIONS:  # leaves its pieces behind
+        await gateway.ask(request("a"), other, MetadataResponse)
+    for _ in range(2):
+        answer = await gateway.ask(request("a", "b"), version, MetadataResponse)
+        plain = MetadataResponse(
+            brokers=answer.brokers,
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            topics=[plain_description(topic) for topic in topics],
+        )
+        spoken = codec(MetadataResponse, version)
+        assert spoken.decode(spoken.encode(plain)) == answer
+
+
+async def test_growth_and_deletion_show_at_once(gateway: InProcessGateway) -> None:
+    """What is kept of a topic goes when it gets partitions, or another one gets its name."""
+    topic = await create_topic(gateway, partitions=2)
+    catalog = gateway.gateway.catalog
+
+    async def described() -> tuple[bytes, int]:
+        (answer,) = (await gateway.ask(request("orders"), 12, MetadataResponse)).topics
+        return answer.topic_id, len(answer.partitions)
+
+    assert (topic.topic_id, 2) == await described()
+    await catalog.add_partitions(topic, 5)
+    assert (topic.topic_id, 5) == await described()
+    await catalog.delete(topic)
+    assert catalog.encoded.kept_bytes == 0
+    again = await create_topic(gateway)
+    assert (again.topic_id, 1) == await described()
+
+
+async def test_many_partitions_are_encoded_in_turns(gateway: InProcessGateway) -> None:
+    """At most 600 partitions are encoded at a time; kept ones are answered at once."""
+    await create_topic(gateway, "large", partitions=1500)
+    await create_topic(gateway, "small", partitions=700)
+    async with LoopTurns() as turns:
+        answer = await gateway.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+    assert {"large": 1500, "small": 700} == {one.name: len(one.partitions) for one in answer.topics}
+    assert turns.count >= 2200 // 600
+    assert gateway.start(MetadataRequest(topics=None), 13).done
+
+
+async def test_a_topic_that_grows_meanwhile_is_not_kept(gateway: InProcessGateway) -> None:
+    """A description that was begun before a topic grew is answered, and not given again."""
+    topic = await create_topic(gateway, partitions=1300)
+    asked = gateway.start(request("orders"), 12)
+    await gateway.gateway.catalog.add_partitions(topic, 1301)
+    await asked.response()
+    answer = await gateway.ask(request("orders"), 12, MetadataResponse)
+    assert [1301] == [len(one.partitions) for one in answer.topics]

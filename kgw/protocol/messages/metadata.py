@@ -78,7 +78,9 @@ class MetadataResponseTopic(Struct):
     name: str | None = string(nullable_since=12)
     topic_id: bytes = uuid(since=10, ignorable=True)
     is_internal: bool = boolean(since=1, ignorable=True)
-    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
+    partitions: list[MetadataResponsePartition] = array(
+        MetadataResponsePartition, may_be_encoded=True
+    )
     topic_authorized_operations: int = int32(since=8, default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
 
@@ -109,7 +111,7 @@ class MetadataResponse(Response):
     cluster_id: str | None = string(since=2, nullable_since=2, default=None, ignorable=True)
     controller_id: int = int32(since=1, default=-1, ignorable=True)
     """-1 when unknown."""
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, may_be_encoded=True)
     cluster_authorized_operations: int = int32(since=8, until=10, default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
     error_code: int = int16(since=13, ignorable=True)

@@ -1,0 +1,63 @@
+"""Long work in short turns: the event loop serves everybody, so nothing may hold it for long.
+
+Such work is written as a generator that yields wherever others may come between, and returns its
+result. How much it does before it yields is counted in its own units, never in time: a test can
+count turns, and what is done does not depend on how busy the machine is.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+ResultT = TypeVar("ResultT")
+
+Turns: TypeAlias = "Generator[None, None, ResultT]"
+"""Work that yields at the end of each of its turns and returns its result."""
+
+
+def in_turns(work: Turns[ResultT]) -> ResultT | Coroutine[object, object, ResultT]:
+    """Return the result when one turn is enough, else a coroutine that gives the others.
+
+    Raises what the first turn raises; the coroutine, what the others do.
+    """
+    try:
+        next(work)
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+    return finish(work)
+
+
+async def finish(work: Turns[ResultT]) -> ResultT:
+    """Let the loop turn before each further turn of the work, and return its result."""
+    while True:
+        await sleep(0)
+        try:
+            next(work)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
+
+
+class Share:
+    """How much of a turn is left, in units of the work at hand.
+
+    `if share.spend(units): yield` stands behind each piece of work.
+    """
+
+    __slots__ = ("_left", "_units")
+
+    def __init__(self, units: int) -> None:
+        self._units = self._left = units
+
+    def spend(self, units: int = 1) -> bool:
+        """Count work that was done; True when the turn is over, and the next one begins."""
+        self._left -= units
+        if self._left > 0:
+            return False
+        self._left = self._units
+        return True
