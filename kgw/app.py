@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.admin.server import AdminServer
+    from kgw.clock import Clock
     from kgw.config import Config
     from kgw.gateway import Gateway
+    from kgw.server.offenders import Offenders
     from kgw.server.server import Server
 
 _log = logs.EventLogger(__name__)
@@ -41,9 +44,11 @@ def run(config: Config, *, is_json: bool = False) -> int:
     logs.configure(config.log_format, config.log_level)
     for warning in config.warnings:
         _log.warning(warning)
+    clock = SystemClock()
+    offenders = _offenders(config, clock)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_Process(config, is_json=is_json).serve())
+        with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
+            return runner.run(_Process(config, clock, offenders, is_json=is_json).serve())
     except DataDirectoryError as error:
         return _fail(error, EXIT_DATA_DIRECTORY)
     except StorageError as error:
@@ -62,20 +67,38 @@ def _fail(reason: object, code: int) -> int:
     return code
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def _offenders(config: Config, clock: Clock) -> Offenders | None:
+    """Return what reports who holds the loop, where that is asked for."""
+    if not config.debug_slow_callback_ms:
+        return None
+    from kgw.server.offenders import Offenders
+
+    return Offenders(clock, config.debug_slow_callback_ms / 1000)
+
+
+def _loop_factory(offenders: Offenders | None) -> Callable[[], asyncio.AbstractEventLoop]:
+    loop: type[asyncio.AbstractEventLoop]
     try:
-        from uvloop import new_event_loop
+        from uvloop import Loop as loop  # noqa: N813 - two classes of one kind
     except ImportError:
         _log.warning("uvloop is not installed; serving with asyncio's own, slower loop")
-        return asyncio.new_event_loop
-    return new_event_loop
+        loop = asyncio.SelectorEventLoop
+    if offenders is None:
+        return loop
+    from kgw.server.offenders import watched_loop
+
+    return partial(watched_loop, loop, offenders)
 
 
 class _Process:
     """One run of the server, from opening the backend to closing it."""
 
-    def __init__(self, config: Config, *, is_json: bool) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, offenders: Offenders | None, *, is_json: bool
+    ) -> None:
         self._config = config
+        self._clock = clock
+        self._offenders = offenders
         self._is_json = is_json
         self._stop = asyncio.Event()
         self._admin: list[Listener] = []
@@ -86,11 +109,12 @@ class _Process:
         from kgw.gateway import Gateway
         from kgw.handlers.dispatch import Dispatcher
         from kgw.server.limits import limits_from
+        from kgw.server.loop_lag import LoopLag
         from kgw.server.server import Server
 
         self._catch_signals()
         config = self._config
-        clock = SystemClock()
+        clock = self._clock
         limits = limits_from(config)
         gateway = Gateway(config, open_backend(config, clock), clock)
         await gateway.start()
@@ -103,7 +127,13 @@ class _Process:
                 data=config.backend_url,
             )
         try:
-            server = Server(Dispatcher(gateway), limits, clock, gateway.metrics)
+            dispatcher = Dispatcher(gateway)
+            if self._offenders is not None:
+                from kgw.server.offenders import StackWatch, WatchedDispatcher
+
+                dispatcher = WatchedDispatcher(gateway, self._offenders)
+                StackWatch(self._offenders).start()
+            server = Server(dispatcher, limits, clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)
             gateway.listeners = _advertised(config, bound)
             admin = await self._open_admin(gateway)
@@ -115,6 +145,8 @@ class _Process:
             # Requests that wait are many objects and no cycles: with the default of 700, the search
             # for cycles took 15 % of the time of 1,000 long polls.
             gc.set_threshold(5_000, 20, 50)
+            loop_lag = LoopLag(clock, gateway.metrics)
+            loop_lag.start()
             await self._stop.wait()
             gateway.begin_to_stop()
             if admin is not None:
@@ -122,6 +154,7 @@ class _Process:
             await self._drain(server)
             if admin is not None:
                 await admin.aclose()
+            loop_lag.close()
         finally:
             await gateway.aclose()
         _log.info("stopped")

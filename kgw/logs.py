@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # A client id may have 32,767 bytes; a log line is for reading.
 MAX_VALUE_CHARACTERS = 500
 
+LOG_INTERVAL_S = 10.0
+"""One line for a kind of trouble, then silence for so long: a flood must not fill the log."""
+
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -109,6 +112,22 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return self._dumps(line)
+
+
+class QuietLog:
+    """Lets one line of a kind through, then none of it for LOG_INTERVAL_S."""
+
+    def __init__(self) -> None:
+        self._next_s: dict[str, float] = {}
+        self._suppressed: dict[str, int] = {}
+
+    def take(self, kind: str, now_s: float) -> int | None:
+        """Return how many lines were kept back before this one; None keeps this one back too."""
+        if now_s < self._next_s.get(kind, 0.0):
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
+            return None
+        self._next_s[kind] = now_s + LOG_INTERVAL_S
+        return self._suppressed.pop(kind, 0)
 
 
 def configure(style: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:

@@ -315,16 +315,17 @@ METRICS: tuple[Metric, ...] = (
     ),
     # The process.
     Metric(
-        "loop_lag_s",
+        "loop_lag",
         "kgw_loop_lag_seconds",
-        "gauge",
-        "How late the last sweep of the event loop began.",
+        "histogram",
+        "How late the event loop came to a look that was due, four times a second: what a request "
+        "that arrives waits before it is read.",
     ),
     Metric(
         "loop_lag_max_s",
         "kgw_loop_lag_max_seconds",
         "gauge",
-        "The longest such delay since start.",
+        "The latest of those looks since start.",
     ),
 )
 
@@ -381,7 +382,7 @@ class Metrics:
     compactions_put_aside: int
     compaction_last_failure_s: float
     clock_held: int
-    loop_lag_s: float
+    loop_lag: Histogram
     loop_lag_max_s: float
 
     def __init__(self) -> None:

@@ -37,11 +37,11 @@ def test_render() -> None:
     """The text form carries help, type, labels and values."""
     metrics = Metrics()
     count(metrics.connections_dropped, "idle")
-    metrics.loop_lag_s = 0.25
+    metrics.loop_lag_max_s = 0.25
     text = render(metrics).decode()
     assert "# TYPE kgw_connections_dropped_total counter" in text
     assert 'kgw_connections_dropped_total{reason="idle"} 1.0' in text
-    assert "kgw_loop_lag_seconds 0.25" in text
+    assert "kgw_loop_lag_max_seconds 0.25" in text
     assert "# HELP kgw_sent_bytes_total Answer bytes handed to sockets." in text
 
 

@@ -38,6 +38,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("/metrics", "Every metric as Prometheus reads it.", health.metrics),
     Endpoint(
+        "/api/v1/loop",
+        "How late the event loop was at the looks that are due four times a second: how often in "
+        "each bucket, and at most since start.",
+        health.loop,
+    ),
+    Endpoint(
         "/api/v1/offsets",
         "Offsets of partitions: log start, high watermark, last stable offset, end, leader epoch, "
         "bytes; and how long ago the last checkpoint was.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.admin.answers import Status, Text
+from kgw.metrics import TIME_BUCKETS_S
 
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
@@ -40,3 +41,18 @@ async def metrics(view: View, query: Query) -> Answer:
     if gateway.config.lag_interval_ms:
         await gateway.lag.fresh(METRICS_FRESH_S)
     return Text(render(gateway.metrics), PROMETHEUS)
+
+
+async def loop(view: View, query: Query) -> Answer:
+    metrics = view.gateway.metrics
+    looks = metrics.loop_lag.counts
+    return {
+        "looks": sum(looks),
+        "lag_max_ms": round(metrics.loop_lag_max_s * 1000, 3),
+        "lag_sum_ms": round(metrics.loop_lag.sum_s * 1000, 3),
+        "buckets": [
+            {"up_to_ms": round(end_s * 1000, 3), "looks": count}
+            for end_s, count in zip(TIME_BUCKETS_S, looks, strict=False)
+        ],
+        "later": looks[-1],
+    }

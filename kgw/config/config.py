@@ -132,6 +132,7 @@ class Config:
     shutdown_timeout_ms: int
     log_format: str
     log_level: str
+    debug_slow_callback_ms: int
 
     def __init__(
         self,

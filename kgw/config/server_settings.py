@@ -620,6 +620,16 @@ SERVER_SETTINGS = table(
         section="process",
         allowed=("debug", "info", "warning", "error"),
     ),
+    Setting(
+        "kgw.debug.slow.callback.ms",
+        INT,
+        0,
+        "For finding what holds the event loop: whatever takes more processor time at once is "
+        "logged by name. 0 is off; on, it costs some 10 % of the speed.",
+        section="process",
+        unit="ms",
+        minimum=0,
+    ),
 )
 
 SERVER_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}

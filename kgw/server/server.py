@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ListenError
 from kgw.handlers.context import Session
-from kgw.logs import EventLogger
+from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
 from kgw.server.listeners import bind, bound_listener, plain_host
@@ -28,8 +28,6 @@ _log = EventLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 # Turns that are given before others are looked at again take so long together, and one more.
 TURN_S = 0.005
-# One line for a kind of trouble, then silence for so long: a flood must not fill the log.
-LOG_INTERVAL_S = 10.0
 
 
 class Server:
@@ -51,8 +49,7 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[AbstractServer] = []
         self._timer: Timer | None = None
-        self._sweep_due_s = 0.0
-        self._quiet = _QuietLog()
+        self._quiet = QuietLog()
         self._turns: dict[KafkaConnection, None] = {}
         self._giving_turns = False
         self._empty = Event()
@@ -191,16 +188,13 @@ class Server:
     # --- the sweep --------------------------------------------------------------------------------
 
     def _arm_sweep(self) -> None:
-        self._sweep_due_s = self._clock.monotonic_s() + self.sweep_interval_s
-        self._timer = self._clock.call_at(self._sweep_due_s, self._sweep)
+        due_s = self._clock.monotonic_s() + self.sweep_interval_s
+        self._timer = self._clock.call_at(due_s, self._sweep)
 
     def _sweep(self) -> None:
         """Look at the connections whose next deadline has come: one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
-        metrics = self.metrics
-        metrics.loop_lag_s = max(0.0, now_s - self._sweep_due_s)
-        metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, metrics.loop_lag_s)
-        metrics.request_memory_bytes = self.memory.used_bytes
+        self.metrics.request_memory_bytes = self.memory.used_bytes
         due = [one for one in self.connections if one.deadline_s <= now_s]
         for connection in due:
             connection.check_deadlines(now_s)
@@ -249,19 +243,3 @@ class _ConnectionFactory:
 
     def __call__(self) -> KafkaConnection:
         return KafkaConnection(self._server, self._listener_name, self._frame_bytes)
-
-
-class _QuietLog:
-    """Lets one line of a kind through, then none of it for LOG_INTERVAL_S."""
-
-    def __init__(self) -> None:
-        self._next_s: dict[str, float] = {}
-        self._suppressed: dict[str, int] = {}
-
-    def take(self, kind: str, now_s: float) -> int | None:
-        """Return how many lines were kept back before this one; None keeps this one back too."""
-        if now_s < self._next_s.get(kind, 0.0):
-            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
-            return None
-        self._next_s[kind] = now_s + LOG_INTERVAL_S
-        return self._suppressed.pop(kind, 0)

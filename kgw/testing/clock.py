@@ -36,9 +36,14 @@ class ManualClock(Clock):
         self._now_s = monotonic_s
         self._timers: list[tuple[float, int, ManualTimer]] = []
         self._sequence = 0
+        self.used_cpu_s = 0.0
+        """What `cpu_s` returns; it does not move with time."""
 
     def monotonic_s(self) -> float:
         return self._now_s
+
+    def cpu_s(self) -> float:
+        return self.used_cpu_s
 
     def wall_ms(self) -> int:
         return self._start_wall_ms + round((self._now_s - self._start_s) * 1000)

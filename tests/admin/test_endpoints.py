@@ -392,3 +392,14 @@ async def test_the_list_of_endpoints(admin: Admin) -> None:
     assert [one.path for one in ALL_ENDPOINTS] == [one["path"] for one in value["endpoints"]]
     by_path = {one["path"]: one for one in value["endpoints"]}
     assert {"topic", "partition", "limit", "after"} == set(by_path["/api/v1/offsets"]["parameters"])
+
+
+async def test_loop(admin: Admin, gateway: InProcessGateway) -> None:
+    """Looks by how late they were, and what was later than every bucket."""
+    metrics = gateway.gateway.metrics
+    for lag_s in (0.0, 0.002, 20.0):
+        metrics.loop_lag.observe(lag_s)
+    metrics.loop_lag_max_s = 20.0
+    answer = await admin.value("/api/v1/loop")
+    assert (3, 20_000, 1) == (answer["looks"], answer["lag_max_ms"], answer["later"])
+    assert [{"up_to_ms": 1, "looks": 1}, {"up_to_ms": 2.5, "looks": 1}] == answer["buckets"][:2]

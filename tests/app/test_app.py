@@ -251,7 +251,7 @@ class TestProcess:
 def test_falls_back_to_the_standard_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without uvloop, asyncio's own loop serves."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert app._loop_factory() is asyncio.new_event_loop
+    assert app._loop_factory(None) is asyncio.SelectorEventLoop
 
 
 def test_advertised_listeners() -> None:

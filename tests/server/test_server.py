@@ -12,10 +12,11 @@ import pytest
 
 from kgw.config import Listener
 from kgw.errors import ListenError
+from kgw.logs import LOG_INTERVAL_S
 from kgw.metrics import Metrics
 from kgw.server.connection import TURN_BYTES
 from kgw.server.limits import Limits
-from kgw.server.server import LOG_INTERVAL_S, TURN_S, Server
+from kgw.server.server import TURN_S, Server
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,

@@ -1,0 +1,76 @@
+"""How late the event loop runs, measured four times a second for as long as the process lives.
+
+A look is one timer: 0.05 % of a core in all. It meets one delay of d seconds with a probability of
+4 d, and finds a random part of it, so that what is usual shows within seconds. Which code is to
+blame, `kgw.debug.slow.callback.ms` tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.logs import EventLogger, QuietLog
+
+if TYPE_CHECKING:
+    from kgw.clock import Clock, Timer
+    from kgw.metrics import Metrics
+
+_log = EventLogger(__name__)
+
+LOOK_INTERVAL_S = 0.25
+
+WARN_S = 0.25
+"""A look that is so late is logged. Shorter delays are what a busy machine has every day."""
+
+
+class LoopLag:
+    """Looks whether the loop is on time, and counts how late it is.
+
+    Called in the event loop's thread only.
+    """
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._quiet = QuietLog()
+        self._timer: Timer | None = None
+        self._due_s = 0.0
+        self._cpu_s = 0.0
+
+    def start(self) -> None:
+        """Look from now on, until `close`."""
+        self._arm()
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self._cpu_s = self._clock.cpu_s()
+        self._due_s = self._clock.monotonic_s() + LOOK_INTERVAL_S
+        self._timer = self._clock.call_at(self._due_s, self._look)
+
+    def _look(self) -> None:
+        now_s = self._clock.monotonic_s()
+        lag_s = max(0.0, now_s - self._due_s)
+        metrics = self._metrics
+        metrics.loop_lag.observe(lag_s)
+        metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, lag_s)
+        if lag_s >= WARN_S:
+            self._warn(lag_s, now_s)
+        self._arm()
+
+    def _warn(self, lag_s: float, now_s: float) -> None:
+        suppressed = self._quiet.take("", now_s)
+        if suppressed is None:
+            return
+        # Processor time tells work of ours from a machine that gave the process no turn.
+        fields = {
+            "lag_ms": round(lag_s * 1000),
+            "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),
+        }
+        if suppressed:
+            fields["and_before_it"] = suppressed
+        _log.warning("the event loop was late", **fields)

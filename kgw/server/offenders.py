@@ -1,0 +1,258 @@
+"""Who holds the event loop: the debug switch `kgw.debug.slow.callback.ms`.
+
+Every callback and every turn of a task goes through the loop's `call_soon` and its kin, whichever
+loop it is; requests that a socket's read starts go through the dispatcher. Both are measured in
+processor time of the loop's thread, so that a busy machine accuses nobody. A thread looks at the
+stack of what has been running for half the limit, which names the place in the code.
+
+Only imported when the switch is on. What a read of a socket does outside of the dispatcher is not
+seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from asyncio import Task
+from contextvars import ContextVar
+from pathlib import Path
+from threading import Event, Thread, get_ident
+from typing import TYPE_CHECKING, Any
+
+from kgw.clock import thread_cpu_s
+from kgw.errors import DecodeError, ProtocolError
+from kgw.handlers.dispatch import Dispatcher
+from kgw.logs import EventLogger, QuietLog
+from kgw.protocol.api_keys import ApiKey, request_class
+from kgw.protocol.codec import codec
+from kgw.protocol.headers import decode_request_header
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Handle, TimerHandle
+    from collections.abc import Callable, Mapping
+    from types import CodeType, FrameType
+
+    from kgw.clock import Clock
+    from kgw.gateway import Gateway
+    from kgw.handlers.context import Later, RequestContext, Session
+    from kgw.handlers.table import Handler
+    from kgw.protocol.schema import Request, Struct
+    from kgw.types import Buffer
+
+_log = EventLogger(__name__)
+
+_FRAMES_SHOWN = 8
+
+
+class _Measure:
+    """Something that runs: since when, and where it was when it was looked at."""
+
+    __slots__ = ("began_s", "place", "told_s")
+
+    def __init__(self, began_s: float, told_s: float) -> None:
+        self.began_s = began_s
+        self.told_s = told_s
+        self.place: str | None = None
+
+
+class Offenders:
+    """Measures what runs in the loop's thread, and logs what took longer than a limit.
+
+    What contains something that was reported is charged with the rest alone.
+    """
+
+    def __init__(self, clock: Clock, slow_s: float) -> None:
+        self.slow_s = slow_s
+        self.request: ContextVar[memoryview | None] = ContextVar("request", default=None)
+        """The frame that is being answered, also in tasks that its answer started."""
+        self._clock = clock
+        self._quiet = QuietLog()
+        self._told_s = 0.0
+        self._open: list[_Measure] = []
+
+    def begin(self) -> None:
+        """Something begins; `end` is called when it returns."""
+        self._open.append(_Measure(self._clock.cpu_s(), self._told_s))
+
+    def end(self, kind: str, describe: Callable[[], Mapping[str, object]]) -> None:
+        """What began last has returned: say so if it took too long."""
+        measure = self._open.pop()
+        told_within_s = self._told_s - measure.told_s
+        used_s = self._clock.cpu_s() - measure.began_s - told_within_s
+        if used_s < self.slow_s:
+            return
+        self._told_s += used_s
+        fields = dict(describe())
+        suppressed = self._quiet.take(f"{kind} {fields.get('name')}", self._clock.monotonic_s())
+        if suppressed is None:
+            return
+        if suppressed:
+            fields["and_before_it"] = suppressed
+        if measure.place is not None:
+            fields["place"] = measure.place
+        _log.warning(f"{kind} held the event loop", cpu_ms=round(used_s * 1e3, 1), **fields)
+
+    def run(self, callback: Callable[..., object], *args: object) -> None:
+        """Call back and measure it: what the loop is given in place of a callback."""
+        self.begin()
+        try:
+            callback(*args)
+        finally:
+            self.end("a callback", lambda: self._describe(callback))
+
+    def _describe(self, callback: Callable[..., object]) -> dict[str, object]:
+        fields: dict[str, object] = {"name": name_of(callback)}
+        frame = self.request.get()
+        if frame is not None:
+            fields.update(
+                (f"request_{key}", value) for key, value in describe_request(frame).items()
+            )
+        return fields
+
+    def look(self, used_s: float, stack: Callable[[], str]) -> None:
+        """Note where the innermost thing is that has run for long. Called by another thread.
+
+        `used_s` is the processor time of the loop's thread.
+        """
+        running = self._open[-1:]
+        if running and running[0].place is None and used_s - running[0].began_s >= self.slow_s / 2:
+            running[0].place = stack()
+
+
+class StackWatch(Thread):
+    """Looks at the stack of the thread that makes it, which is the loop's."""
+
+    def __init__(self, offenders: Offenders) -> None:
+        super().__init__(name="kgw-stack-watch", daemon=True)
+        self._offenders = offenders
+        self._loop_thread = get_ident()
+        self._stop_asked = Event()
+
+    def run(self) -> None:
+        while not self._stop_asked.wait(self._offenders.slow_s / 4):
+            self._offenders.look(thread_cpu_s(self._loop_thread), self._stack)
+
+    def stop(self) -> None:
+        """End, and wait for it."""
+        self._stop_asked.set()
+        self.join()
+
+    def _stack(self) -> str:
+        return place_of(sys._current_frames().get(self._loop_thread))  # noqa: SLF001
+
+
+class WatchedDispatcher(Dispatcher):
+    """Measures each request up to its first wait, and the making of answers that come later."""
+
+    def __init__(self, gateway: Gateway, offenders: Offenders) -> None:
+        super().__init__(gateway)
+        self._offenders = offenders
+
+    def start(self, frame: memoryview, session: Session) -> Any:
+        """As `Dispatcher.start`."""
+        offenders = self._offenders
+        token = offenders.request.set(frame)
+        offenders.begin()
+        try:
+            return super().start(frame, session)
+        finally:
+            offenders.end("a request", lambda: describe_request(frame))
+            offenders.request.reset(token)
+
+    def make_frame(
+        self, later: Later, handler: Handler, request: Request, context: RequestContext
+    ) -> list[Buffer] | None:
+        """As `Dispatcher.make_frame`."""
+        offenders = self._offenders
+        offenders.begin()
+        try:
+            return super().make_frame(later, handler, request, context)
+        finally:
+            offenders.end(
+                "an answer",
+                lambda: {
+                    "name": handler.label,
+                    "version": context.api_version,
+                    "client_id": context.client_id,
+                    **array_lengths(request),
+                },
+            )
+
+
+def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> AbstractEventLoop:
+    """Return a new loop of this class that measures what it calls back."""
+    base: Any = loop
+
+    class WatchedLoop(base):  # type: ignore[misc]
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Handle:
+            handle: Handle = super().call_soon(offenders.run, callback, *args, context=context)
+            return handle
+
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Handle:
+            handle: Handle = super().call_soon_threadsafe(
+                offenders.run, callback, *args, context=context
+            )
+            return handle
+
+        def call_later(
+            self, delay: float, callback: Any, *args: Any, context: Any = None
+        ) -> TimerHandle:
+            handle: TimerHandle = super().call_later(
+                delay, offenders.run, callback, *args, context=context
+            )
+            return handle
+
+    new: AbstractEventLoop = WatchedLoop()
+    return new
+
+
+def name_of(callback: Callable[..., object]) -> str:
+    """Return what a callback is called: for a task's turn, its coroutine."""
+    owner = getattr(callback, "__self__", None)
+    coroutine: Any = owner.get_coro() if isinstance(owner, Task) else None
+    if coroutine is not None:
+        # One that has ended knows its code and no longer its module.
+        code: CodeType | None = getattr(coroutine, "cr_code", None)
+        place = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
+        return f"{coroutine.__qualname__}{place}"
+    named: Any = getattr(callback, "func", callback)  # functools.partial
+    module = getattr(named, "__module__", None) or "?"
+    return f"{module}.{getattr(named, '__qualname__', type(named).__name__)}"
+
+
+def describe_request(frame: memoryview) -> dict[str, object]:
+    """Return what a log line says of a request: who, which API and version, how many of what."""
+    fields: dict[str, object] = {"bytes": len(frame)}
+    try:
+        header, position = decode_request_header(frame)
+        api_key, version = header.request_api_key, header.request_api_version
+        fields |= {"name": ApiKey(api_key).name, "version": version, "client_id": header.client_id}
+        request, _ = codec(request_class(api_key), version).decode_prefix(frame, position)
+        fields |= array_lengths(request)
+    except (ProtocolError, DecodeError, ValueError, KeyError):
+        fields["detail"] = "it cannot be decoded"
+    return fields
+
+
+def array_lengths(message: Struct) -> dict[str, int]:
+    """Return how many elements the arrays of a message hold, those of one name added up."""
+    lengths: dict[str, int] = {}
+    for name, field in type(message).field_table.items():
+        value = getattr(message, name)
+        if field.kind != "array" or value is None:
+            continue
+        lengths[name] = lengths.get(name, 0) + len(value)
+        for element in value if not isinstance(field.item, str) else ():
+            for inner, length in array_lengths(element).items():
+                lengths[inner] = lengths.get(inner, 0) + length
+    return lengths
+
+
+def place_of(frame: FrameType | None) -> str:
+    """Return the innermost lines of a stack, the innermost first."""
+    lines: list[str] = []
+    while frame is not None and len(lines) < _FRAMES_SHOWN:
+        code = frame.f_code
+        module = frame.f_globals.get("__name__", "?")
+        lines.append(f"{module}.{code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(lines)
