@@ -1,0 +1,104 @@
+"""Produce requests of one record, from bare sockets: what one request costs a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.harness.scenario import Bar, Figure, Scenario
+from bench.loads import sockets
+from bench.loads.frames import batch_of, create_topics, end_offsets, produce_frame, wait_for_leaders
+
+if TYPE_CHECKING:
+    from bench.harness.scenario import Durability, Stage
+
+PARTITIONS = 16
+RECORD_BYTES = 100
+WARM_S = 0.3
+
+REQUESTS_PER_S = Figure(name="requests_per_s", title="requests/s", unit="/s", decimals=0)
+P50_MS = Figure(name="p50_ms", title="p50", unit="ms", better="lower", decimals=2)
+P99_MS = Figure(name="p99_ms", title="p99", unit="ms", better="lower", decimals=2)
+CPU_US = Figure(
+    name="cpu_s_per_million_requests", title="server CPU a request", unit="µs", better="lower"
+)
+GENERATOR_CPU_US = Figure(
+    name="generator_cpu_us", title="generator CPU a request", unit="µs", better="lower"
+)
+OF_REQUESTS = (REQUESTS_PER_S, P50_MS, P99_MS, CPU_US, GENERATOR_CPU_US)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRecord(Scenario):
+    """Connections that each keep some Produce requests in flight, each to one partition of 16."""
+
+    figures: tuple[Figure, ...] = OF_REQUESTS
+    connections: int = 1
+    depth: int = 1
+
+    def prepare(self, stage: Stage) -> None:
+        topics = {stage.name: PARTITIONS}
+        create_topics(stage.server.address, topics)
+        wait_for_leaders(stage.server.address, topics)
+        self._drive(stage, WARM_S)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        topics = {stage.name: PARTITIONS}
+        before = end_offsets(stage.server.address, topics)
+        driven = self._drive(stage, stage.scale.seconds)
+        written = end_offsets(stage.server.address, topics) - before
+        # Each connection has sent one before the clock started.
+        answered = driven.answers + self.connections
+        assert written == answered, f"{written} records are there, {answered} were acknowledged"
+        return driven.figures()
+
+    def _drive(self, stage: Stage, seconds: float) -> sockets.Driven:
+        batch = batch_of(1, RECORD_BYTES)
+        requests = [
+            sockets.produce(produce_frame(stage.name, {number % PARTITIONS: batch}), stage.name)
+            for number in range(self.connections)
+        ]
+        return sockets.drive(stage.server.address, requests, self.depth, seconds)
+
+
+def _one_record(
+    connections: int,
+    depth: int,
+    strict: float | None = None,
+    relaxed: float | None = None,
+    *,
+    synced: float = 1.0,
+    limited_by: str,
+) -> OneRecord:
+    wanted: dict[Durability, float | None] = {
+        "strict": strict,
+        "relaxed": relaxed,
+        "synced": synced,
+    }
+    return OneRecord(
+        name=f"requests/{connections}x{depth}",
+        title=f"{connections} connection{'s' * (connections > 1)}, {depth} in flight on each",
+        what="Produce requests of one record of 100 B, acks=all.",
+        limited_by=limited_by,
+        bars={
+            durability: (Bar(figure="requests_per_s", at_least=ratio),)
+            for durability, ratio in wanted.items()
+            if ratio is not None
+        },
+        connections=connections,
+        depth=depth,
+    )
+
+
+ROUND_TRIP = "The way there and back: loopback, wake-ups of threads, and strict: one sync of the disk."
+PER_REQUEST = "The interpreter: one core serves all requests; Kafka uses what the load leaves of two."
+
+SCENARIOS: tuple[Scenario, ...] = (
+    _one_record(1, 1, 0.5, 1.3, limited_by=ROUND_TRIP),
+    _one_record(1, 5, 1.5, 2.0, limited_by=PER_REQUEST),
+    _one_record(10, 1, limited_by=PER_REQUEST),
+    _one_record(10, 5, limited_by=PER_REQUEST),
+    _one_record(16, 5, 1.3, 1.8, synced=3.0, limited_by=PER_REQUEST),
+    _one_record(100, 1, 1.3, 1.8, limited_by=PER_REQUEST),
+    _one_record(100, 5, limited_by=PER_REQUEST),
+)
