@@ -45,8 +45,11 @@ PROPERTIES
     printf '%s\n' "$@"
 } >"$data_dir/server.properties"
 
-java -cp "$jars/*" kafka.tools.StorageTool format --ignore-formatted \
-    --cluster-id AAAAAAAAQACAAAAAAAAAAQ --config "$data_dir/server.properties" >&2
+if [[ ! -e $data_dir/logs/meta.properties ]]; then
+    java -cp "$jars/*" kafka.tools.StorageTool format --ignore-formatted \
+        --cluster-id AAAAAAAAQACAAAAAAAAAAQ --config "$data_dir/server.properties" >&2
+fi
+[[ -z ${FORMAT_ONLY:-} ]] || exit 0
 # The JVM's options are those of Kafka's own bin/kafka-run-class.sh.
 # shellcheck disable=SC2086 # options are words
 exec java ${KAFKA_HEAP_OPTS:--Xmx1G -Xms1G} -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 \

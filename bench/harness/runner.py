@@ -130,8 +130,8 @@ class ServerRun:
             return
         self._plan.say(f"{self._name}: warming up for {self._plan.warm_s:.0f} s")
         deadline = time.monotonic() + self._plan.warm_s
-        for scenario in itertools.cycle(scenarios):
-            if time.monotonic() > deadline:
+        for number, scenario in enumerate(itertools.cycle(scenarios)):
+            if time.monotonic() > deadline or number == scenario.warm_rounds:
                 return
             stage = self._stage(scenario, server, WARM_SCALE)
             try:

@@ -95,6 +95,8 @@ class Scenario(ABC):
     bars: Mapping[Durability, tuple[Bar, ...]] = field(default_factory=dict)
     servers: tuple[str, ...] = ALL_SERVERS
     start: Literal["shared", "own", "unstarted"] = "shared"
+    warm_rounds: int | None = None
+    """How often it may warm up a server of its own, where the topics that it leaves would count."""
 
     def prepare(self, stage: Stage) -> None:  # noqa: B027 - nothing to prepare is the usual case
         """What must be there before the clock starts: topics, data to read. Not measured."""

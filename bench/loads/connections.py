@@ -37,7 +37,9 @@ class LongPolls:
     be cheaper than those of clients that know nothing of each other.
     """
 
-    def __init__(self, poller: Poller, topic: str, count: int, wait_ms: int, partitions: int) -> None:
+    def __init__(
+        self, poller: Poller, topic: str, count: int, wait_ms: int, partitions: int
+    ) -> None:
         self.answered = 0
         self._polls = [
             (Wire(poller), fetch_frame(topic, number % partitions, wait_ms))
@@ -52,7 +54,9 @@ class LongPolls:
     def _again(self, wire: Wire, frame: bytearray, answer: bytearray) -> None:
         # All are empty and alike; an error at either level would make one shorter or longer.
         self._answer_bytes = self._answer_bytes or len(answer)
-        assert len(answer) == self._answer_bytes, f"{len(answer)} bytes, {self._answer_bytes} before"
+        assert len(answer) == self._answer_bytes, (
+            f"{len(answer)} bytes, {self._answer_bytes} before"
+        )
         assert answer[8:10] == b"\0\0", f"Fetch was answered with {answer[8:10].hex()}"
         self.answered += 1
         wire.send(frame)

@@ -1,4 +1,4 @@
-"""Ready-made frames of the requests that the raw-socket loads send, and what is asked at their side.
+"""Ready-made frames of the requests that bare sockets send, and what is asked beside them.
 
 Versions are ones that kgw and Apache Kafka 4 both serve.
 """
@@ -117,7 +117,7 @@ def metadata_request(topics: Iterable[str] | None) -> MetadataRequest:
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 
 
-# --- one at a time ----------------------------------------------------------------------------------
+# --- one at a time --------------------------------------------------------------------------------
 
 
 def connect(address: Address) -> socket.socket:
@@ -170,7 +170,7 @@ def create_topics(address: Address, topics: Mapping[str, int]) -> None:
 
 
 def wait_for_leaders(address: Address, topics: Mapping[str, int]) -> None:
-    """Return once every partition has a leader: Kafka's brokers learn of a topic after its creation.
+    """Return once every partition has a leader: in Kafka some time after the topic was created.
 
     Raises TimeoutError.
     """

@@ -53,7 +53,7 @@ class GroupLoad:
 
     @property
     def coordinator_s(self) -> float:
-        """From before the last JoinGroup to the last SyncGroup answer, without the leader's own time."""
+        """From before the last JoinGroup to the last SyncGroup's answer, less the leader's time."""
         think_s = self.leader_sent_s - self.leader_heard_s
         return self.last_answer_s - self.last_join_s - think_s
 

@@ -8,6 +8,7 @@ that it shares with the server, and says what it cost.
 from __future__ import annotations
 
 import gc
+import math
 import select
 import struct
 import time
@@ -149,9 +150,16 @@ class _Lane:
 
 
 def drive(
-    address: Address, requests: Sequence[Request], depth: int, seconds: float
+    address: Address,
+    requests: Sequence[Request],
+    depth: int,
+    seconds: float,
+    *,
+    most: float = math.inf,
 ) -> Driven:
     """Keep `depth` requests in flight on a connection for each of `requests`, for some seconds.
+
+    It ends before when `most` requests have been answered, or a few more: those in flight.
 
     Each connection sends its request once before, to learn what its answers look like.
 
@@ -184,9 +192,8 @@ def drive(
                 lane = by_descriptor[descriptor]
                 count = lane.receive()
                 now_s = clock()
-                for _ in range(count):
-                    latencies.append(now_s - lane.sent_at.popleft())
-                if now_s < end_s:
+                latencies += [now_s - lane.sent_at.popleft() for _ in range(count)]
+                if now_s < end_s and len(latencies) < most:
                     if count:
                         lane.send(count, now_s)
                 else:
@@ -201,7 +208,7 @@ def drive(
     return Driven(len(latencies), elapsed_s, latencies, cpu_s)
 
 
-# --- the requests -----------------------------------------------------------------------------------
+# --- the requests ---------------------------------------------------------------------------------
 
 
 def produce(frame: bytearray, topic: str) -> Request:

@@ -16,7 +16,9 @@ from bench.loads.frames import (
 from bench.scenarios.small_requests import OF_REQUESTS, WARM_S
 
 if TYPE_CHECKING:
-    from bench.harness.scenario import Stage
+    from collections.abc import Mapping
+
+    from bench.harness.scenario import Durability, Stage
 
 OFFSETS_PER_S = Figure(name="offsets_per_s", title="offsets/s", unit="/s", decimals=0)
 
@@ -50,7 +52,7 @@ class Commits(Scenario):
         return sockets.drive(stage.server.address, requests, 1, seconds)
 
 
-BARS = {
+BARS: Mapping[Durability, tuple[Bar, ...]] = {
     "strict": (Bar(figure="requests_per_s", at_least=1.5),),
     "synced": (Bar(figure="requests_per_s", at_least=1.0),),
 }

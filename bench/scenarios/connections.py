@@ -77,12 +77,20 @@ class Polling(Scenario):
             polls = LongPolls(poller, stage.name, count, self.wait_ms, PARTITIONS)
             # All have begun and the first are answered; from then on the rate is even.
             poller.run_until(time.perf_counter() + self.wait_ms / 1000 + 0.2)
-            cpu_s, began_s, answered = stage.server.usage().cpu_s, time.perf_counter(), polls.answered
+            cpu_s, began_s, answered = (
+                stage.server.usage().cpu_s,
+                time.perf_counter(),
+                polls.answered,
+            )
             poller.run_until(began_s + stage.scale.seconds)
             elapsed_s = time.perf_counter() - began_s
             cpu_s = stage.server.usage().cpu_s - cpu_s
             answered = polls.answered - answered
-        return {"cpu_s": cpu_s, "cpu_share": cpu_s / elapsed_s, "requests_per_s": answered / elapsed_s}
+        return {
+            "cpu_s": cpu_s,
+            "cpu_share": cpu_s / elapsed_s,
+            "requests_per_s": answered / elapsed_s,
+        }
 
 
 ONLY_MEMORY = "Objects of the event loop and the kernel: nothing runs for a connection that idles."

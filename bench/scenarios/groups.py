@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.loads.connections import LongPolls
 from bench.loads.frames import create_topics, wait_for_coordinator, wait_for_leaders
-from bench.loads.groups import HEARTBEAT_INTERVAL_S, Heartbeats, formed, rebalance
+from bench.loads.groups import HEARTBEAT_INTERVAL_S, Heartbeats, Rebalanced, formed, rebalance
 from bench.loads.poller import Poller, allow_connections
 from bench.loads.sockets import percentile
 from bench.scenarios.connections import CPU_SHARE
@@ -96,7 +96,7 @@ class Rebalance(Scenario):
             for number in range(WARM_ROUNDS):
                 rebalance(groups, seed=number)
             cpu_s, end_s = stage.server.usage().cpu_s, time.perf_counter() + stage.scale.seconds
-            rounds = []
+            rounds: list[Rebalanced] = []
             while len(rounds) < LEAST_ROUNDS or time.perf_counter() < end_s:
                 rounds.append(rebalance(groups, seed=len(rounds)))
             cpu_s = stage.server.usage().cpu_s - cpu_s

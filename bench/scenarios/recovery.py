@@ -24,8 +24,11 @@ RECORDS_PER_BATCH = 16
 RECORD_BYTES = 1_000
 DEPTH = 4
 FULL_BYTES = 1 << 30
+FILL_LIMIT_S = 120.0
 
-READY_S = Figure(name="ready_s", title="all records there after", unit="s", better="lower", decimals=2)
+READY_S = Figure(
+    name="ready_s", title="all records there after", unit="s", better="lower", decimals=2
+)
 CPU_S = Figure(name="start_cpu_s", title="CPU until then", unit="s", better="lower", decimals=2)
 
 
@@ -56,12 +59,12 @@ class Recovery(Scenario):
         began_s = time.perf_counter()
         wait_for_leaders(server.address, topics)
         found = end_offsets(server.address, topics)
-        assert found == written, f"{found} of {written} records are there"
+        # A relaxed log leaves out the offsets that it may have given to records that are lost.
+        is_whole = found >= written if server.name == "kgw-relaxed" else found == written
+        assert is_whole, f"{found} of {written} records are there"
         ready_s = server.ready_s + time.perf_counter() - began_s
         return {"ready_s": ready_s, "start_cpu_s": server.usage().cpu_s}
 
-
-FILL_LIMIT_S = 120.0
 
 SCENARIOS: tuple[Scenario, ...] = (
     Recovery(

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.scenarios import throughput
+from bench.scenarios import (
+    commits,
+    connections,
+    groups,
+    metadata,
+    recovery,
+    small_requests,
+    startup,
+    throughput,
+    topics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +23,14 @@ if TYPE_CHECKING:
 
 FAMILIES: Mapping[str, tuple[Scenario, ...]] = {
     "throughput": throughput.SCENARIOS,
+    "small_requests": small_requests.SCENARIOS,
+    "connections": connections.SCENARIOS,
+    "groups": groups.SCENARIOS,
+    "commits": commits.SCENARIOS,
+    "metadata": metadata.SCENARIOS,
+    "topics": topics.SCENARIOS,
+    "startup": startup.SCENARIOS,
+    "recovery": recovery.SCENARIOS,
 }
 
 

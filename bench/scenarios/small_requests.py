@@ -90,8 +90,12 @@ def _one_record(
     )
 
 
-ROUND_TRIP = "The way there and back: loopback, wake-ups of threads, and strict: one sync of the disk."
-PER_REQUEST = "The interpreter: one core serves all requests; Kafka uses what the load leaves of two."
+ROUND_TRIP = (
+    "The way there and back: loopback, wake-ups of threads, and strict: one sync of the disk."
+)
+PER_REQUEST = (
+    "The interpreter: one core serves all requests; Kafka uses what the load leaves of two."
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
     _one_record(1, 1, 0.5, 1.3, limited_by=ROUND_TRIP),

@@ -17,7 +17,9 @@ SETTLE_S = 1.0
 FIRST_ANSWER_MS = Figure(
     name="first_answer_ms", title="first answer after", unit="ms", better="lower", decimals=0
 )
-IDLE_MB = Figure(name="idle_anonymous_mb", title="idle, anonymous memory", unit="MB", better="lower")
+IDLE_MB = Figure(
+    name="idle_anonymous_mb", title="idle, anonymous memory", unit="MB", better="lower"
+)
 CPU_S = Figure(name="start_cpu_s", title="CPU until then", unit="s", better="lower", decimals=2)
 
 

@@ -26,7 +26,9 @@ NOT_YET = {3, 5, 6}
 WRITE_LIMIT_S = 60.0
 
 CREATED_S = Figure(name="created_s", title="created after", unit="s", better="lower", decimals=2)
-WRITTEN_S = Figure(name="written_s", title="and written after", unit="s", better="lower", decimals=2)
+WRITTEN_S = Figure(
+    name="written_s", title="and written after", unit="s", better="lower", decimals=2
+)
 CPU_S = Figure(name="cpu_s", title="server CPU", unit="s", better="lower", decimals=2)
 
 
@@ -69,7 +71,9 @@ class Creation(Scenario):
         return {"created_s": created_s, "written_s": written_s}
 
 
-FILES = "The disk and the kernel: a directory and files for each partition, synced before the answer."
+FILES = (
+    "The disk and the kernel: a directory and files for each partition, synced before the answer."
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
     Creation(
@@ -87,7 +91,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         at_a_time=10,
         is_written=True,
         start="own",
-        warm_rounds=2,
+        warm_rounds=10,
     ),
     Creation(
         name="topics/1000x10",
@@ -99,6 +103,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             "synced": (Bar(figure="created_s", at_most=1.0),),
         },
         start="own",
-        warm_rounds=2,
+        warm_rounds=4,
     ),
 )
