@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
+    from kgw.types import Buffer
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
@@ -120,6 +121,36 @@ class EncodedBody(NamedTuple):
     body: bytes
 
 
+class DueAnswer:
+    """The frame of an answer that comes later: as much of a future as a connection needs."""
+
+    __slots__ = ("frame_bytes",)
+
+    frame_bytes: int
+    """Size of the request: the connection's note."""
+
+    is_abandonable = False
+    """Whether it may be given up when nobody waits for it any more."""
+
+    def done(self) -> bool:
+        """Whether `result` can be called."""
+        raise NotImplementedError
+
+    def result(self) -> list[Buffer] | None:
+        """Make the frame, to be called once; None when there is none.
+
+        Raises ProtocolError and asyncio.CancelledError: the connection cannot go on.
+        """
+        raise NotImplementedError
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        """Have something called, in the loop, once it is done; it may start no request."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Give the request up: nobody waits for its answer any more."""
+
+
 class Later:
     """An answer that `make` builds once `future` is done.
 
@@ -139,6 +170,12 @@ class Later:
         self.future = future
         self.make = make
         self.abandon = abandon
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self.future.add_done_callback(callback)
 
 
 def advertised_address(context: RequestContext) -> tuple[str, int]:

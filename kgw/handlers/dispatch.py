@@ -6,7 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import EncodedBody, KnownHeader, KnownRequest, Later, RequestContext
+from kgw.handlers.context import (
+    DueAnswer,
+    EncodedBody,
+    KnownHeader,
+    KnownRequest,
+    Later,
+    RequestContext,
+)
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.metrics import count
@@ -27,8 +34,6 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
-_PRODUCE_KEY = bytes(2)
-_FETCH_KEY = b"\0\1"
 _FETCH = int(ApiKey.FETCH)
 # Enough for some twenty partitions; with more, reading them costs more than decoding.
 _KNOWN_POLL_BYTES = 1024
@@ -38,14 +43,14 @@ _CLIENT_ID_POSITION = 8
 """Where the header's constant part begins, behind API key, version and correlation id."""
 
 
-class PendingFrame:
-    """The frame of an answer that comes later: as much of a future as a connection needs.
+class PendingFrame(DueAnswer):
+    """The frame of an answer that comes later.
 
     It is done when what it waits for is, and made when it is asked for: a future of its own would
     take another turn of the loop, and ten microseconds, for each of ten thousand requests a second.
     """
 
-    __slots__ = ("_context", "_dispatcher", "_handler", "_later", "_request")
+    __slots__ = ("_context", "_dispatcher", "_handler", "_later", "_request", "is_abandonable")
 
     def __init__(
         self,
@@ -60,24 +65,62 @@ class PendingFrame:
         self._request = request
         self._context = context
         self._later = later
+        self.is_abandonable = later.abandon is not None
 
     def done(self) -> bool:
-        return self._later.future.done()
+        return self._later.done()
 
     def result(self) -> list[Buffer] | None:
-        """Make the frame; to be called once. Raises ProtocolError, asyncio.CancelledError."""
         return self._dispatcher.make_frame(self._later, self._handler, self._request, self._context)
 
-    def add_done_callback(self, callback: Callable[[Future[Any]], object]) -> None:
-        self._later.future.add_done_callback(callback)
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._later.when_done(callback)
 
-    def remove_done_callback(self, callback: Callable[[Future[Any]], object]) -> None:
-        self._later.future.remove_done_callback(callback)
-
-    def cancel(self) -> None:
-        """Give the request up: nobody waits for its answer any more."""
+    def abandon(self) -> None:
         if self._later.abandon is not None:
             self._later.abandon()
+
+
+class _TaskFrame(DueAnswer):
+    """The frame of an answer that a coroutine makes, even when nobody waits for it any more.
+
+    Its errors are reported then, too.
+    """
+
+    __slots__ = ("_callback", "_error", "_frame", "_is_done", "_pending", "_task", "is_abandonable")
+
+    def __init__(self, pending: PendingFrame, task: Future[Any], *, is_abandonable: bool) -> None:
+        self._pending = pending
+        self._task = task
+        self._is_done = False
+        self._frame: list[Buffer] | None = None
+        self._error: BaseException | None = None
+        self._callback: Callable[[object], object] | None = None
+        self.is_abandonable = is_abandonable
+        task.add_done_callback(self._finish)
+
+    def _finish(self, _: object) -> None:
+        try:
+            self._frame = self._pending.result()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the connection is told
+            self._error = error
+        self._is_done = True
+        if self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def result(self) -> list[Buffer] | None:
+        if self._error is not None:
+            raise self._error
+        return self._frame
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._callback = callback
+
+    def abandon(self) -> None:
+        self._task.cancel()
 
 
 class Dispatcher:
@@ -98,25 +141,16 @@ class Dispatcher:
 
         Only Produce: its appends are submitted in order before `start` returns.
         """
-        return frame[:2] == _PRODUCE_KEY
+        return not (frame[0] or frame[1])
 
-    def may_abandon(self, frame: Buffer) -> bool:
-        """Whether this request may be given up when nobody waits for its answer any more.
-
-        Only Fetch: it waits for what others do and changes nothing. Anything else runs to its end.
-        """
-        return frame[:2] == _FETCH_KEY
-
-    def start(
-        self, frame: memoryview, session: Session
-    ) -> list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None:
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
         """Begin to answer a frame, given without its length.
 
         Returns the response's buffers, length first, when nothing had to be waited for; None when
-        there is no response; else a future of one of them, or what is like one. Cancelling it gives
-        the request up. The frame's bytes belong to the request from now on, and must be writable.
+        there is no response; else what will have one of them. The frame's bytes belong to the
+        request from now on, and must be writable.
 
-        Raises ProtocolError (also through the future) when the connection must be closed.
+        Raises ProtocolError (also later, for the answer) when the connection must be closed.
         """
         api_key, api_version, correlation_id = peek_request_header(frame)
         handler = self._handlers.get(api_key)
@@ -164,31 +198,14 @@ class Dispatcher:
         request: Request,
         context: RequestContext,
         answer: Awaitable[Response | None],
-    ) -> Future[list[Buffer] | None]:
-        """Return a future of the frame of an answer that a coroutine makes."""
+    ) -> _TaskFrame:
         task = asyncio.ensure_future(answer)
         if isinstance(task, asyncio.Task):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         pending = PendingFrame(self, handler, request, context, Later(task, task.result))
-        frame: Future[list[Buffer] | None] = task.get_loop().create_future()
-
-        # Even when nobody waits any more: an error is reported, and a task's must be looked at.
-        def finish(_: Future[Any]) -> None:
-            try:
-                buffers = pending.result()
-            except asyncio.CancelledError:
-                frame.cancel()
-            except Exception as error:  # noqa: BLE001 - the connection is told, and closes
-                if not frame.done():
-                    frame.set_exception(error)
-            else:
-                if not frame.done():
-                    frame.set_result(buffers)
-
-        task.add_done_callback(finish)
-        frame.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
-        return frame
+        # Only a Fetch is given up: it changes nothing. Anything else runs to its end.
+        return _TaskFrame(pending, task, is_abandonable=handler.api_key is ApiKey.FETCH)
 
     def make_frame(
         self, later: Later, handler: Handler, request: Request, context: RequestContext

@@ -22,7 +22,6 @@ v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
@@ -39,7 +38,7 @@ from kgw.records.errors import RecordError
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from collections.abc import Callable
 
     from kgw.backend.append import Append
     from kgw.handlers.context import Answer, RequestContext
@@ -103,14 +102,13 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         return _unanswered(response, pending, context)
     if not pending:
         return response
-    waiting = [one.result for one in pending if not one.result.is_done]
 
     def make() -> ProduceResponse:
         for one in pending:
             _finish(one, context)
         return response
 
-    return Later(_all_done(waiting), make) if waiting else make()
+    return _when_done(pending, make)
 
 
 def error_response(
@@ -209,7 +207,7 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
 
 def _unanswered(
     response: ProduceResponse, pending: list[_Pending], context: RequestContext
-) -> Later | None:
+) -> ProduceResponse | Later | None:
     """Deal with acks=0: no answer, but the connection closes when something is refused."""
     _close_on_refusal(response)
     undecided = [one for one in pending if one.is_undecided]
@@ -221,11 +219,7 @@ def _unanswered(
             _finish(one, context)
         _close_on_refusal(response)
 
-    waiting = [one.result for one in undecided if not one.result.is_done]
-    if waiting:
-        return Later(_all_done(waiting), decide)
-    decide()
-    return None
+    return _when_done(undecided, decide)
 
 
 def _close_on_refusal(response: ProduceResponse) -> None:
@@ -238,17 +232,34 @@ def _close_on_refusal(response: ProduceResponse) -> None:
                 )
 
 
-def _all_done(results: list[Append]) -> Future[None]:
-    """Return a future that is done when all of these are, whatever became of them."""
-    done: Future[None] = get_running_loop().create_future()
-    left = len(results)
+class _AfterAppends(Later):
+    """What is made once some appends are done."""
 
-    def count(_: Append) -> None:
-        nonlocal left
-        left -= 1
-        if not left and not done.done():
-            done.set_result(None)
+    __slots__ = ("_callback", "_left")
 
-    for result in results:
-        result.when_done(count)
-    return done
+    def __init__(self, appends: list[Append], make: Callable[[], ProduceResponse | None]) -> None:
+        self.make = make
+        self.abandon = None
+        self._left = len(appends)
+        self._callback: Callable[[object], object] | None = None
+        for append in appends:
+            append.when_done(self._count)
+
+    def _count(self, _: Append) -> None:
+        self._left -= 1
+        if not self._left and self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return not self._left
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._callback = callback
+
+
+def _when_done(
+    pending: list[_Pending], make: Callable[[], ProduceResponse | None]
+) -> ProduceResponse | Later | None:
+    """Return what `make` does, now or later."""
+    appends = [one.result for one in pending if not one.result.is_done]
+    return _AfterAppends(appends, make) if appends else make()

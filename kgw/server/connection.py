@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from asyncio import BufferedProtocol, CancelledError, Transport
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from kgw.errors import FrameTooLargeError, ProtocolError
+from kgw.handlers.context import DueAnswer
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.server.shared import State
 
 if TYPE_CHECKING:
-    from asyncio import BaseTransport, Future
+    from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
     from kgw.server.limits import Limits
-    from kgw.server.shared import DueAnswer, Shared
+    from kgw.server.shared import Shared
     from kgw.types import Buffer
 
 _INT32 = Struct(">i")
@@ -49,21 +50,9 @@ LINGER_S = 1.0
 _LOOK_AT_NEXT_SWEEP = 0.0
 _NEVER = float("inf")
 
-
-class _Started:
-    """A request whose answer is due: a frame's buffers, or what they will come from."""
-
-    __slots__ = ("abandonable", "answer", "frame_bytes")
-
-    def __init__(
-        self,
-        answer: list[Buffer] | DueAnswer,
-        frame_bytes: int,
-        abandonable: bool,
-    ) -> None:
-        self.answer = answer
-        self.frame_bytes = frame_bytes
-        self.abandonable = abandonable
+# Answers of one run are written together, up to so many bytes: what is not written yet is memory
+# that no limit sees. Below it they are copied into one piece, which costs less than a gather write.
+RUN_BYTES = 64 << 10
 
 
 class KafkaConnection(BufferedProtocol):
@@ -83,6 +72,8 @@ class KafkaConnection(BufferedProtocol):
         "_has_turn",
         "_held_bytes",
         "_leftover",
+        "_outgoing",
+        "_outgoing_bytes",
         "_overlapping",
         "_parked",
         "_prefix",
@@ -123,11 +114,14 @@ class KafkaConnection(BufferedProtocol):
         self._continuing = False
         # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
-        self._started: list[_Started] = []
+        # Answers that are due: each the frame's buffers, or what they will come from.
+        self._started: list[list[Buffer] | DueAnswer] = []
         self._overlapping = False
         self._has_turn = False
         self._held_bytes = 0
         # Leaving.
+        self._outgoing: list[Buffer] = []
+        self._outgoing_bytes = 0
         self._writing_paused = False
         self._queued_bytes = 0
         self._sent_bytes = 0
@@ -179,6 +173,8 @@ class KafkaConnection(BufferedProtocol):
             end = len(self._prefix) + nbytes
             self._prefix = b""
             self._take_frames(server.receive_buffer, end)
+        if self._outgoing:
+            self._write()
 
     def eof_received(self) -> bool:
         return False
@@ -201,6 +197,8 @@ class KafkaConnection(BufferedProtocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._pump()
+        if self._outgoing:
+            self._write()
 
     # --- bytes to frames --------------------------------------------------------------------------
 
@@ -218,7 +216,8 @@ class KafkaConnection(BufferedProtocol):
             if start + frame_bytes > end:
                 self._begin_frame(data[start:end], frame_bytes)
                 return
-            if not turn or self._full(limits):
+            # Without bytes in hand there is no request in hand either.
+            if not turn or (self._held_bytes and self._full(limits)):
                 self._keep_leftover(data, position, end)
                 return
             turn -= 1
@@ -342,15 +341,16 @@ class KafkaConnection(BufferedProtocol):
         started = self._started
         if isinstance(answer, list):
             if started:
-                started.append(_Started(answer, 0, abandonable=False))
+                started.append(answer)
             else:
-                self._write(answer)
+                self._send(answer)
             return
         if not started:
             self._overlapping = dispatcher.may_overlap(frame)
-        started.append(_Started(answer, len(frame), dispatcher.may_abandon(frame)))
+        answer.frame_bytes = len(frame)
+        started.append(answer)
         self._hold(len(frame))
-        answer.add_done_callback(self._answered)
+        answer.when_done(self._note_answer)
 
     def _hold(self, frame_bytes: int) -> None:
         self._held_bytes += frame_bytes
@@ -360,37 +360,48 @@ class KafkaConnection(BufferedProtocol):
         self._held_bytes -= frame_bytes
         self._server.memory.give_back(self, held_bytes=frame_bytes)
 
-    def _answered(self, _: Future[Any]) -> None:
+    def _note_answer(self, _: object) -> None:
+        """Have what is answered written, together with what else is answered in this turn."""
+        self._server.answer_soon(self)
+
+    def write_answers(self) -> None:
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
         if self.state is State.CLOSED:
             return
-        started = self._started
-        buffers: list[Buffer] = []
-        failure: BaseException | None = None
-        while started:
-            first = started[0]
-            answer = first.answer
-            if isinstance(answer, list):
-                buffers += answer
-            elif answer.done():
-                try:
-                    buffers += answer.result() or ()
-                except (Exception, CancelledError) as error:  # noqa: BLE001 - it ends the connection
-                    failure = error
-                    break
-            else:
-                break
-            del started[0]
-            if first.frame_bytes:
-                self._let_go(first.frame_bytes)
-        if buffers:
-            self._write(buffers)
+        failure = self._collect_answers()
         if failure is None:
             self._pump()
         else:
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
             self._fail(failure)
+        if self._outgoing:
+            self._write()
+
+    def _collect_answers(self) -> BaseException | None:
+        """Take answers from the front of `started`; return the error of one that has none."""
+        frame_bytes = taken = 0
+        failure: BaseException | None = None
+        for answer in self._started:
+            if isinstance(answer, list):
+                self._send(answer)
+            elif answer.done():
+                try:
+                    buffers = answer.result()
+                except (Exception, CancelledError) as error:  # noqa: BLE001 - it ends the connection
+                    failure = error
+                    break
+                frame_bytes += answer.frame_bytes
+                if buffers is not None:
+                    self._send(buffers)
+            else:
+                break
+            taken += 1
+        if taken:
+            del self._started[:taken]
+        if frame_bytes:
+            self._let_go(frame_bytes)
+        return failure
 
     def _pump(self) -> None:
         """Start what has been waiting, as far as its turn has come, and read on."""
@@ -420,6 +431,8 @@ class KafkaConnection(BufferedProtocol):
         if self._continuing:
             self._continue()
         self._has_turn = False
+        if self._outgoing:
+            self._write()
 
     # --- back pressure ----------------------------------------------------------------------------
 
@@ -481,19 +494,30 @@ class KafkaConnection(BufferedProtocol):
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _write(self, buffers: list[Buffer]) -> None:
-        size = 0
+    def _send(self, buffers: list[Buffer]) -> None:
+        """Add an answer to those that leave together."""
         for buffer in buffers:
-            size += len(buffer)
+            self._outgoing_bytes += len(buffer)
+        self._outgoing += buffers
+        if self._outgoing_bytes >= RUN_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        """Hand what is to leave to the transport; whoever the loop calls does so at its end."""
+        buffers, self._outgoing = self._outgoing, []
+        size, self._outgoing_bytes = self._outgoing_bytes, 0
         self._queued_bytes += size
         self._server.metrics.bytes_sent += size
         self.deadline_s = _LOOK_AT_NEXT_SWEEP
-        if self._transport.is_closing():
+        transport = self._transport
+        if transport.is_closing():
             return
         if len(buffers) == 1:
-            self._transport.write(buffers[0])
+            transport.write(buffers[0])
+        elif size < RUN_BYTES:
+            transport.write(b"".join(buffers))
         else:
-            self._transport.writelines(buffers)
+            transport.writelines(buffers)
 
     # --- deadlines --------------------------------------------------------------------------------
 
@@ -549,7 +573,7 @@ class KafkaConnection(BufferedProtocol):
         if self.state is not State.OPEN:
             return
         self._stop(State.FINISHING)
-        if all(one.abandonable for one in self._started):
+        if all(isinstance(one, DueAnswer) and one.is_abandonable for one in self._started):
             self._abandon()
         if not self._started:
             self._end()
@@ -595,6 +619,8 @@ class KafkaConnection(BufferedProtocol):
         Closing a socket that holds unread bytes resets the connection, and answers on their way
         would be lost with it: a producer that keeps on sending would not learn what was stored.
         """
+        if self._outgoing:
+            self._write()
         if self.state is State.REFUSING:
             self._transport.close()
             return
@@ -611,10 +637,8 @@ class KafkaConnection(BufferedProtocol):
     def _abandon(self) -> None:
         """Give up requests whose answers nobody will read, where that harms nothing."""
         started, self._started = self._started, []
-        for one in started:
-            if one.frame_bytes:
-                self._let_go(one.frame_bytes)
-            if not isinstance(one.answer, list):
-                one.answer.remove_done_callback(self._answered)
-                if one.abandonable:
-                    one.answer.cancel()
+        for answer in started:
+            if isinstance(answer, DueAnswer):
+                self._let_go(answer.frame_bytes)
+                if answer.is_abandonable:
+                    answer.abandon()

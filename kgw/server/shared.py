@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncio import Future, Transport
-    from collections.abc import Callable
+    from asyncio import Transport
 
-    from kgw.handlers.context import Session
+    from kgw.handlers.context import DueAnswer, Session
     from kgw.metrics import Metrics
     from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
     from kgw.server.memory import RequestMemory
     from kgw.types import Buffer
-
-
-class DueAnswer(Protocol):
-    """The frame of an answer that comes later: a future of one, or as much of it as is needed."""
-
-    def done(self) -> bool: ...
-
-    def result(self) -> list[Buffer] | None: ...
-
-    def add_done_callback(self, callback: Callable[[Future[Any]], object], /) -> None: ...
-
-    def remove_done_callback(self, callback: Callable[[Future[Any]], object], /) -> object: ...
-
-    def cancel(self) -> object: ...
 
 
 class Dispatch(Protocol):
@@ -37,8 +22,6 @@ class Dispatch(Protocol):
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None: ...
 
     def may_overlap(self, frame: Buffer) -> bool: ...
-
-    def may_abandon(self, frame: Buffer) -> bool: ...
 
 
 class Shared(Protocol):
@@ -60,6 +43,9 @@ class Shared(Protocol):
 
     def request_turn(self, connection: KafkaConnection) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
+
+    def answer_soon(self, connection: KafkaConnection) -> None:
+        """Have `write_answers` called once, soon: after what else is answered in this turn."""
 
     def forget(self, connection: KafkaConnection) -> None:
         """Count a connection out."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config, Listener
 from kgw.gateway import Gateway
-from kgw.handlers.context import Session
-from kgw.handlers.dispatch import Dispatcher, PendingFrame
+from kgw.handlers.context import DueAnswer, Session
+from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from types import TracebackType
 
     from kgw.backend.base import Backend
@@ -33,7 +34,7 @@ class PendingResponse:
 
     def __init__(
         self,
-        answer: list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None,
+        answer: list[Buffer] | DueAnswer | None,
         api_key: int,
         version: int,
     ) -> None:
@@ -44,24 +45,29 @@ class PendingResponse:
     @property
     def done(self) -> bool:
         """Whether the response is there, or known not to come."""
-        return not isinstance(self._answer, (Future, PendingFrame)) or self._answer.done()
+        return not isinstance(self._answer, DueAnswer) or self._answer.done()
+
+    @property
+    def is_abandonable(self) -> bool:
+        """Whether the request may be given up when nobody waits for its answer any more."""
+        return isinstance(self._answer, DueAnswer) and self._answer.is_abandonable
 
     def cancel(self) -> None:
         """Give the request up, as a connection does that closes."""
-        if isinstance(self._answer, (Future, PendingFrame)):
-            self._answer.cancel()
+        if isinstance(self._answer, DueAnswer) and self._answer.is_abandonable:
+            self._answer.abandon()
 
     async def response(self) -> Response | None:
         """Return the response; None where there is none (acks=0)."""
         answer = self._answer
-        if isinstance(answer, PendingFrame):
+        if isinstance(answer, DueAnswer):
             if not answer.done():
                 done: Future[None] = get_running_loop().create_future()
-                answer.add_done_callback(lambda _: None if done.done() else done.set_result(None))
+                answer.when_done(lambda _: None if done.done() else done.set_result(None))
                 await done
             buffers = answer.result()
         else:
-            buffers = await answer if isinstance(answer, Future) else answer
+            buffers = answer
         if buffers is None:
             return None
         frame = b"".join(buffers)
@@ -142,6 +148,6 @@ class InProcessGateway:
             )
         return response
 
-    def raw(self, frame: bytes) -> list[Buffer] | PendingFrame | Future[list[Buffer] | None] | None:
+    def raw(self, frame: bytes) -> list[Buffer] | DueAnswer | None:
         """Hand a frame to the dispatcher as it is, without its length."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)

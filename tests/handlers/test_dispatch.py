@@ -242,6 +242,7 @@ async def test_abandoned_fetch_leaves_nothing_behind(gateway: InProcessGateway) 
     pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
     assert 1 == len(topic.partitions[0].waits)
     assert timers + 1 == gateway.manual_clock.pending
+    assert pending.is_abandonable
     pending.cancel()
     await asyncio.sleep(0)
     assert {} == topic.partitions[0].waits
@@ -253,13 +254,14 @@ async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
     async with InProcessGateway(backend=backend) as gateway:
         pending = gateway.start(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
         assert not pending.done
+        assert not pending.is_abandonable
         pending.cancel()
         await settle(gateway)
         assert gateway.gateway.catalog.get("orders") is not None
 
 
-def test_what_may_overlap_and_what_may_be_abandoned() -> None:
-    """Produce requests overlap; Fetch alone may be given up."""
+def test_what_may_overlap() -> None:
+    """Produce requests overlap, and nothing else."""
     from kgw.gateway import Gateway
     from kgw.handlers.dispatch import Dispatcher
     from kgw.testing.clock import ManualClock
@@ -275,7 +277,4 @@ def test_what_may_overlap_and_what_may_be_abandoned() -> None:
     )
     assert [True, False, False] == [
         dispatcher.may_overlap(memoryview(frame)) for frame in (produce, fetch, metadata)
-    ]
-    assert [False, True, False] == [
-        dispatcher.may_abandon(memoryview(frame)) for frame in (produce, fetch, metadata)
     ]

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import Session
+from kgw.handlers.context import DueAnswer, Session
 from kgw.metrics import Metrics
 from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
 from kgw.server.limits import Limits
@@ -35,6 +35,36 @@ def answer(correlation_id: int, payload: bytes = b"") -> list[Buffer]:
     return [_ANSWER.pack(4 + len(payload), correlation_id) + payload]
 
 
+class FakeAnswer(DueAnswer):
+    """An answer that comes when the test says so."""
+
+    def __init__(self, *, is_abandonable: bool = False) -> None:
+        self.is_abandonable = is_abandonable
+        self.is_abandoned = False
+        self.outcome: list[Buffer] | BaseException | None = None
+        self._callback: Callable[[object], object] | None = None
+
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    def result(self) -> list[Buffer] | None:
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._callback = callback
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+        self.finish(asyncio.CancelledError())
+
+    def finish(self, outcome: list[Buffer] | BaseException) -> None:
+        self.outcome = outcome
+        if self._callback is not None:
+            self._callback(self)
+
+
 class FakeDispatcher:
     """Answers ApiVersions, and the ids in `immediate`, at once; the rest waits until told.
 
@@ -46,13 +76,11 @@ class FakeDispatcher:
         self.payloads: list[bytes] = []
         self.frames: list[memoryview] = []
         self.immediate: set[int] = set()
-        self.waiting: dict[int, asyncio.Future[list[Buffer] | None]] = {}
+        self.waiting: dict[int, FakeAnswer] = {}
         self.bug: Exception | None = None
         self.answer_bytes = 0
 
-    def start(
-        self, frame: memoryview, session: Session
-    ) -> list[Buffer] | asyncio.Future[list[Buffer] | None] | None:
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
         assert not frame.readonly
         if self.bug is not None:
@@ -66,19 +94,16 @@ class FakeDispatcher:
             return None
         if api_key == API_VERSIONS or correlation_id in self.immediate:
             return answer(correlation_id, bytes(self.answer_bytes))
-        future: asyncio.Future[list[Buffer] | None] = asyncio.get_running_loop().create_future()
-        self.waiting[correlation_id] = future
-        return future
+        due = FakeAnswer(is_abandonable=api_key == FETCH)
+        self.waiting[correlation_id] = due
+        return due
 
     def may_overlap(self, frame: Buffer) -> bool:
         return frame[:2] == bytes(2)
 
-    def may_abandon(self, frame: Buffer) -> bool:
-        return frame[:2] == b"\0\1"
-
     def finish(self, correlation_id: int, payload: bytes = b"") -> None:
         """Answer a request that waits."""
-        self.waiting.pop(correlation_id).set_result(answer(correlation_id, payload))
+        self.waiting.pop(correlation_id).finish(answer(correlation_id, payload))
 
 
 class FakeTransport(asyncio.Transport):
@@ -170,6 +195,7 @@ class FakeServer:
         self.details: list[str] = []
         self.bugs: list[BaseException] = []
         self.forgotten = 0
+        self.answered: list[KafkaConnection] = []
         self.turns: list[KafkaConnection] = []
         self.gives_turns = True
 
@@ -180,6 +206,16 @@ class FakeServer:
         self.turns.append(connection)
         if self.gives_turns:
             self.loop.call_soon(connection.take_turn)
+
+    def answer_soon(self, connection: KafkaConnection) -> None:
+        if connection not in self.answered:
+            self.answered.append(connection)
+            self.loop.call_soon(self._write_answers)
+
+    def _write_answers(self) -> None:
+        answered, self.answered = self.answered, []
+        for connection in answered:
+            connection.write_answers()
 
     def forget(self, connection: KafkaConnection) -> None:
         self.forgotten += 1

@@ -11,6 +11,7 @@ from kgw.server.connection import (
     FRAMES_PER_TURN,
     GROWTH,
     RECEIVE_BUFFER_BYTES,
+    RUN_BYTES,
     TURN_BYTES,
 )
 from kgw.server.limits import Limits
@@ -48,6 +49,25 @@ class TestFrames:
         peer = Peer()
         peer.send(at_once(1, 2, 3))
         assert [1, 2, 3] == peer.transport.answers()
+
+    async def test_answers_of_one_read_leave_together(self) -> None:
+        """Requests that arrive together cost one write, also behind one that has to wait."""
+        peer = Peer()
+        peer.send(at_once(1, 2, 3))
+        assert 1 == peer.transport.writes
+        peer.send(request(METADATA, 4) + at_once(5, 6))
+        peer.finish(4)
+        await settle()
+        assert [1, 2, 3, 4, 5, 6] == peer.transport.answers()
+        assert 2 == peer.transport.writes
+
+    async def test_large_answers_do_not_wait_for_others(self) -> None:
+        """What a run keeps back is bounded, and a client that takes nothing stops it."""
+        peer = Peer()
+        peer.dispatcher.answer_bytes = RUN_BYTES // 2
+        peer.send(at_once(1, 2, 3, 4, 5))
+        assert [1, 2, 3, 4, 5] == peer.transport.answers()
+        assert 3 == peer.transport.writes
 
     async def test_takes_a_stream_cut_at_every_byte(self) -> None:
         """Wherever one cut falls, the same frames come out."""
@@ -239,7 +259,7 @@ class TestOrder:
         peer = Peer()
         peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3)))
         peer.finish(1)
-        peer.dispatcher.waiting[2].set_exception(RuntimeError("bug"))
+        peer.dispatcher.waiting[2].finish(RuntimeError("bug"))
         peer.finish(3)
         await settle()
         assert [1] == peer.transport.answers()
@@ -478,7 +498,7 @@ class TestEnd:
         fetch = peer.dispatcher.waiting[1]
         peer.lose()
         await settle()
-        assert fetch.cancelled()
+        assert fetch.is_abandoned
         assert 0 == peer.server.memory.used_bytes
         assert 1 == peer.server.forgotten
         assert [1] == peer.dispatcher.started
@@ -523,7 +543,7 @@ class TestEnd:
         peer = Peer()
         peer.send(request(FETCH, 1))
         peer.connection.finish()
-        assert peer.dispatcher.waiting[1].cancelled()
+        assert peer.dispatcher.waiting[1].is_abandoned
         assert peer.transport.is_ended()
         await settle()
         assert 0 == peer.server.memory.used_bytes

@@ -31,10 +31,8 @@ from tests.server.fakes import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kgw.handlers.context import Session
+    from kgw.handlers.context import DueAnswer, Session
     from kgw.types import Buffer
-
-    Waiting = asyncio.Future[list[Buffer] | None]
 
 LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
 
@@ -276,13 +274,35 @@ async def test_bug_is_counted(caplog: pytest.LogCaptureFixture) -> None:
         assert "a request failed through a bug of kgw" in caplog.text
 
 
+async def test_answers_are_written_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections one flush answers, others get their turn in between."""
+    monkeypatch.setattr("kgw.server.server.CONNECTIONS_PER_TURN", 2)
+    async with running() as one:
+        clients = [await one.connect() for _ in range(5)]
+        await one.until_open(5)
+        written: list[int] = []
+        turn = 0
+        for connection in list(one.server.connections):
+            monkeypatch.setattr(
+                type(connection), "write_answers", lambda _: written.append(turn), raising=True
+            )
+            one.server.answer_soon(connection)
+            one.server.answer_soon(connection)
+        for turn in range(4):  # noqa: B007 - the lambda reads it
+            await asyncio.sleep(0)
+        assert 5 == len(written)
+        assert 3 == len(set(written))
+        for client in clients:
+            await client.aclose()
+
+
 async def test_large_requests_share_a_turn_of_the_loop() -> None:
     """Large requests of many connections are started until their common time is over."""
     async with running() as one:
         started: list[int] = []
         start = one.dispatcher.start
 
-        def slow(frame: memoryview, session: Session) -> list[Buffer] | Waiting | None:
+        def slow(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
             if len(frame) > TURN_BYTES:
                 started.append(turn)
                 one.clock.advance(TURN_S / 2)
