@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from operator import gt
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kgw.errors import ErrorCode
@@ -24,13 +25,15 @@ from kgw.groups.trace import Trace
 from kgw.groups.writer import GroupWriter, Write
 from kgw.logs import EventLogger
 from kgw.metrics import count
+from kgw.offsets.block import damaged_block, decode_block, parse_block_key
 from kgw.offsets.committed import (
     GROUP_OFFSETS,
+    OFFSET_BLOCK,
     damaged_row,
     decode_row,
     parse_row_key,
 )
-from kgw.state.base import DamagedRowsError
+from kgw.state.base import Change, DamagedRowsError
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     )
     from kgw.groups.trace import Round
     from kgw.metrics import Metrics
+    from kgw.offsets.block import OffsetBlock
     from kgw.offsets.committed import OffsetChanges, OffsetTable, Place
     from kgw.state.base import Row, StateStore
     from kgw.types import TopicId
@@ -75,8 +79,8 @@ class GroupCoordinator:
         self._settings = settings
         self._metrics = metrics
         self._report_bug = report_bug
-        self._writer = GroupWriter(state, report_bug)
         self._groups: dict[str, Group] = {}
+        self._writer = GroupWriter(state, self._groups, report_bug)
         self._sweep_timer: Timer | None = None
         self._is_closing = False
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
@@ -112,17 +116,56 @@ class GroupCoordinator:
                 continue
             if not topic_exists(topic_id):
                 gone_topics.add(topic_id)
-            if group_id not in self._groups:
-                group = self._create(group_id)
-                if group_id not in unreadable:
-                    # It never had members: what it committed ages from the commits alone.
-                    group.machine.empty_since_s = float("-inf")
-            self._groups[group_id].offsets.apply({**offsets})
+            self._with_offsets(group_id, unreadable).offsets.apply({**offsets})
         for key in damaged:
             self._keep_damage(key, wall_ms, now_s)
+        gone_topics |= await self._load_blocks(topic_exists, unreadable)
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._arm_sweep()
+
+    async def _load_blocks(
+        self, topic_exists: Callable[[TopicId], bool], unreadable: list[str]
+    ) -> set[TopicId]:
+        """Load what was committed for many partitions at once; return topics that are gone."""
+        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        gone_topics: set[TopicId] = set()
+        damaged: list[str] = []
+        for key, stored in (await self._load(OFFSET_BLOCK, damaged)).items():
+            try:
+                group_id, topic_id, _ = parse_block_key(key)
+                block = decode_block(stored.value, wall_ms, now_s)
+            except ValueError:
+                damaged.append(key)
+                continue
+            if not topic_exists(topic_id):
+                gone_topics.add(topic_id)
+            self._with_offsets(group_id, unreadable).offsets.apply_block(topic_id, block)
+        for key in damaged:
+            try:
+                group_id, _, _ = parse_block_key(key)
+                lost = damaged_block(key, wall_ms, now_s)
+            except ValueError:
+                _log.error("a block of committed offsets has no readable key", key=key)
+                continue
+            offsets = self._with_offsets(group_id, unreadable).offsets
+            marks: OffsetChanges = {
+                place: mark for place, mark in lost.items() if offsets.get(*place) is None
+            }
+            # As single ones, so that each can be committed or deleted by itself.
+            rows = [*offsets.rows_after(group_id, marks), (OFFSET_BLOCK, key, None)]
+            await self._state.apply([Change(*row) for row in rows])
+            offsets.apply(marks)
+        return gone_topics
+
+    def _with_offsets(self, group_id: str, unreadable: list[str]) -> Group:
+        """Return the group of offsets that were found, one that is made for them if need be."""
+        if group_id not in self._groups:
+            group = self._create(group_id)
+            if group_id not in unreadable:
+                # It never had members: what it committed ages from the commits alone.
+                group.machine.empty_since_s = float("-inf")
+        return self._groups[group_id]
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
@@ -209,9 +252,11 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation: int,
         offsets: OffsetChanges,
+        blocks: dict[TopicId, OffsetBlock] | None = None,
     ) -> Future[ErrorCode] | ErrorCode:
         """Store how far a group has read. Commits count in the order of these calls.
 
+        Offsets are single ones, or blocks by topic in place of them.
         GROUP_ID_NOT_FOUND when a member of a group that does not exist commits; who commits from
         outside (no generation) creates the group.
         """
@@ -221,7 +266,7 @@ class GroupCoordinator:
                 return ErrorCode.GROUP_ID_NOT_FOUND
             if len(self._groups) >= self._settings.groups_max:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            if not offsets:
+            if not offsets and not blocks:
                 return ErrorCode.NONE
             group = self._create(group_id)
         if group.is_being_deleted:
@@ -229,12 +274,19 @@ class GroupCoordinator:
         now_s = self._clock.monotonic_s()
         code = group.machine.check_commit(member_id, group_instance_id, generation, now_s)
         self._arm(group)
-        if code is not ErrorCode.NONE or not offsets:
+        if code is not ErrorCode.NONE or not (offsets or blocks):
             return code
-        self._metrics.offset_commits += len(offsets)
+        if blocks:
+            self._metrics.offset_commits += sum(map(len, blocks.values()))
+            write = Write(group, blocks=blocks)
+        else:
+            self._metrics.offset_commits += len(offsets)
+            write = Write(group, offsets=offsets)
         if generation >= 0 and self.when_committed_back:
             self._compare(group, offsets)
-        write = self._writer.submit(Write(group, offsets=offsets))
+            for topic_id, block in (blocks or {}).items():
+                self._compare_block(group, topic_id, block)
+        self._writer.submit(write)
         write.then.append(partial(self._drop_after, group))
         return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -245,6 +297,13 @@ class GroupCoordinator:
             if before is not None and committed is not None and committed.offset < before.offset:
                 for tell in self.when_committed_back:
                     tell(group.group_id, place, committed.offset, before.offset)
+
+    def _compare_block(self, group: Group, topic_id: TopicId, block: OffsetBlock) -> None:
+        before = group.offsets.block(topic_id, block.partitions)
+        if before is not None and not any(map(gt, before.offset_numbers(), block.offset_numbers())):
+            return
+        entries = block.entries()
+        self._compare(group, {(topic_id, index): entries[index] for index in entries})
 
     def offsets(self, group_id: str) -> OffsetTable | None:
         """Return a group's durable offsets; None when there is no such group."""
@@ -288,7 +347,7 @@ class GroupCoordinator:
     def forget_topic(self, topic_id: TopicId) -> None:
         """Drop every group's offsets of a topic that has been deleted."""
         for group in list(self._groups.values()):
-            if group.unwritten or topic_id in group.offsets.topics():
+            if group.unwritten or group.offsets.has_topic(topic_id):
                 write = self._writer.submit(Write(group, dropped_topic=topic_id))
                 write.then.append(partial(self._drop_after, group))
 
@@ -526,7 +585,7 @@ class GroupCoordinator:
             group.durable is None
             and not group.unwritten
             and group.machine.is_vacant
-            and not group.offsets.topics()
+            and group.offsets.is_empty
         ):
             self._remove(group)
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.rows import CLASSIC_GROUP
-from kgw.offsets.committed import GROUP_OFFSETS
+from kgw.offsets.committed import GROUP_OFFSETS, OFFSET_BLOCK, group_of
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
+    from kgw.offsets.block import OffsetBlock
     from kgw.offsets.committed import OffsetChanges, OffsetTable
     from kgw.state.base import StateStore
     from kgw.types import TopicId
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 FLUSH_WRITES = 1_000
 """A flush takes no more writes than this: to encode ten times as many would keep everybody else's
 requests waiting for 130 ms."""
+
+
+OFFSET_KINDS = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 
 
 class StoredGroup(Protocol):
@@ -46,12 +50,15 @@ class StoredGroup(Protocol):
 class Write:
     """One change of one group. Exactly one of the kinds of change is set.
 
+    Offsets are single ones, or blocks by topic in place of them.
+
     `answers` are given once it is durable, or refused when it fails; `then` is called afterwards,
     with the error if there was one.
     """
 
     __slots__ = (
         "answers",
+        "blocks",
         "dropped_topic",
         "empty_since_ms",
         "group",
@@ -68,6 +75,7 @@ class Write:
         row: GroupRow | None = None,
         empty_since_ms: int = -1,
         offsets: OffsetChanges | None = None,
+        blocks: dict[TopicId, OffsetBlock] | None = None,
         dropped_topic: TopicId | None = None,
         is_deletion: bool = False,
     ) -> None:
@@ -75,6 +83,7 @@ class Write:
         self.row = row
         self.empty_since_ms = empty_since_ms
         self.offsets = offsets
+        self.blocks = blocks
         self.dropped_topic = dropped_topic
         self.is_deletion = is_deletion
         self.answers: list[tuple[asyncio.Future[object], JoinResult | SyncResult]] = []
@@ -89,11 +98,19 @@ class Write:
 class GroupWriter:
     """Stores the writes of all groups, flush after flush."""
 
-    def __init__(self, state: StateStore, report_bug: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        state: StateStore,
+        groups: Mapping[str, StoredGroup],
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
         self._state = state
+        self._groups = groups
         self._report_bug = report_bug
         self._queue: list[Write] = []
         self._task: asyncio.Task[None] | None = None
+        self._doubtful: dict[tuple[str, str], str] = {}
+        """Kind and key of rows of offsets that may have been stored or not, and their groups."""
         self.failures = 0
 
     def submit(self, write: Write) -> Write:
@@ -120,17 +137,24 @@ class GroupWriter:
             self._task = None
 
     async def _flush(self, batch: list[Write]) -> None:
+        changes: list[Change] = []
         try:
             changes, merged = _changes(batch)
             if changes:
-                await self._state.apply(changes)
+                await self._state.apply([*self._rows_again(), *changes])
+                self._doubtful.clear()
         except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
+            self._doubtful.update(
+                ((change.kind, change.key), group_of(change.key))
+                for change in changes
+                if change.kind in OFFSET_KINDS
+            )
             if not isinstance(error, StorageError):
                 self._report_bug(error)
             self._fail(batch, error)
             return
-        for group, offsets in merged:
-            group.offsets.apply(offsets)
+        for one in merged:
+            one.apply()
         for write in batch:
             write.group.unwritten -= 1
             if write.is_of_machine:
@@ -139,6 +163,17 @@ class GroupWriter:
                 if not waiter.done():
                     waiter.set_result(result)
             self._call_then(write, None)
+
+    def _rows_again(self) -> list[Change]:
+        """Return the rows that a failure left in doubt as they should be.
+
+        Rows depend on each other: an offset moves from a block to a row of its own, and back.
+        """
+        again = []
+        for (kind, key), group_id in self._doubtful.items():
+            group = self._groups.get(group_id)
+            again.append(Change(kind, key, None if group is None else group.offsets.row(kind, key)))
+        return again
 
     def _fail(self, batch: list[Write], error: Exception) -> None:
         """Refuse a batch, and what was queued behind a row of it and follows from it."""
@@ -164,23 +199,71 @@ class GroupWriter:
                 self._report_bug(bug)
 
 
-def _changes(batch: list[Write]) -> tuple[list[Change], list[tuple[StoredGroup, OffsetChanges]]]:
+class _Merged:
+    """What a batch changes of one group's offsets: single ones, or blocks and nothing else."""
+
+    __slots__ = ("blocks", "group", "offsets")
+
+    def __init__(self, group: StoredGroup) -> None:
+        self.group = group
+        self.offsets: OffsetChanges = {}
+        self.blocks: dict[TopicId, OffsetBlock] = {}
+
+    def add(self, write: Write) -> None:
+        """Add a write; the later one counts."""
+        if write.blocks is not None:
+            if not self.offsets and all(
+                topic_id not in self.blocks or self.blocks[topic_id].partitions == block.partitions
+                for topic_id, block in write.blocks.items()
+            ):
+                self.blocks.update(write.blocks)
+                return
+            self._break_up(self.blocks)
+            self._break_up(write.blocks)
+            self.blocks = {}
+            return
+        self._break_up(self.blocks)
+        self.blocks = {}
+        if write.offsets is not None:
+            self.offsets.update(write.offsets)
+            return
+        for place in [*self.group.offsets.places(), *self.offsets]:
+            if write.is_deletion or place[0] == write.dropped_topic:
+                self.offsets[place] = None
+
+    def _break_up(self, blocks: dict[TopicId, OffsetBlock]) -> None:
+        for topic_id, block in blocks.items():
+            for partition, committed in block.entries().items():
+                self.offsets[topic_id, partition] = committed
+
+    def rows(self) -> Iterator[tuple[str, str, bytes | None]]:
+        """Yield what is to be stored."""
+        table, group_id = self.group.offsets, self.group.group_id
+        yield from table.rows_after(group_id, self.offsets)
+        for topic_id, block in self.blocks.items():
+            yield from table.rows_after_block(group_id, topic_id, block)
+
+    def apply(self) -> None:
+        """Have the group's table take over what was stored."""
+        self.group.offsets.apply(self.offsets)
+        for topic_id, block in self.blocks.items():
+            self.group.offsets.apply_block(topic_id, block)
+
+
+def _changes(batch: list[Write]) -> tuple[list[Change], list[_Merged]]:
     """Return the rows that a batch changes, and the offsets that change with them."""
     last_row: dict[int, Write] = {}
-    merged: dict[int, tuple[StoredGroup, OffsetChanges]] = {}
+    merged: dict[int, _Merged] = {}
     for write in batch:
         group = write.group
         if write.is_of_machine:
             last_row[id(group)] = write
         if write.row is not None:
             continue
-        _, offsets = merged.setdefault(id(group), (group, {}))
-        if write.offsets is not None:
-            offsets.update(write.offsets)
-            continue
-        for place in [*group.offsets.places(), *offsets]:
-            if write.is_deletion or place[0] == write.dropped_topic:
-                offsets[place] = None
+        one = merged.get(id(group))
+        if one is None:
+            one = merged[id(group)] = _Merged(group)
+        one.add(write)
     changes = [
         Change(
             CLASSIC_GROUP,
@@ -189,9 +272,6 @@ def _changes(batch: list[Write]) -> tuple[list[Change], list[tuple[StoredGroup, 
         )
         for write in last_row.values()
     ]
-    for group, offsets in merged.values():
-        changes.extend(
-            Change(GROUP_OFFSETS, key, value)
-            for key, value in group.offsets.rows_after(group.group_id, offsets)
-        )
+    for one in merged.values():
+        changes += [Change(*row) for row in one.rows()]
     return changes, list(merged.values())

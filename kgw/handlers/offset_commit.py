@@ -21,45 +21,69 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import Later
+from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kgw.protocol.packed import PackedItems, numbers_of
+from kgw.protocol.schema import EncodedItems
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.offsets.committed import OffsetChanges
+    from kgw.partitions.topic import Topic
     from kgw.protocol.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
     )
+    from kgw.types import TopicId
 
 _STATIC_MEMBERS = 7
+_FLEXIBLE = 8
 _GROUP_ID_NOT_FOUND = 9
 _TOPIC_IDS = 10
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Later:
     response = OffsetCommitResponse()
-    accepted = _accept(request, context, response)
-    version = context.api_version
+    accepted: OffsetChanges = {}
+    blocks = _accept_blocks(request, context, response)
+    if blocks is None:
+        accepted = _accept(request, context, response)
     code = context.gateway.groups.commit(
         request.group_id,
         request.member_id,
-        request.group_instance_id if version >= _STATIC_MEMBERS else None,
+        request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
         request.generation_id_or_member_epoch,
         accepted,
+        blocks,
     )
+
+    def answer(code: ErrorCode) -> OffsetCommitResponse:
+        """Give the group's code to every partition that has no error of its own."""
+        if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
+            code = ErrorCode.ILLEGAL_GENERATION
+        if code is ErrorCode.NONE:
+            return response
+        if blocks is not None:
+            return error_response(request, code, None, context)
+        for topic in response.topics:
+            for one in topic.partitions:
+                one.error_code = one.error_code or code
+        return response
+
     if isinstance(code, asyncio.Future):
         future = code
-        return Later(future, lambda: _answer(response, future.result(), version))
-    return _answer(response, code, version)
+        return Later(future, lambda: answer(future.result()))
+    return answer(code)
 
 
 def error_response(
@@ -84,7 +108,6 @@ def _accept(
 
     Those that can be stored are answered with NONE so far.
     """
-    catalog = context.gateway.catalog
     clock = context.gateway.clock
     now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
     limit = context.gateway.config.offset_metadata_max_bytes
@@ -92,7 +115,7 @@ def _accept(
     by_id = context.api_version >= _TOPIC_IDS
     accepted: OffsetChanges = {}
     for wanted in request.topics:
-        topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.name)
+        topic = _topic(wanted, context)
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
@@ -129,15 +152,64 @@ def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _answer(response: OffsetCommitResponse, code: ErrorCode, version: int) -> OffsetCommitResponse:
-    """Give the group's code to every partition that has no error of its own."""
-    if code is ErrorCode.GROUP_ID_NOT_FOUND and version < _GROUP_ID_NOT_FOUND:
-        code = ErrorCode.ILLEGAL_GENERATION
-    if code is not ErrorCode.NONE:
-        for topic in response.topics:
-            for one in topic.partitions:
-                one.error_code = one.error_code or code
-    return response
+def _accept_blocks(
+    request: OffsetCommitRequest, context: RequestContext, response: OffsetCommitResponse
+) -> dict[TopicId, OffsetBlock] | None:
+    """Do the same for a request of which all can be stored and all came packed; else return None.
+
+    Nothing is said in the response then. tests/handlers/test_group_offsets.py compares the two.
+    """
+    clock = context.gateway.clock
+    retention_ms = request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
+    blocks: dict[TopicId, OffsetBlock] = {}
+    answers = []
+    for wanted in request.topics:
+        items = wanted.partitions
+        topic = _topic(wanted, context)
+        if not isinstance(items, PackedItems) or topic is None or topic.topic_id in blocks:
+            return None
+        columns, count = items.columns, len(items)
+        indexes = numbers_of(columns["partition_index"], count)
+        offsets = numbers_of(columns["committed_offset"], count)
+        if (
+            # v1 alone lets the client say when it committed.
+            "commit_timestamp" in columns
+            or min(offsets) < 0
+            or topic.partition(min(indexes)) is None
+            or topic.partition(max(indexes)) is None
+            or len(set(indexes)) < count
+            or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
+        ):
+            return None
+        blocks[topic.topic_id] = OffsetBlock(
+            columns["partition_index"],
+            columns["committed_offset"],
+            columns.get("committed_leader_epoch", b"\xff" * 4 * count),
+            items.text or "",
+            clock.wall_ms(),
+            retention_ms,
+            clock.monotonic_s(),
+        )
+        # Partition index and error code NONE; flexible versions end an element with no tags.
+        answer_bytes = 7 if context.api_version >= _FLEXIBLE else 6
+        answer = bytearray(count * answer_bytes)
+        for number in range(4):
+            answer[number::answer_bytes] = columns["partition_index"][number::4]
+        encoded: Any = EncodedItems(count, [bytes(answer)])
+        answers.append(
+            OffsetCommitResponseTopic(
+                name=wanted.name, topic_id=wanted.topic_id, partitions=encoded
+            )
+        )
+    response.topics += answers
+    return blocks
+
+
+def _topic(wanted: OffsetCommitRequestTopic, context: RequestContext) -> Topic | None:
+    catalog = context.gateway.catalog
+    if context.api_version >= _TOPIC_IDS:
+        return catalog.by_id(wanted.topic_id)
+    return catalog.get(wanted.name)
 
 
 def _partition(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:

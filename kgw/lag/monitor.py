@@ -313,10 +313,10 @@ class LagMonitor:
         What it committed to a topic that is gone goes too.
         """
         table = self._groups.offsets(group_id)
-        for topic_id in [] if table is None else list(table.topics()):
+        for topic_id in [] if table is None else table.topic_ids():
             topic = self._topics.by_id(topic_id)
-            committed = None if table is None else table.topics().get(topic_id)
-            if topic is not None and committed is not None:
+            committed = None if table is None else table.of_topic(topic_id)
+            if topic is not None and committed:
                 yield topic, [(index, one.offset) for index, one in committed.items()]
 
     def _measure(self, partition: PartitionView, offset: int) -> PartitionLag | None:

@@ -1,9 +1,9 @@
 """Committed offsets of a group: a table by topic id and partition, stored rows, expiry. Pure.
 
 A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one topic in one group,
-so that a client that commits a thousand partitions writes sixty rows, and one that commits one
-partition rewrites a few hundred bytes. Topics go by id: one that is created again under its name
-begins without committed offsets.
+so that a client that commits one partition rewrites a few hundred bytes. What a client commits of
+many partitions at once is kept and stored together: see `block`. Topics go by id: one that is
+created again under its name begins without committed offsets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from kgw.types import TopicId, format_uuid, parse_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from kgw.offsets.block import OffsetBlock
+
 GROUP_OFFSETS = "group-offsets"
+OFFSET_BLOCK = "group-offset-block"
 PARTITIONS_PER_ROW = 16
 NO_EXPIRY_MS = -1
 DAMAGED_OFFSET = -2
@@ -49,28 +52,66 @@ OffsetChanges: TypeAlias = "dict[Place, CommittedOffset | None]"
 
 
 class OffsetTable:
-    """The durable committed offsets of one group."""
+    """The durable committed offsets of one group: single ones, and blocks of many."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_blocks", "_topics")
 
     def __init__(self) -> None:
         self._topics: dict[TopicId, dict[int, CommittedOffset]] = {}
+        self._blocks: dict[TopicId, dict[bytes, OffsetBlock]] = {}
+        """By topic and the column of partitions; no two have a partition in common."""
 
     def __len__(self) -> int:
-        return sum(len(partitions) for partitions in self._topics.values())
+        return sum(len(partitions) for partitions in self._topics.values()) + sum(
+            len(block) for blocks in self._blocks.values() for block in blocks.values()
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._topics and not self._blocks
+
+    def has_topic(self, topic_id: TopicId) -> bool:
+        """Whether anything was committed to a topic."""
+        return topic_id in self._topics or topic_id in self._blocks
 
     def get(self, topic_id: TopicId, partition: int) -> CommittedOffset | None:
-        partitions = self._topics.get(topic_id)
-        return None if partitions is None else partitions.get(partition)
+        found = self._topics.get(topic_id, {}).get(partition)
+        if found is None:
+            for block in self._blocks.get(topic_id, {}).values():
+                found = found or block.get(partition)
+        return found
 
     def topics(self) -> Mapping[TopicId, Mapping[int, CommittedOffset]]:
-        return self._topics
+        """Return everything, by topic and partition."""
+        if not self._blocks:
+            return self._topics
+        return {topic_id: self.of_topic(topic_id) for topic_id in self.topic_ids()}
+
+    def topic_ids(self) -> list[TopicId]:
+        """Return the topics to which anything was committed."""
+        return list({**self._topics, **self._blocks})
+
+    def of_topic(self, topic_id: TopicId) -> Mapping[int, CommittedOffset]:
+        """Return what was committed to a topic, by partition."""
+        single = self._topics.get(topic_id, {})
+        blocks = self._blocks.get(topic_id)
+        if blocks is None:
+            return single
+        merged = {**single}
+        for block in blocks.values():
+            merged |= block.entries()
+        return merged
 
     def places(self) -> list[Place]:
-        return [(topic_id, index) for topic_id, rows in self._topics.items() for index in rows]
+        return [
+            (topic_id, index) for topic_id in self.topic_ids() for index in self.of_topic(topic_id)
+        ]
 
     def apply(self, changes: OffsetChanges) -> None:
         """Take over what has become durable."""
+        broken, changes = self._without_blocks(changes)
+        for topic_id, block in broken:
+            self._drop_block(topic_id, block)
         for (topic_id, partition), committed in changes.items():
             if committed is not None:
                 self._topics.setdefault(topic_id, {})[partition] = committed
@@ -81,10 +122,26 @@ class OffsetTable:
                 if not partitions:
                     del self._topics[topic_id]
 
+    def apply_block(self, topic_id: TopicId, block: OffsetBlock) -> None:
+        """Take over a block that has become durable."""
+        before = self.block(topic_id, block.partitions)
+        if before is None:
+            self.apply(self._making_room(topic_id, block))
+        else:
+            block.follow(before)
+        self._blocks.setdefault(topic_id, {})[block.partitions] = block
+
+    def block(self, topic_id: TopicId, partitions: bytes) -> OffsetBlock | None:
+        """Return the block of exactly these partitions (a column)."""
+        return self._blocks.get(topic_id, {}).get(partitions)
+
     def rows_after(
         self, group_id: str, changes: OffsetChanges
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Yield key and content of every row that changes touch; None for one that goes."""
+    ) -> Iterator[tuple[str, str, bytes | None]]:
+        """Yield kind, key and content of every row that changes touch; None for one that goes."""
+        broken, changes = self._without_blocks(changes)
+        for topic_id, block in broken:
+            yield OFFSET_BLOCK, block.row_key(group_id, topic_id), None
         rows: dict[tuple[TopicId, int], dict[int, CommittedOffset | None]] = {}
         for (topic_id, partition), committed in changes.items():
             rows.setdefault((topic_id, partition // PARTITIONS_PER_ROW), {})[partition] = committed
@@ -100,7 +157,67 @@ class OffsetTable:
                 }
                 merged.update(changed)
             value = _encode(merged)
-            yield row_key(group_id, topic_id, number), value
+            yield GROUP_OFFSETS, row_key(group_id, topic_id, number), value
+
+    def rows_after_block(
+        self, group_id: str, topic_id: TopicId, block: OffsetBlock
+    ) -> Iterator[tuple[str, str, bytes | None]]:
+        """Yield the same for a block: with one of the same partitions before, a single row."""
+        before = self.block(topic_id, block.partitions)
+        if before is None:
+            yield from self.rows_after(group_id, self._making_room(topic_id, block))
+        else:
+            block.follow(before)
+        yield OFFSET_BLOCK, block.row_key(group_id, topic_id), block.encode()
+
+    def row(self, kind: str, key: str) -> bytes | None:
+        """Return the content of a row of this group's, None where there is nothing for it."""
+        topic_text, place, group_id = key.split("/", 2)
+        topic_id = TopicId(parse_uuid(topic_text))
+        if kind == OFFSET_BLOCK:
+            blocks = self._blocks.get(topic_id, {}).values()
+            found = [block for block in blocks if block.row_key(group_id, topic_id) == key]
+            return found[0].encode() if found else None
+        return _encode(
+            {
+                partition: committed
+                for partition, committed in self._topics.get(topic_id, {}).items()
+                if partition // PARTITIONS_PER_ROW == int(place)
+            }
+        )
+
+    def _making_room(self, topic_id: TopicId, block: OffsetBlock) -> OffsetChanges:
+        """Return changes that leave a block's places empty, and break up blocks that have any."""
+        wanted = block.positions()
+        taken = self._topics.get(topic_id, {}).keys() & wanted
+        for other in self._blocks.get(topic_id, {}).values():
+            taken |= other.positions().keys() & wanted
+        return dict.fromkeys((topic_id, partition) for partition in taken)
+
+    def _without_blocks(
+        self, changes: OffsetChanges
+    ) -> tuple[list[tuple[TopicId, OffsetBlock]], OffsetChanges]:
+        """Return the blocks that changes touch, and changes that also say what else was in them."""
+        if not self._blocks:
+            return [], changes
+        broken = {
+            id(block): (topic_id, block)
+            for topic_id, partition in changes
+            for block in self._blocks.get(topic_id, {}).values()
+            if partition in block.positions()
+        }
+        kept: OffsetChanges = {
+            (topic_id, partition): committed
+            for topic_id, block in broken.values()
+            for partition, committed in block.entries().items()
+        }
+        return list(broken.values()), {**kept, **changes}
+
+    def _drop_block(self, topic_id: TopicId, block: OffsetBlock) -> None:
+        blocks = self._blocks[topic_id]
+        del blocks[block.partitions]
+        if not blocks:
+            del self._blocks[topic_id]
 
     def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> list[Place]:
         """Return what a group that is empty need not keep any longer.
@@ -109,7 +226,7 @@ class OffsetTable:
         empty, whichever is later; or for as long as its client asked, from the commit.
         """
         gone = []
-        for topic_id, partitions in self._topics.items():
+        for topic_id, partitions in self.topics().items():
             for partition, one in partitions.items():
                 if one.retention_ms != NO_EXPIRY_MS:
                     expires_s = one.committed_s + one.retention_ms / 1000
@@ -130,6 +247,11 @@ def parse_row_key(key: str) -> tuple[str, TopicId]:
     topic_id, number, group_id = key.split("/", 2)
     int(number)
     return group_id, TopicId(parse_uuid(topic_id))
+
+
+def group_of(key: str) -> str:
+    """Return the group whose offsets a row has, single ones or a block."""
+    return key.split("/", 2)[2]
 
 
 def damaged_row(key: str, wall_ms: int, now_s: float) -> dict[Place, CommittedOffset]:

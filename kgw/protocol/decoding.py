@@ -338,6 +338,8 @@ class _DecoderWriter:
             self._line(f"position += {count} * {size}")
         else:
             items, element = self._name("items"), self._name("element")
+            if field.may_be_packed:
+                self._packed(item, count, target)
             append = self._name("append")
             self._line(f"{target} = {items} = []")
             self._line(f"{append} = {items}.append")
@@ -354,5 +356,21 @@ class _DecoderWriter:
             self._line(f"{append}({element})")
             self.arrays -= 1
             self.depth -= 1
+            if field.may_be_packed:
+                self.depth -= 1
         if nullable:
             self.depth -= 1
+
+    def _packed(self, item: type[Struct], count: str, target: str) -> None:
+        """Write the code that reads many elements that are alike; leave `depth` in its `else`."""
+        from kgw.protocol.packed import FEWEST_PACKED, PackedReader
+
+        reader = PackedReader(item, self.version, flexible=self.flexible)
+        read, packed = self._constant("read", reader), self._name("packed")
+        self._line(f"{packed} = None")
+        self._line(f"if {count} >= {FEWEST_PACKED}:")
+        self._line(f"    {packed} = {read}(buffer, position, {count})")
+        self._line(f"if {packed} is not None:")
+        self._line(f"    {target}, position = {packed}")
+        self._line("else:")
+        self.depth += 1

@@ -69,7 +69,8 @@ class Field:
 
     `kind` is a key of `IMPLICIT_DEFAULTS`, or "array" or "struct"; `item` is then the kind of an
     array's elements or the class of a structure. A default of `EMPTY` stands for a new list or a
-    new structure of defaults. Where `may_be_encoded`, an array is a list or `EncodedItems`.
+    new structure of defaults. Where `may_be_encoded`, an array is a list or `EncodedItems`; where
+    `may_be_packed`, a decoded one is a list or `kgw.protocol.packed.PackedItems`.
     """
 
     __slots__ = (
@@ -79,6 +80,7 @@ class Field:
         "item",
         "kind",
         "may_be_encoded",
+        "may_be_packed",
         "nullable_since",
         "nullable_until",
         "since",
@@ -109,6 +111,7 @@ class Field:
         self.ignorable = ignorable
         self.compact = True
         self.may_be_encoded = False
+        self.may_be_packed = False
 
     def present(self, version: int) -> bool:
         """Whether this version of the message has the field, tagged or not."""
@@ -229,6 +232,7 @@ def array(
     default: Any = EMPTY,
     ignorable: bool = False,
     may_be_encoded: bool = False,
+    may_be_packed: bool = False,
 ) -> Any:
     """Declare an array of structures, or of scalars named by their kind."""
     field = Field(
@@ -242,6 +246,7 @@ def array(
         ignorable=ignorable,
     )
     field.may_be_encoded = may_be_encoded
+    field.may_be_packed = may_be_packed
     return field
 
 

@@ -31,6 +31,7 @@ from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
+from tests.offsets.blocks import block_of
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -409,20 +410,28 @@ class GroupModel:
     ) -> object:
         self.commit_number += 1
         number = self.commit_number
-        place = (self.random.choice(TOPICS), self.random.choice((0, 1, 17)))
-        answer = self.coordinator.commit(
-            GROUP, member_id, instance, generation, {place: self.committed(number)}
-        )
+        topic_id = self.random.choice(TOPICS)
+        partitions = self.random.choice(((0,), (1,), (17,), (0, 1), (0, 17), (17, 1, 0)))
+        places = [(topic_id, partition) for partition in partitions]
+        if len(places) == 1:
+            answer = self.coordinator.commit(
+                GROUP, member_id, instance, generation, {places[0]: self.committed(number)}
+            )
+        else:
+            blocks = {topic_id: block_of(dict.fromkeys(partitions, self.committed(number)))}
+            answer = self.coordinator.commit(GROUP, member_id, instance, generation, {}, blocks)
         if isinstance(answer, ErrorCode):
             assert ErrorCode.NONE is not answer
             return answer
-        self.accepted.setdefault(place, set()).add(number)
+        for place in places:
+            self.accepted.setdefault(place, set()).add(number)
         acknowledged = self.acknowledged
 
         def done(future: Future[ErrorCode]) -> None:
             is_stored = not future.cancelled() and future.result() is ErrorCode.NONE
-            if is_stored and number > self.dropped.get(place[0], 0):
-                acknowledged[place] = max(number, acknowledged.get(place, 0))
+            if is_stored and number > self.dropped.get(topic_id, 0):
+                for place in places:
+                    acknowledged[place] = max(number, acknowledged.get(place, 0))
 
         answer.add_done_callback(done)
         return answer

@@ -13,8 +13,9 @@ from kgw.groups.requests import LeavingMember
 from kgw.groups.rows import CLASSIC_GROUP
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
-from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn
+from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn, value
 from tests.groups.model import FlakyStore
+from tests.offsets.blocks import block_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -422,3 +423,30 @@ async def test_slow_disk_ends_no_session(driver: GroupDriver) -> None:
     driver.advance(10.0)
     unknown = [driver.heartbeat(one) for one in (leader, follower)]
     assert [ErrorCode.UNKNOWN_MEMBER_ID] * 2 == unknown
+
+
+async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver) -> None:
+    """Each partition that goes back is named, whatever the earlier commit looked like."""
+    (member,) = await driver.stable(1)
+    told: list[tuple[int, int, int]] = []
+    driver.groups.when_committed_back.append(
+        lambda _group, place, offset, before: told.append((place[1], offset, before))
+    )
+
+    async def commit(**offsets: int) -> None:
+        now = CommittedOffset(0, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, 0.0)
+        block = block_of({int(one[1:]): now._replace(offset=offsets[one]) for one in offsets})
+        answer = driver.groups.commit(
+            driver.group, member.member_id, None, member.generation, {}, {TOPIC: block}
+        )
+        assert ErrorCode.NONE is await value(answer)
+
+    await commit(p0=5, p1=5, p2=5)
+    await commit(p0=5, p1=6, p2=5)
+    assert [] == told
+    await commit(p0=5, p1=4, p2=6)
+    await commit(p1=3, p2=6)
+
+    assert [(1, 4, 6), (1, 3, 4)] == told
+    assert (5, 3, 6) == tuple(driver.committed(partition) for partition in range(3))
+    assert 11 == driver.metrics.offset_commits

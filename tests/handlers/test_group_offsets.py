@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.offsets.committed import GROUP_OFFSETS, row_key
+from kgw.offsets.committed import GROUP_OFFSETS, OFFSET_BLOCK, row_key
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -217,6 +217,63 @@ async def test_damaged_offsets_are_an_error(backend: MemoryBackend) -> None:
         assert [(7, 0), (-1, ErrorCode.CORRUPT_MESSAGE), (6, 0)] == [
             (one.committed_offset, one.error_code) for one in found
         ]
+
+
+async def test_damaged_block_is_an_error_for_each_of_its_partitions(backend: MemoryBackend) -> None:
+    """Each partition of a large commit is told that it is damaged, until it is committed again."""
+    async with InProcessGateway(backend=backend) as gateway:
+        await create_topic(gateway, partitions=40)
+        await commit(gateway, dict.fromkeys(range(2, 40, 2), 5))
+        await commit(gateway, {3: 6})
+        (key,) = await backend.state.load(OFFSET_BLOCK)
+        await backend.state.apply([Change(OFFSET_BLOCK, key, b"rubbish")])
+    for _ in range(2):
+        async with InProcessGateway(backend=backend) as gateway:
+            found = await fetch(gateway, [0, 2, 3, 38])
+            assert [0, ErrorCode.CORRUPT_MESSAGE, 0, ErrorCode.CORRUPT_MESSAGE] == [
+                one.error_code for one in found
+            ]
+            assert not await backend.state.load(OFFSET_BLOCK)
+    async with InProcessGateway(backend=backend) as gateway:
+        assert {0} == set(await commit(gateway, dict.fromkeys(range(2, 40, 2), 7)))
+        (two,) = await fetch(gateway, [2])
+        assert (7, 0) == (two.committed_offset, two.error_code)
+
+
+@pytest.mark.parametrize("version", [1, 2, 5, 6, 8, 9, 10])
+async def test_many_partitions_at_once_are_answered_as_one_by_one(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """A commit that comes packed is answered, stored and refused like one that does not."""
+    topic = await create_topic(gateway, partitions=40)
+    for offsets in (
+        {index: index + 100 for index in range(40)},
+        {index: index + 200 for index in range(39, 10, -1)},
+        {index: 9 - index for index in range(20)},
+        dict.fromkeys(range(30, 50), 7),
+    ):
+        codes = await commit(gateway, offsets, version=version, topic_id=topic.topic_id)
+        found = {one.partition_index: one for one in await fetch(gateway, list(range(40)))}
+        for (index, offset), code in zip(offsets.items(), codes, strict=True):
+            alone = {index: offset}
+            assert [code] == await commit(gateway, alone, version=version, topic_id=topic.topic_id)
+            if code == ErrorCode.NONE:
+                assert found[index].committed_offset == offset
+                assert found[index].metadata == "note"
+                assert found[index].committed_leader_epoch == (3 if version >= 6 else -1)
+
+
+async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessGateway) -> None:
+    """Every partition hears it, whether the topic or the group is the reason."""
+    await create_topic(gateway, partitions=20)
+    offsets = dict.fromkeys(range(20), 1)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [unknown] * 20 == await commit(gateway, offsets, name="none")
+    illegal = ErrorCode.ILLEGAL_GENERATION
+    assert [illegal] * 20 == await commit(gateway, offsets, member_id="a", generation=3)
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    limit = gateway.gateway.config.offset_metadata_max_bytes
+    assert [too_large] * 20 == await commit(gateway, offsets, metadata="x" * (limit + 1))
 
 
 async def delete(gateway: InProcessGateway, *indexes: int) -> OffsetDeleteResponse:

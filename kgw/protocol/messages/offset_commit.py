@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -25,7 +30,9 @@ class OffsetCommitRequestTopic(Struct):
 
     name: str = string(until=9, ignorable=True)
     topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
+    partitions: Sequence[OffsetCommitRequestPartition] = array(
+        OffsetCommitRequestPartition, may_be_packed=True
+    )
 
 
 class OffsetCommitRequest(Request):
@@ -69,7 +76,9 @@ class OffsetCommitResponseTopic(Struct):
 
     name: str = string(until=9, ignorable=True)
     topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
+    partitions: list[OffsetCommitResponsePartition] = array(
+        OffsetCommitResponsePartition, may_be_encoded=True
+    )
 
 
 class OffsetCommitResponse(Response):

@@ -166,6 +166,9 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             """,
         ),
     ),
+    # Changes no table: a program that does not know the rows of kind `group-offset-block` would
+    # send groups to where they stood before.
+    Migration(4, "offset-blocks", sqlite=()),
 )
 
 

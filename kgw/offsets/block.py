@@ -1,0 +1,164 @@
+"""What one large commit said of one topic: columns of numbers, stored and kept as they came. Pure.
+
+A group that commits a thousand partitions at a time says the same partitions each time. A block of
+them is one row, which the next one replaces. No place is in two blocks, or both in a block and
+among the single offsets: `OffsetTable` sees to that. Rows are of kind `group-offset-block`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.protocol.packed import numbers_of
+from kgw.types import TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from array import array
+
+    from kgw.offsets.committed import Place
+
+_HEAD: Final = Struct(">BIqqH")
+"""Format, number of partitions, commit time, retention time, bytes of metadata; then the metadata
+and the columns: partitions, offsets, leader epochs."""
+_FORMAT: Final = 1
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_ENTRY_BYTES: Final = _INT32.size + _INT64.size + _INT32.size
+
+
+class OffsetBlock:
+    """Committed offsets of many partitions of one topic. Columns are big-endian.
+
+    Partitions are distinct. Everything else is as in `CommittedOffset`, and the same for all.
+    """
+
+    __slots__ = (
+        "_positions",
+        "commit_ms",
+        "committed_s",
+        "leader_epochs",
+        "metadata",
+        "offsets",
+        "partitions",
+        "retention_ms",
+    )
+
+    def __init__(
+        self,
+        partitions: bytes,
+        offsets: bytes,
+        leader_epochs: bytes,
+        metadata: str,
+        commit_ms: int,
+        retention_ms: int,
+        committed_s: float,
+    ) -> None:
+        self.partitions = partitions
+        self.offsets = offsets
+        self.leader_epochs = leader_epochs
+        self.metadata = metadata
+        self.commit_ms = commit_ms
+        self.retention_ms = retention_ms
+        self.committed_s = committed_s
+        self._positions: dict[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.partitions) // _INT32.size
+
+    def positions(self) -> dict[int, int]:
+        """Return where in the columns each partition is."""
+        if self._positions is None:
+            indexes = numbers_of(self.partitions, len(self))
+            self._positions = {index: position for position, index in enumerate(indexes)}
+        return self._positions
+
+    def follow(self, before: OffsetBlock) -> None:
+        """Take over what an earlier block of the same partitions has found out of them."""
+        self._positions = before._positions
+
+    def offset_numbers(self) -> array[int]:
+        """Return the offsets, in the order of the partitions."""
+        return numbers_of(self.offsets, len(self))
+
+    def get(self, partition: int) -> CommittedOffset | None:
+        """Return what was committed for a partition."""
+        position = self.positions().get(partition)
+        if position is None:
+            return None
+        (offset,) = _INT64.unpack_from(self.offsets, position * _INT64.size)
+        (leader_epoch,) = _INT32.unpack_from(self.leader_epochs, position * _INT32.size)
+        return self._entry(offset, leader_epoch)
+
+    def entries(self) -> dict[int, CommittedOffset]:
+        """Return the same as single offsets, by partition."""
+        count = len(self)
+        return {
+            partition: self._entry(offset, leader_epoch)
+            for partition, offset, leader_epoch in zip(
+                numbers_of(self.partitions, count),
+                self.offset_numbers(),
+                numbers_of(self.leader_epochs, count),
+                strict=True,
+            )
+        }
+
+    def _entry(self, offset: int, leader_epoch: int) -> CommittedOffset:
+        return CommittedOffset(
+            offset,
+            leader_epoch,
+            self.metadata,
+            self.commit_ms,
+            self.retention_ms,
+            self.committed_s,
+        )
+
+    def row_key(self, group_id: str, topic_id: TopicId) -> str:
+        """Return the key of its row. Blocks that share no partition have different keys."""
+        positions = self.positions()
+        return f"{format_uuid(topic_id)}/{min(positions)}-{max(positions)}/{group_id}"
+
+    def encode(self) -> bytes:
+        """Return the content of its row."""
+        metadata = self.metadata.encode()
+        head = _HEAD.pack(_FORMAT, len(self), self.commit_ms, self.retention_ms, len(metadata))
+        return b"".join((head, metadata, self.partitions, self.offsets, self.leader_epochs))
+
+
+def decode_block(value: bytes, wall_ms: int, now_s: float) -> OffsetBlock:
+    """Return what `encode` wrote, given what time it is on both clocks. Raises ValueError."""
+    if len(value) < _HEAD.size:
+        raise ValueError(f"not a block of committed offsets: {len(value)} bytes")
+    form, count, commit_ms, retention_ms, metadata_bytes = _HEAD.unpack_from(value)
+    begin = _HEAD.size + metadata_bytes
+    if form != _FORMAT or len(value) != begin + count * _ENTRY_BYTES:
+        raise ValueError(f"not a block of committed offsets: format {form}, {len(value)} bytes")
+    offsets_at = begin + count * _INT32.size
+    epochs_at = offsets_at + count * _INT64.size
+    return OffsetBlock(
+        value[begin:offsets_at],
+        value[offsets_at:epochs_at],
+        value[epochs_at:],
+        value[_HEAD.size : begin].decode(),
+        commit_ms,
+        retention_ms,
+        now_s - max(0, wall_ms - commit_ms) / 1000,
+    )
+
+
+def parse_block_key(key: str) -> tuple[str, TopicId, range]:
+    """Return group, topic, and what a block's partitions lie in. Raises ValueError."""
+    topic_id, span, group_id = key.split("/", 2)
+    first, last = span.split("-")
+    return group_id, TopicId(parse_uuid(topic_id)), range(int(first), int(last) + 1)
+
+
+def damaged_block(key: str, wall_ms: int, now_s: float) -> dict[Place, CommittedOffset]:
+    """Return what may take the place of a block that cannot be read, if nothing else does.
+
+    Its partitions are among these. Raises ValueError as the key's.
+    """
+    _, topic_id, span = parse_block_key(key)
+    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", wall_ms, NO_EXPIRY_MS, now_s)
+    return {(topic_id, partition): damaged for partition in span}
