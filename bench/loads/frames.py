@@ -19,6 +19,7 @@ from kgw.protocol.messages.create_topics import (
 )
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -52,12 +53,19 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 
 CLIENT_ID = "bench"
 PRODUCE_VERSION, FETCH_VERSION, COMMIT_VERSION, METADATA_VERSION = 9, 11, 8, 12
-LIST_OFFSETS_VERSION, CREATE_TOPICS_VERSION, FIND_COORDINATOR_VERSION = 7, 7, 3
+LIST_OFFSETS_VERSION, CREATE_TOPICS_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = (
+    7,
+    7,
+    3,
+    3,
+)
 API_VERSIONS_V0 = bytes.fromhex("0000000a0012000000000007ffff")
 CORRELATION_ID_AT = 8
 """Size, API key and version come before the correlation id in a request's frame."""
 SYNC_LIMIT_S = 60.0
 LATEST = -1
+NO_COORDINATOR = {14, 15, 16}
+"""It is still loading, there is none, or it is another."""
 
 _INT32 = struct.Struct(">i")
 
@@ -189,17 +197,35 @@ def wait_for_leaders(address: Address, topics: Mapping[str, int]) -> None:
         time.sleep(0.01)
 
 
-def wait_for_coordinator(address: Address) -> None:
-    """Return once groups have a coordinator: Kafka makes its topic at first use.
+def wait_for_coordinators(address: Address, group_ids: Iterable[str]) -> None:
+    """Return once each group has a coordinator that answers for it.
 
-    Raises TimeoutError.
+    Kafka makes the topic of groups at first use, and loads its partitions one by one. Raises
+    TimeoutError.
     """
     deadline = time.monotonic() + SYNC_LIMIT_S
-    request = FindCoordinatorRequest(key="any", key_type=0)
-    while ask(address, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSION).error_code:
+
+    def pause() -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("no coordinator of groups was found")
-        time.sleep(0.1)
+        time.sleep(0.05)
+
+    find = FindCoordinatorRequest(key="any", key_type=0)
+    while ask(address, find, FindCoordinatorResponse, FIND_COORDINATOR_VERSION).error_code:
+        pause()
+    with connect(address) as connection:
+        for group_id in group_ids:
+            # Of a member that nobody knows: any answer but these comes from the coordinator.
+            heartbeat = HeartbeatRequest(group_id=group_id, generation_id=0, member_id="nobody")
+            frame = frame_of(heartbeat, HEARTBEAT_VERSION)
+            while _heartbeat_error(exchange(connection, frame)) in NO_COORDINATOR:
+                pause()
+
+
+def _heartbeat_error(answer: bytearray) -> int:
+    response = decode_response(answer, HeartbeatRequest.api_key, HEARTBEAT_VERSION)[1]
+    assert isinstance(response, HeartbeatResponse)
+    return response.error_code
 
 
 def end_offsets(address: Address, topics: Mapping[str, int]) -> int:

@@ -7,7 +7,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.loads.frames import CLIENT_ID, frame_of
+from bench.loads.frames import CLIENT_ID, HEARTBEAT_VERSION, frame_of
 from bench.loads.poller import Wire
 from kgw.protocol.framing import decode_response
 from kgw.protocol.messages.heartbeat import HeartbeatRequest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.loads.poller import Poller
 
-JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 5, 3, 3
+JOIN_VERSION, SYNC_VERSION = 5, 3
 METADATA_BYTES = 100
 ASSIGNMENT = bytes(60)
 SESSION_TIMEOUT_MS = 45_000

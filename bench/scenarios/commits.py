@@ -10,7 +10,7 @@ from bench.loads import sockets
 from bench.loads.frames import (
     commit_frame,
     create_topics,
-    wait_for_coordinator,
+    wait_for_coordinators,
     wait_for_leaders,
 )
 from bench.scenarios.small_requests import OF_REQUESTS, WARM_S
@@ -35,7 +35,8 @@ class Commits(Scenario):
         topics = {stage.name: self.partitions}
         create_topics(stage.server.address, topics)
         wait_for_leaders(stage.server.address, topics)
-        wait_for_coordinator(stage.server.address)
+        names = [f"{stage.name}-{number}" for number in range(self.connections)]
+        wait_for_coordinators(stage.server.address, names)
         self._drive(stage, WARM_S)
 
     def measure(self, stage: Stage) -> dict[str, float]:

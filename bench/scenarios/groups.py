@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.loads.connections import LongPolls
-from bench.loads.frames import create_topics, wait_for_coordinator, wait_for_leaders
+from bench.loads.frames import create_topics, wait_for_coordinators, wait_for_leaders
 from bench.loads.groups import HEARTBEAT_INTERVAL_S, Heartbeats, Rebalanced, formed, rebalance
 from bench.loads.poller import Poller, allow_connections
 from bench.loads.sockets import percentile
@@ -47,14 +47,16 @@ class Staying(Scenario):
         topics = {stage.name: PARTITIONS}
         create_topics(stage.server.address, topics)
         wait_for_leaders(stage.server.address, topics)
-        wait_for_coordinator(stage.server.address)
+        wait_for_coordinators(stage.server.address, self._names(stage))
+
+    def _names(self, stage: Stage) -> list[str]:
+        return [f"{stage.name}-{number}" for number in range(stage.scale.count(self.groups))]
 
     def measure(self, stage: Stage) -> dict[str, float]:
         count = stage.scale.count(self.groups)
         allow_connections(2 * count * self.members)
         with Poller(stage.server.address) as poller:
-            names = [f"{stage.name}-{number}" for number in range(count)]
-            heartbeats = Heartbeats(formed(poller, names, self.members))
+            heartbeats = Heartbeats(formed(poller, self._names(stage), self.members))
             LongPolls(poller, stage.name, count * self.members, POLL_WAIT_MS, PARTITIONS)
             poller.run_until(time.perf_counter() + POLL_WAIT_MS / 1000)
             before, cpu_s, began_s = (
@@ -84,14 +86,16 @@ class Rebalance(Scenario):
     members: int = 100
 
     def prepare(self, stage: Stage) -> None:
-        wait_for_coordinator(stage.server.address)
+        wait_for_coordinators(stage.server.address, self._names(stage))
+
+    def _names(self, stage: Stage) -> list[str]:
+        return [f"{stage.name}-{number}" for number in range(stage.scale.count(self.groups))]
 
     def measure(self, stage: Stage) -> dict[str, float]:
-        group_count = stage.scale.count(self.groups)
+        names = self._names(stage)
         member_count = stage.scale.count(self.members) if self.groups == 1 else self.members
-        allow_connections(group_count * member_count)
+        allow_connections(len(names) * member_count)
         with Poller(stage.server.address) as poller:
-            names = [f"{stage.name}-{number}" for number in range(group_count)]
             groups = formed(poller, names, member_count)
             for number in range(WARM_ROUNDS):
                 rebalance(groups, seed=number)
