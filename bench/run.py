@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bench.harness.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
-FULL = Scale(seconds=2.5)
-QUICK = Scale(seconds=1.0, share=0.1)
+FULL = Scale(seconds=1.5)
+QUICK = Scale(seconds=0.5, share=0.1)
 
 
 class UsageError(Exception):
@@ -105,8 +105,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kafka", type=Path, metavar="CACHE_DIR", help="with Apache Kafka")
     parser.add_argument("--runs", type=int, help="how often each is measured (3; --quick: 1)")
     parser.add_argument("--quick", action="store_true", help="a first look: small and short")
-    parser.add_argument("--seconds", type=float, help="of each timed part (2.5; --quick: 1)")
-    parser.add_argument("--warm-seconds", type=float, help="for a JVM (75; --quick: 20)")
+    parser.add_argument("--seconds", type=float, help="of each timed part (1.5; --quick: 0.5)")
+    parser.add_argument("--warm-seconds", type=float, help="for a JVM (60; --quick: 15)")
     parser.add_argument("--directory", type=Path, help="the disk to write to (default: temporary)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="append to these results")
     parser.add_argument("--list", action="store_true", help="show all scenarios and end")
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> Path:
     directory = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory)).resolve()
     warm_s = options.warm_seconds
     if warm_s is None:
-        warm_s = 20.0 if options.quick else 75.0
+        warm_s = 15.0 if options.quick else 60.0
     plan = Plan(
         output=output,
         directory=directory,

@@ -87,6 +87,7 @@ def describe(directory: Path) -> dict[str, str | float]:
         "memory_gb": round(memory_kib * 1024 / 1e9, 1),
         "kernel": platform.release(),
         "file_system": _file_system(directory),
+        "read_ahead_kb": _read_ahead_kb(directory),
         "python": platform.python_version(),
         "disk_syncs_per_s": round(_syncs_per_s(directory, 100, 500)),
         "disk_mb_per_s": round(_syncs_per_s(directory, 1 << 20, 128) * (1 << 20) / 1e6),
@@ -99,6 +100,13 @@ def _file_system(directory: Path) -> str:
     real = directory.resolve()
     holding = [(point, kind) for point, kind in mounts if real.is_relative_to(point)]
     return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"
+
+
+def _read_ahead_kb(directory: Path) -> int:
+    """How much the kernel reads ahead from the device that holds the directory; 0 if unknown."""
+    device = directory.stat().st_dev
+    queue = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/bdi/read_ahead_kb")
+    return int(queue.read_text()) if queue.exists() else 0
 
 
 def _syncs_per_s(directory: Path, size_bytes: int, rounds: int) -> float:

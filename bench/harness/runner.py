@@ -84,9 +84,11 @@ class ServerRun:
         self._make = make
         self._number = number
         self._stage_numbers = itertools.count(1)
+        self._left = 0
 
     def measure_all(self, scenarios: Sequence[Scenario]) -> None:
         """Measures each on the server that its `start` asks for."""
+        self._left = len(scenarios)
         shared = [scenario for scenario in scenarios if scenario.start == "shared"]
         if shared:
             with self._server(started=True) as server:
@@ -137,10 +139,13 @@ class ServerRun:
             try:
                 scenario.prepare(stage)
                 scenario.measure(stage)
+                scenario.finish(stage)
             finally:
                 shutil.rmtree(stage.directory)
 
     def _measure(self, scenario: Scenario, server: Server) -> None:
+        self._plan.say(f"{self._name}, run {self._number}: {scenario.name} ({self._left} left)")
+        self._left -= 1
         for left in range(STOLEN_REPEATS, -1, -1):
             measurement = self._measure_once(scenario, server)
             append_measurement(self._plan.output, measurement)
@@ -170,6 +175,7 @@ class ServerRun:
             figures["rss_anonymous_mb"] = memory.anonymous_bytes / 1e6
             figures["rss_file_mb"] = memory.file_bytes / 1e6
             figures["written_to_disk_mb"] = (server.data_bytes() - data_bytes) / 1e6
+            scenario.finish(stage)
         except Exception as error:
             error.add_note(f"in {scenario.name} on {server.name}; its log ends:\n{_tail(server)}")
             raise

@@ -80,7 +80,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario(ABC):
-    """Measured as `prepare`, then `measure`, with nothing in between.
+    """Measured as `prepare`, `measure`, `finish`, with nothing in between.
 
     `start` says which server it gets: `shared` with the scenarios of the same run, which are
     measured one after the other; its `own`, started over an empty directory for this measurement;
@@ -109,3 +109,6 @@ class Scenario(ABC):
         `cpu_s_per_gb` and `cpu_s_per_million_requests` of them, with the server's processor time
         over the whole call. An error is raised, never measured.
         """
+
+    def finish(self, stage: Stage) -> None:  # noqa: B027 - little is left behind as a rule
+        """Takes away what would burden the scenarios after it: big topics. Not measured."""

@@ -61,6 +61,11 @@ def create_topic(server: Server, topic: str, partitions: int) -> None:
     answer(start("create", server, topic, partitions=partitions))
 
 
+def delete_topic(server: Server, topic: str) -> None:
+    """Deletes a topic with all that it holds."""
+    answer(start("delete", server, topic))
+
+
 def produce(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
     """Writes at full speed; main.go has the options. Gives rates, `bytes` and `requests`."""
     return answer(start("produce", server, topic, **chosen))

@@ -7,14 +7,13 @@ lines like a log's. acks=all and idempotence, the client's defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.harness.scenario import Bar, Figure, Scenario
+from bench.harness.servers import ALL_SERVERS, KGW_SERVERS
 from bench.loads import franz
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bench.harness.scenario import Durability, Stage
 
 MB_PER_S = Figure(name="mb_per_s", title="MB/s of values", unit="MB/s")
@@ -24,19 +23,50 @@ CPU_PER_GB = Figure(
 )
 # A measurement writes at most so much, so that a whole run fits in the page cache and on the disk.
 MOST_BYTES = 1_500_000_000
-READ_BYTES = 400_000_000
+READ_BYTES = 300_000_000
 
 
-def _size(size_bytes: int) -> str:
-    for unit, name in ((1 << 20, "mb"), (1 << 10, "kb")):
+def _size(size_bytes: int, separator: str = "") -> str:
+    for unit, name in ((1 << 20, "MB"), (1 << 10, "KB")):
         if size_bytes % unit == 0:
-            return f"{size_bytes // unit}{name}"
-    return f"{size_bytes}b"
+            return f"{size_bytes // unit}{separator}{name}"
+    return f"{size_bytes}{separator}B"
+
+
+class _Shape(NamedTuple):
+    """What tells rows apart, and what they are called by it: `1kb-16kb-4p`."""
+
+    record_bytes: int
+    batch_bytes: int
+    partitions: int
+    connections: int
+    codec: str
+
+    @property
+    def name(self) -> str:
+        parts = [_size(self.record_bytes), _size(self.batch_bytes), f"{self.partitions}p"]
+        if self.connections > 1:
+            parts.append(f"{self.connections}c")
+        if self.codec != "none":
+            parts.append(self.codec)
+        return "-".join(parts).lower()
+
+    @property
+    def title(self) -> str:
+        records = f"{_size(self.record_bytes, ' ')} records"
+        batches = f"{_size(self.batch_bytes, ' ')} batches"
+        partitions = f"{self.partitions:,} partition{'s' * (self.partitions > 1)}"
+        parts = [records, batches, partitions]
+        if self.connections > 1:
+            parts.append(f"{self.connections} connections")
+        if self.codec != "none":
+            parts.append(self.codec)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Produce(Scenario):
-    """Records to all partitions in turn until the time is up; all must be acknowledged."""
+class _Throughput(Scenario):
+    """Records over all partitions of a topic in turn."""
 
     figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
     record_bytes: int = 1024
@@ -45,66 +75,66 @@ class Produce(Scenario):
     connections: int = 1
     codec: str = "none"
 
-    def prepare(self, stage: Stage) -> None:
-        franz.create_topic(stage.server, stage.name, self.partitions)
-        # Each partition has been written to: making its files is another row's business.
-        franz.produce(
-            stage.server,
-            stage.name,
-            partitions=self.partitions,
-            records=self.partitions,
-            record_bytes=self.record_bytes,
-        )
+    def partitions_at(self, stage: Stage) -> int:
+        """How many partitions: fewer of many where the scale is small."""
+        return stage.scale.count(self.partitions, at_least=min(self.partitions, 10))
 
-    def measure(self, stage: Stage) -> dict[str, float]:
+    def write(self, stage: Stage, **chosen: franz.Option) -> dict[str, float]:
+        """Writes to all partitions in turn."""
         return franz.produce(
             stage.server,
             stage.name,
-            partitions=self.partitions,
-            seconds=stage.scale.seconds,
+            partitions=self.partitions_at(stage),
             record_bytes=self.record_bytes,
             batch_bytes=self.batch_bytes,
-            connections=self.connections,
             codec=self.codec,
             payload="random" if self.codec == "none" else "text",
+            **chosen,
+        )
+
+    def finish(self, stage: Stage) -> None:
+        franz.delete_topic(stage.server, stage.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Produce(_Throughput):
+    """Writes until the time is up; everything must be acknowledged."""
+
+    def prepare(self, stage: Stage) -> None:
+        franz.create_topic(stage.server, stage.name, self.partitions_at(stage))
+        # Making a partition's files is another row's business. Twice, and more than the 4 KB after
+        # which Kafka looks for the index that it maps: its first page costs as much as the disk's
+        # read-ahead, where that is large, which is 15 ms a partition with 8 MB.
+        per_partition = 1 + 4096 // self.record_bytes
+        for _ in range(2):
+            self.write(stage, records=self.partitions_at(stage) * per_partition, seconds=60)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        return self.write(
+            stage,
+            seconds=stage.scale.seconds,
+            connections=self.connections,
             max_bytes=MOST_BYTES,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consume(Scenario):
+class Consume(_Throughput):
     """Reads what was just written, so from the page cache, again and again."""
-
-    figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
-    record_bytes: int = 1024
-    batch_bytes: int = 16 << 10
-    partitions: int = 4
-    connections: int = 1
-    codec: str = "none"
 
     def records(self, stage: Stage) -> int:
         """How many the topic holds: less for a warm-up."""
         return int(READ_BYTES * min(1.0, stage.scale.seconds)) // self.record_bytes
 
     def prepare(self, stage: Stage) -> None:
-        franz.create_topic(stage.server, stage.name, self.partitions)
-        franz.produce(
-            stage.server,
-            stage.name,
-            partitions=self.partitions,
-            seconds=60,
-            records=self.records(stage),
-            record_bytes=self.record_bytes,
-            batch_bytes=self.batch_bytes,
-            codec=self.codec,
-            payload="random" if self.codec == "none" else "text",
-        )
+        franz.create_topic(stage.server, stage.name, self.partitions_at(stage))
+        self.write(stage, seconds=60, records=self.records(stage))
 
     def measure(self, stage: Stage) -> dict[str, float]:
         return franz.consume(
             stage.server,
             stage.name,
-            partitions=self.partitions,
+            partitions=self.partitions_at(stage),
             seconds=stage.scale.seconds,
             records=self.records(stage),
             record_bytes=self.record_bytes,
@@ -113,28 +143,113 @@ class Consume(Scenario):
 
 
 def _bars(
-    figure: str, *, strict: float, relaxed: float, synced: float
-) -> Mapping[Durability, tuple[Bar, ...]]:
+    figure: str, *, strict: float | None, relaxed: float | None, synced: float | None
+) -> dict[Durability, tuple[Bar, ...]]:
+    wanted: dict[Durability, float | None] = {
+        "strict": strict,
+        "relaxed": relaxed,
+        "synced": synced,
+    }
     return {
-        "strict": (Bar(figure=figure, at_least=strict),),
-        "relaxed": (Bar(figure=figure, at_least=relaxed),),
-        "synced": (Bar(figure=figure, at_least=synced),),
+        durability: (Bar(figure=figure, at_least=ratio),)
+        for durability, ratio in wanted.items()
+        if ratio is not None
     }
 
 
+def _produce(
+    strict: float | None = None,
+    relaxed: float | None = None,
+    *,
+    synced: float = 1.0,
+    limited_by: str,
+    record_bytes: int = 1 << 10,
+    batch_bytes: int = 16 << 10,
+    partitions: int = 4,
+    connections: int = 1,
+    codec: str = "none",
+    figure: str = "mb_per_s",
+) -> Produce:
+    """A row; the first two arguments are its bars."""
+    shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
+    return Produce(
+        name=f"produce/{shape.name}",
+        title=shape.title,
+        what="Written at full speed.",
+        limited_by=limited_by,
+        bars=_bars(figure, strict=strict, relaxed=relaxed, synced=synced),
+        record_bytes=record_bytes,
+        batch_bytes=batch_bytes,
+        partitions=partitions,
+        connections=connections,
+        codec=codec,
+    )
+
+
+def _consume(
+    *,
+    limited_by: str,
+    bar: float | None = None,
+    record_bytes: int = 1 << 10,
+    batch_bytes: int = 16 << 10,
+    partitions: int = 4,
+    connections: int = 1,
+    codec: str = "none",
+    figure: str = "mb_per_s",
+    servers: tuple[str, ...] = (*KGW_SERVERS, "kafka"),
+) -> Consume:
+    """A row; where it has a bar, the server's processor time has one, too."""
+    shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
+    bars = _bars(figure, strict=bar, relaxed=bar, synced=1.0 if "kafka-synced" in servers else None)
+    cheap = Bar(figure="cpu_s_per_gb", at_most=1.0)
+    return Consume(
+        name=f"consume/{shape.name}",
+        title=shape.title,
+        what="Read at full speed, from the page cache.",
+        limited_by=limited_by,
+        bars={durability: (*all_bars, cheap) for durability, all_bars in bars.items()},
+        servers=servers,
+        record_bytes=record_bytes,
+        batch_bytes=batch_bytes,
+        partitions=partitions,
+        connections=connections,
+        codec=codec,
+    )
+
+
+PER_REQUEST = "The interpreter: a request carries one small batch a partition, so its cost decides."
+PER_PARTITION = "The interpreter: each batch is validated, placed and noted by itself."
+PER_BYTE = "The client, which makes and checks the batches on the same two cores."
+DECODING = "The client: it decompresses and decodes every record on the same two cores."
+
 SCENARIOS: tuple[Scenario, ...] = (
-    Produce(
-        name="produce/1kb-16kb-4p",
-        title="1 KB records, 16 KB batches, 4 partitions",
-        what="Full speed over one connection.",
-        limited_by="",
-        bars=_bars("mb_per_s", strict=1.0, relaxed=1.3, synced=3.0),
+    _produce(1.0, 1.3, synced=3.0, limited_by=PER_REQUEST),
+    _produce(1.0, 1.3, synced=3.0, connections=4, limited_by=PER_REQUEST),
+    _produce(batch_bytes=256 << 10, limited_by=PER_BYTE),
+    _produce(0.9, 1.0, batch_bytes=1 << 20, limited_by=PER_BYTE),
+    _produce(0.9, 1.0, batch_bytes=1 << 20, connections=4, limited_by=PER_BYTE),
+    _produce(1.5, 2.5, synced=3.0, partitions=1, limited_by=PER_REQUEST),
+    _produce(
+        1.0, 1.3, synced=3.0, record_bytes=100, figure="records_per_s", limited_by=PER_REQUEST
     ),
-    Consume(
-        name="consume/1kb-16kb-4p",
-        title="1 KB records, 16 KB batches, 4 partitions",
-        what="Full speed over one connection, from the page cache.",
-        limited_by="",
-        bars=_bars("mb_per_s", strict=0.9, relaxed=0.9, synced=1.0),
+    _produce(record_bytes=10 << 10, limited_by=PER_REQUEST),
+    _produce(partitions=10, synced=3.0, limited_by=PER_PARTITION),
+    _produce(1.0, 1.5, partitions=100, synced=3.0, limited_by=PER_PARTITION),
+    _produce(1.0, 1.5, partitions=1000, synced=3.0, limited_by=PER_PARTITION),
+    *(
+        _produce(batch_bytes=256 << 10, codec=codec, limited_by=PER_BYTE)
+        for codec in ("gzip", "snappy", "lz4", "zstd")
+    ),
+    _consume(bar=0.9, servers=ALL_SERVERS, limited_by=PER_BYTE),
+    _consume(bar=0.9, connections=4, limited_by=PER_BYTE),
+    _consume(bar=0.9, record_bytes=100, figure="records_per_s", limited_by=DECODING),
+    _consume(record_bytes=10 << 10, limited_by=PER_BYTE),
+    _consume(partitions=1, limited_by=PER_BYTE),
+    _consume(batch_bytes=1 << 20, limited_by=PER_BYTE),
+    _consume(partitions=100, limited_by=PER_BYTE),
+    _consume(partitions=1000, limited_by=PER_PARTITION),
+    *(
+        _consume(batch_bytes=256 << 10, codec=codec, limited_by=DECODING)
+        for codec in ("gzip", "snappy", "lz4", "zstd")
     ),
 )

@@ -66,7 +66,7 @@ func latency(ctx context.Context, chosen *options) (figures, error) {
 		}
 		acknowledgedAll.Add(1)
 	}
-	filler, err := chosen.value()
+	content, err := chosen.values()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func latency(ctx context.Context, chosen *options) (figures, error) {
 		}
 		ready := min(total, int64(float64(elapsed)/interval)+1)
 		for ; number < ready; number++ {
-			value := slices.Clone(filler)
+			value := slices.Clone(content.next())
 			due := began.Add(time.Duration(float64(number) * interval))
 			binary.BigEndian.PutUint64(value, uint64(due.UnixNano()))
 			producer.Produce(sending, &kgo.Record{

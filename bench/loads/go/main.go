@@ -1,6 +1,7 @@
 // Load generator on franz-go: one measurement a process.
 //
 //	load create  -bootstrap HOST:PORT -topic T -partitions N
+//	load delete  -bootstrap HOST:PORT -topic T
 //	load produce -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -record-bytes 1024 ...
 //	load consume -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -records 500000
 //	load latency -bootstrap HOST:PORT -topic T -partitions N -seconds 3 -bytes-per-second 1000000
@@ -11,6 +12,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -51,6 +53,7 @@ type figures map[string]float64
 
 var commands = map[string]func(context.Context, *options) (figures, error){
 	"create":  create,
+	"delete":  remove,
 	"produce": produce,
 	"consume": consume,
 	"latency": latency,
@@ -65,7 +68,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) == 0 || commands[arguments[0]] == nil {
-		return fmt.Errorf("the first argument is one of create, produce, consume, latency")
+		return fmt.Errorf("the first argument is one of create, delete, produce, consume, latency")
 	}
 	var chosen options
 	flags := flag.NewFlagSet(arguments[0], flag.ExitOnError)
@@ -137,6 +140,17 @@ func create(ctx context.Context, chosen *options) (figures, error) {
 	}
 }
 
+// remove deletes the topic.
+func remove(ctx context.Context, chosen *options) (figures, error) {
+	client, err := chosen.client(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	_, err = kadm.NewClient(client).DeleteTopic(ctx, chosen.topic)
+	return figures{}, err
+}
+
 var codecs = map[string]kgo.CompressionCodec{
 	"none":   kgo.NoCompression(),
 	"gzip":   kgo.GzipCompression(),
@@ -174,23 +188,43 @@ func dialer(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, address)
 }
 
-// value is what every record carries: bytes that no codec makes smaller, or lines like a log's.
-func (chosen *options) value() ([]byte, error) {
-	content := make([]byte, 0, chosen.recordBytes+128)
+// contentBytes is how much there is to take values from.
+const contentBytes = 1 << 20
+
+// values gives one value after the other, each from another place of the same content.
+type values struct {
+	content     []byte
+	recordBytes int
+	place       int
+}
+
+// values makes their content: bytes that no codec makes smaller, or lines like a log's.
+func (chosen *options) values() (*values, error) {
+	size := contentBytes + chosen.recordBytes
+	content := make([]byte, 0, size+128)
 	switch chosen.payload {
 	case "random":
-		for len(content) < chosen.recordBytes {
-			content = append(content, byte(rand.Uint32()))
+		for len(content) < size {
+			content = binary.LittleEndian.AppendUint64(content, rand.Uint64())
 		}
 	case "text":
-		for len(content) < chosen.recordBytes {
+		for len(content) < size {
 			content = fmt.Appendf(content, "level=info request=%08x user=%d path=/orders/%d took_ms=%d\n",
 				rand.Uint32(), rand.IntN(10_000), rand.IntN(1_000_000), rand.IntN(500))
 		}
 	default:
 		return nil, fmt.Errorf("there is no payload %q", chosen.payload)
 	}
-	return content[:chosen.recordBytes], nil
+	return &values{content, chosen.recordBytes, 0}, nil
+}
+
+// next is a value of the chosen size; the content is shared, so it must not be written to.
+func (from *values) next() []byte {
+	value := from.content[from.place : from.place+from.recordBytes]
+	if from.place += from.recordBytes; from.place >= contentBytes {
+		from.place -= contentBytes
+	}
+	return value
 }
 
 // cpuSeconds is the processor time of this process so far.

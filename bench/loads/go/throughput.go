@@ -17,7 +17,7 @@ const recordsAtOnce = 512
 // produce writes records to the partitions in turn, from all connections at once, until the time or
 // the number is up, and waits until all are acknowledged.
 func produce(ctx context.Context, chosen *options) (figures, error) {
-	value, err := chosen.value()
+	content, err := chosen.values()
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func produce(ctx context.Context, chosen *options) (figures, error) {
 	for number, client := range clients {
 		all.Go(func() {
 			acknowledged[number], failures[number] = chosen.produceFrom(
-				ctx, client, number, value, deadline, mostRecords, &taken)
+				ctx, client, number, *content, deadline, mostRecords, &taken)
 		})
 	}
 	all.Wait()
@@ -61,7 +61,7 @@ func produce(ctx context.Context, chosen *options) (figures, error) {
 
 // produceFrom is one connection's part; its partitions begin where those of its neighbour do not.
 func (chosen *options) produceFrom(
-	ctx context.Context, client *kgo.Client, number int, value []byte,
+	ctx context.Context, client *kgo.Client, number int, content values,
 	deadline time.Time, mostRecords int64, taken *atomic.Int64,
 ) (int64, error) {
 	// Promises are called one after the other by a client, and Flush returns after the last of them.
@@ -90,7 +90,7 @@ func (chosen *options) produceFrom(
 			record := &records[index]
 			record.Topic = chosen.topic
 			record.Partition = int32(partition)
-			record.Value = value
+			record.Value = content.next()
 			record.Timestamp = now
 			if partition++; partition == chosen.partitions {
 				partition = 0
