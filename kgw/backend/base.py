@@ -330,6 +330,15 @@ class Backend(ABC):
     ) -> PartitionLog:
         """Create an empty log, durably. Raises StorageError; a log that exists is returned."""
 
+    async def create_partitions(
+        self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
+    ) -> list[PartitionLog]:
+        """Create logs of one topic as `create_partition` does, in the order of the keys.
+
+        Raises StorageError; some of them may have been created then.
+        """
+        return [await self.create_partition(key, topic, settings) for key in keys]
+
     @abstractmethod
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded.cache import HotCache
+from kgw.backend.embedded.creating import LogCreator
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
@@ -93,6 +94,7 @@ class EmbeddedBackend(Backend):
         self._relaxed: ThreadPoolExecutor
         self._notes: ThreadPoolExecutor
         self._flush_timer: FlushTimer
+        self._creator: LogCreator
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         # The flusher's inbox. A deque's ends are safe to use from two threads.
@@ -139,6 +141,7 @@ class EmbeddedBackend(Backend):
         self._flush_timer = FlushTimer(
             loop, self._store.relaxed, self.run_in_flusher, self._relaxed, self._options
         )
+        self._creator = LogCreator(self._store, self.run_in_flusher)
         state: StateStore | None = None
         try:
             await loop.run_in_executor(self._io, self._open_directory)
@@ -233,6 +236,7 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the directory was not left in order: {error}")
 
     async def _stop(self) -> None:
+        await self._creator.aclose()
         await self._flush_timer.aclose()
         flusher, self._flusher = self._flusher, None
         if flusher is not None:
@@ -270,12 +274,18 @@ class EmbeddedBackend(Backend):
     async def create_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> PartitionLog:
+        (log,) = await self.create_partitions([key], topic, settings)
+        return log
+
+    async def create_partitions(
+        self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
+    ) -> list[PartitionLog]:
         self._check_open()
-        existing = self._partitions.get(key)
-        if existing is not None:
-            return existing
-        log = await self.run_in_flusher(partial(self._store.create_log, key, topic, settings))
-        return self._adopt(log)
+        missing = [key for key in keys if key not in self._partitions]
+        if missing:
+            for log in await self._creator.create(missing, topic, settings):
+                self._adopt(log)
+        return [self._partitions[key] for key in keys]
 
     async def open_partition(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings

@@ -28,7 +28,7 @@ from kgw.offsets.registry import PartitionOffsetRegistry
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.fs import FileSystem
@@ -194,37 +194,62 @@ class Store(GroupWriter):
         log = self.logs.get(key)
         if log is not None:
             return log
+        self.begin_creation([(key, topic)])
+        return self._create_log(key, topic, settings)
+
+    def begin_creation(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> None:
+        """Look whether logs may be created. Raises StorageError."""
         self.check_writable()
         try:
             self.note_deletions()
         except OSError as error:
             # Nothing has happened that a later attempt could not do.
-            raise storage_error(error, f"cannot create partition {key} of {topic}") from error
+            raise storage_error(error, "cannot create partitions") from error
         except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
-        return self._create_log(key, topic, settings)
+        for key, topic in places:
+            if self.journal.is_ready and key in self._unnoted_deletions:
+                raise StorageError(f"partition {key} of {topic} is still being deleted; try again")
 
     def _create_log(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> SegmentedLog:
-        path = self.directory.partition_path(key)
         try:
-            if self.journal.is_ready and key in self._unnoted_deletions:
-                raise StorageError(f"partition {key} is still being deleted; try again")
-            if self.fs.is_directory(path):
-                if self._holds_log(path):
-                    return self.open_log(key, topic, settings)
-            else:
-                self.fs.mkdir(path)
-            identity = layout.encode_partition(layout.PartitionIdentity(topic, key))
-            self._write_small(f"{path}/{layout.PARTITION_NAME}", identity)
-            state = layout.encode_log_state(layout.LogState())
-            self._write_small(f"{path}/{layout.LOG_STATE_NAME}", state)
-            self.fs.sync_directory(path)
-            self.fs.sync_directory(f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
+            is_new = self.make_directory(key, topic)
+            self.sync_partition_names()
         except OSError as error:
             raise storage_error(error, f"cannot create partition {key} of {topic}") from error
+        return self.take_in(key, topic, settings, is_new=is_new)
+
+    def make_directory(self, key: PartitionKey, topic: TopicName) -> bool:
+        """Make the directory of an empty log; False where there is one that holds a log.
+
+        Its own name is not durable before `sync_partition_names`. In any thread. Raises OSError.
+        """
+        path = self.directory.partition_path(key)
+        if self.fs.is_directory(path):
+            if self._holds_log(path):
+                return False
+        else:
+            self.fs.mkdir(path)
+        identity = layout.encode_partition(layout.PartitionIdentity(topic, key))
+        self._write_small(f"{path}/{layout.PARTITION_NAME}", identity)
+        state = layout.encode_log_state(layout.LogState())
+        self._write_small(f"{path}/{layout.LOG_STATE_NAME}", state)
+        self.fs.sync_directory(path)
+        return True
+
+    def sync_partition_names(self) -> None:
+        """Make durable which partitions have a directory. In any thread. Raises OSError."""
+        self.fs.sync_directory(f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
+
+    def take_in(
+        self, key: PartitionKey, topic: TopicName, settings: LogSettings, *, is_new: bool
+    ) -> SegmentedLog:
+        """Use a directory that `make_directory` made, or found. Raises StorageError."""
+        if not is_new:
+            return self.open_log(key, topic, settings)
         self.registry.remove(key)
         log = SegmentedLog(self.directory, key, topic, settings, self.registry.create(key))
         log.is_changed = True

@@ -1,0 +1,179 @@
+"""Creating logs, many at a time: their directories side by side in threads, one sync for the rest.
+
+A log's directory costs three syncs, and each waits for the file system's journal: four threads
+share what it writes, and the directory round all of them is synced once for a group. The flusher
+only takes in what is ready, so that appends need not wait for the creation of ten thousand logs.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task, gather, get_running_loop, to_thread
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded.failures import storage_error
+from kgw.errors import KgwError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.store import Store
+    from kgw.types import PartitionKey, TopicName
+
+GROUP_LOGS: Final = 256
+"""Logs that are made together. An order for more is made in one, with nobody else's."""
+
+# 1,000 logs on two cores took 0.70 s with one thread, 0.45 with two, 0.34 with four, 0.30 with 16.
+_THREADS: Final = 4
+
+
+class _Order(NamedTuple):
+    """Logs of one topic that somebody waits for."""
+
+    keys: Sequence[PartitionKey]
+    topic: TopicName
+    settings: LogSettings
+    done: Future[list[SegmentedLog]]
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class LogCreator:
+    """Gathers what is to be created while the group before it is made."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_in_flusher: Callable[[Callable[[], object]], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._run_in_flusher = run_in_flusher
+        self._waiting: list[_Order] = []
+        self._group: list[_Order] = []
+        self._executor: ThreadPoolExecutor | None = None
+        self._task: Task[None] | None = None
+
+    async def create(
+        self, keys: Sequence[PartitionKey], topic: TopicName, settings: LogSettings
+    ) -> list[SegmentedLog]:
+        """Create empty logs, durably, or open those that are there.
+
+        Raises StorageError; some of the directories may have been made then.
+        """
+        loop = get_running_loop()
+        order = _Order(keys, topic, settings, loop.create_future())
+        self._waiting.append(order)
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        return await order.done
+
+    async def aclose(self) -> None:
+        """Give up what has not been created, once the threads have finished what they began."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await gather(self._task, return_exceptions=True)
+        if self._executor is not None:
+            await to_thread(self._executor.shutdown)
+        for order in (*self._group, *self._waiting):
+            order.fail(StorageError("the backend is closed"))
+        self._waiting.clear()
+
+    async def _run(self) -> None:
+        # Made for the occasion: topics are created seldom, and threads would stay.
+        executor = self._executor = ThreadPoolExecutor(_THREADS, "kgw-create")
+        while self._waiting:
+            self._group = self._take_group()
+            await self._create(self._group, executor)
+        self._group = []
+        executor.shutdown(wait=False)
+        self._task = self._executor = None
+
+    def _take_group(self) -> list[_Order]:
+        count = 0
+        for index, order in enumerate(self._waiting):
+            count += len(order.keys)
+            if count > GROUP_LOGS and index > 0:
+                group, self._waiting = self._waiting[:index], self._waiting[index:]
+                return group
+        group, self._waiting = self._waiting, []
+        return group
+
+    async def _create(self, group: list[_Order], executor: ThreadPoolExecutor) -> None:
+        """Make the logs of a group and tell everybody; of a bug, too."""
+        loop = get_running_loop()
+        places = [(key, order.topic) for order in group for key in order.keys]
+        try:
+            await self._run_in_flusher(partial(self._store.begin_creation, places))
+            made = await gather(
+                *(
+                    loop.run_in_executor(executor, self._make_directories, places[start::_THREADS])
+                    for start in range(min(_THREADS, len(places)))
+                )
+            )
+            await loop.run_in_executor(executor, self._store.sync_partition_names)
+            failures = {key: error for failed, _ in made for key, error in failed.items()}
+            new = {key for _, keys in made for key in keys}
+            ready = [order for order in group if not _fail(order, failures)]
+            await self._run_in_flusher(
+                partial(self._take_in, ready, new, loop.call_soon_threadsafe)
+            )
+        except OSError as error:
+            for order in group:
+                order.fail(storage_error(error, f"cannot create topic {order.topic}"))
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            for order in group:
+                order.fail(error)
+
+    def _make_directories(
+        self, places: Sequence[tuple[PartitionKey, TopicName]]
+    ) -> tuple[dict[PartitionKey, OSError], list[PartitionKey]]:
+        """Make the directories of logs; return what failed, and what is new. In any thread."""
+        failures: dict[PartitionKey, OSError] = {}
+        new: list[PartitionKey] = []
+        for key, topic in places:
+            try:
+                if self._store.make_directory(key, topic):
+                    new.append(key)
+            except OSError as error:
+                failures[key] = error
+        return failures, new
+
+    def _take_in(
+        self,
+        orders: Sequence[_Order],
+        new: AbstractSet[PartitionKey],
+        tell: Callable[[Callable[..., object], object], object],
+    ) -> None:
+        """Have the store use directories that were made, in the flusher."""
+        for order in orders:
+            try:
+                logs = [
+                    self._store.take_in(key, order.topic, order.settings, is_new=key in new)
+                    for key in order.keys
+                ]
+            except KgwError as error:
+                tell(order.fail, error)
+            else:
+                tell(partial(_succeed, order.done), logs)
+
+
+def _fail(order: _Order, failures: Mapping[PartitionKey, OSError]) -> bool:
+    """Fail an order of which a directory could not be made. Returns whether it was."""
+    for key in order.keys:
+        if key in failures:
+            text = f"cannot create partition {key} of {order.topic}"
+            order.fail(storage_error(failures[key], text))
+            return True
+    return False
+
+
+def _succeed(done: Future[list[SegmentedLog]], logs: list[SegmentedLog]) -> None:
+    if not done.done():
+        done.set_result(logs)
