@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded.cache import HotCache
+from kgw.backend.embedded.cached_reading import ReadPlaces
 from kgw.backend.embedded.creating import LogCreator
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.writer import sync_segment
@@ -83,6 +85,8 @@ class EmbeddedBackend(Backend):
         self._lock = DirectoryLock(self._fs, self._root)
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
+        self.read_buffers = ReadBuffers(self._options.read_buffers)
+        self.places = ReadPlaces(self._options.read_places)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False

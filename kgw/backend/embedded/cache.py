@@ -16,6 +16,7 @@ from kgw.records.batch import read_batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -37,7 +38,9 @@ class CachedTail:
         self.first = 0
         """The places before this one have been evicted."""
 
-    def read(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
+    def read(
+        self, room: ReadBuffers, offset: int, max_bytes: int, upper_bound: int
+    ) -> ReadResult | None:
         """Return batches from the one that holds `offset`, None when that is not cached."""
         base_offsets = self.base_offsets
         place = bisect_right(base_offsets, offset, self.first) - 1
@@ -61,7 +64,7 @@ class CachedTail:
             buffers.append(batch.buffer)
             next_offset = batch.next_offset
         if len(buffers) > _JOIN_ABOVE:
-            buffers = [b"".join(buffers)]
+            buffers = [_joined(buffers, room.take(size_bytes))]
         return ReadResult(buffers, size_bytes, next_offset)
 
     def forget_below(self, offset: int) -> int:
@@ -119,3 +122,12 @@ def _on_its_own(batch: RecordBatch) -> RecordBatch:
     if memoryview(batch.buffer.obj).nbytes <= 2 * size_bytes + _OVERHEAD_BYTES:
         return batch
     return read_batch(bytes(batch.buffer))
+
+
+def _joined(buffers: list[Buffer], room: memoryview) -> Buffer:
+    position = 0
+    for buffer in buffers:
+        end = position + len(buffer)
+        room[position:end] = buffer
+        position = end
+    return room.toreadonly()

@@ -55,6 +55,19 @@ class FilePool:
             self._files[path] = pooled
         return pooled
 
+    def acquire_open(self, path: str) -> PooledFile | None:
+        """Return a file as `acquire`, if it is open and nobody keeps the pool; never waits."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            pooled = self._files.pop(path, None)
+            if pooled is not None:
+                pooled.users += 1
+                self._files[path] = pooled
+            return pooled
+        finally:
+            self._lock.release()
+
     def _open(self, path: str, *, create: bool) -> File:
         try:
             return self._fs.open(path, create=create)

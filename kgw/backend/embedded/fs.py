@@ -27,6 +27,7 @@ _IOV_MAX: Final = 1024
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _TEMPORARY_SUFFIX: Final = ".tmp"
+_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 
 class File(ABC):
@@ -51,6 +52,35 @@ class File(ABC):
             parts.append(data)
             done += len(data)
         return b"".join(parts)
+
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer from `position` on; returns how much, less only where the file ends."""
+        done = 0
+        while done < len(buffer):
+            try:
+                read_bytes = self.read_into_once(buffer[done:], position + done)
+            except InterruptedError:
+                continue
+            if not read_bytes:
+                break
+            done += read_bytes
+        return done
+
+    def peek_into(self, buffer: memoryview, position: int) -> int:
+        """Put into a buffer what can be had without waiting for a disk; returns how much.
+
+        Never raises: 0 says that nothing is known.
+        """
+        try:
+            return self.read_into_once(buffer, position)
+        except OSError:
+            return 0
+
+    def read_into_once(self, buffer: memoryview, position: int) -> int:
+        """One call: may read less than the buffer holds, nothing only at the end of the file."""
+        data = self.read_once(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write all of the buffers back to back from `position`.
@@ -243,6 +273,18 @@ class RealFile(File):
 
     def read_once(self, size: int, position: int) -> bytes:
         return os.pread(self._descriptor, size, position)
+
+    def read_into_once(self, buffer: memoryview, position: int) -> int:
+        return os.preadv(self._descriptor, (buffer,), position)
+
+    def peek_into(self, buffer: memoryview, position: int) -> int:
+        if _NO_WAIT is None:
+            return 0
+        try:
+            return os.preadv(self._descriptor, (buffer,), position, _NO_WAIT)
+        except OSError:
+            # EAGAIN: not in memory. Not every file system knows the flag.
+            return 0
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(self._descriptor, buffers, position)

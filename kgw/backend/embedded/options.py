@@ -41,6 +41,10 @@ class EmbeddedOptions(NamedTuple):
     """The most that are reserved at a time: one small file is replaced for each block."""
     flush_threads: int = 2
     """Threads that sync what relaxed logs have answered, and reserve offsets for them."""
+    read_buffers: int = 12
+    """Buffers of 1 MB that reads share; what finds none free gets memory of its own."""
+    read_places: int = 1024
+    """Readers whose place in the files is remembered, so that they go on without a search."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
     sync_threads: int = 8

@@ -10,6 +10,7 @@ from kgw.backend.append import refused_append
 from kgw.backend.base import PartitionLog, ReadResult, Segmented
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.cache import CachedTail
+from kgw.backend.embedded.cached_reading import read_cached
 from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
@@ -95,18 +96,35 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
             return ReadResult([], 0, offset)
-        return self.tail.read(offset, max_bytes, upper_bound)
+        backend = self._backend
+        room = backend.read_buffers
+        result = self.tail.read(room, offset, max_bytes, upper_bound)
+        if result is None:
+            bound = min(upper_bound, self._offsets.high_watermark)
+            result = read_cached(self._log, backend.places, room, offset, max_bytes, bound)
+        return result
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
     ) -> ReadResult:
         bound = min(upper_bound, self._offsets.high_watermark)
-        result = await self._from_disk(
-            partial(reading.read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
+        backend = self._backend
+        result, place = await self._from_disk(
+            partial(
+                reading.read_on,
+                self._log,
+                backend.read_buffers,
+                offset,
+                max_bytes,
+                bound,
+                at_least_one=at_least_one,
+            )
         )
         if offset < self._offsets.log_start_offset:
             # Deleted meanwhile: what follows is not what was asked for.
             return ReadResult([], 0, offset)
+        if place is not None:
+            backend.places.note(self._log, result.next_offset, place)
         return result
 
     async def find_by_time(

@@ -9,6 +9,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import ReadResult, SegmentInfo
+from kgw.backend.embedded.cached_reading import Place
+from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.errors import CorruptionError
 from kgw.records.batch import (
     CRC_START,
@@ -39,7 +41,22 @@ _REPLAY_BYTES: Final = 1 << 20
 def read(
     log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
 ) -> ReadResult:
-    """Read as `PartitionLog.read`.
+    """Read as `read_on`, for those who go on nowhere, into memory of its own."""
+    return read_on(log, ReadBuffers(0), offset, max_bytes, upper_bound, at_least_one=at_least_one)[
+        0
+    ]
+
+
+def read_on(
+    log: SegmentedLog,
+    buffers: ReadBuffers,
+    offset: int,
+    max_bytes: int,
+    upper_bound: int,
+    *,
+    at_least_one: bool = True,
+) -> tuple[ReadResult, Place | None]:
+    """Read as `PartitionLog.read`; return also where the batch behind begins, when that is known.
 
     Raises CorruptionError, OSError, and SideFileDamagedError when that must be rebuilt first.
     """
@@ -55,15 +72,16 @@ def read(
     for segment in segments[number:]:
         if segment.base_offset >= upper_bound:
             break
-        entries = _entries_for(segment, offset, max_bytes, upper_bound, at_least_one=at_least_one)
-        if entries is None:
+        found = _entries_for(segment, offset, max_bytes, upper_bound, at_least_one=at_least_one)
+        if found is None:
             continue
+        index, entries = found
         if not entries:
-            return ReadResult([], 0, offset)
-        result = _read_verified(log, segment, entries, offset, upper_bound)
+            return ReadResult([], 0, offset), None
+        result = _read_verified(log, segment, buffers, index, entries, offset, upper_bound)
         if result is not None:
             return result
-    return _across_gap(log, offset, upper_bound)
+    return _across_gap(log, offset, upper_bound), None
 
 
 def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
@@ -88,9 +106,12 @@ def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
 
 def _entries_for(
     segment: Segment, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
-) -> list[SideEntry] | None:
-    """Return the entries of the batches to be read; None when the segment ends before `offset`."""
-    index = segment.find_offset(offset)
+) -> tuple[int, list[SideEntry]] | None:
+    """Return the entries of the batches to be read, and the number of the first.
+
+    None when the segment ends before `offset`.
+    """
+    first = index = segment.find_offset(offset)
     chosen: list[SideEntry] = []
     size_bytes = 0
     count = _FIRST_ENTRIES
@@ -98,17 +119,17 @@ def _entries_for(
         entries = segment.read_entries(index, count)
         for number, entry in enumerate(entries):
             if entry.base_offset >= upper_bound:
-                return chosen
+                return first, chosen
             if not chosen and number == 0 and entry.base_offset < offset:
                 following = entries[1] if len(entries) > 1 else None
                 if following is None and _ends_before(segment, entry, offset):
                     return None
             size_bytes += entry.size_bytes
             if size_bytes > max_bytes and (chosen or not at_least_one):
-                return chosen
+                return first, chosen
             chosen.append(entry)
         if len(entries) < count:
-            return chosen or None
+            return (first, chosen) if chosen else None
         index += len(entries)
         count = min(count * 4, _MOST_ENTRIES)
 
@@ -124,17 +145,21 @@ def _ends_before(segment: Segment, entry: SideEntry, offset: int) -> bool:
 def _read_verified(
     log: SegmentedLog,
     segment: Segment,
+    buffers: ReadBuffers,
+    index: int,
     entries: list[SideEntry],
     offset: int,
     upper_bound: int,
-) -> ReadResult | None:
+) -> tuple[ReadResult, Place] | None:
     """Return whole verified batches up to the first damaged one; None when all end by `offset`."""
     start = entries[0].position
-    data = memoryview(segment.read_bytes(start, entries[-1].end_position - start))
+    data = buffers.take(entries[-1].end_position - start)
+    data = data[: segment.read_into(data, start)].toreadonly()
+    place = Place(segment, index, 0)
     verified = 0
     skipped = 0
     next_offset = offset
-    for entry in entries:
+    for count, entry in enumerate(entries, 1):
         at = entry.position - start
         view = data[at : at + entry.size_bytes]
         end_offset = verify(view, entry)
@@ -148,16 +173,17 @@ def _read_verified(
             )
         if end_offset > upper_bound:
             if verified == skipped:
-                return ReadResult([], 0, offset)
+                return ReadResult([], 0, offset), place
             break
         verified = at + entry.size_bytes
+        place = Place(segment, index + count, count)
         if end_offset <= offset:
             skipped = verified
         else:
             next_offset = end_offset
     if verified == skipped:
         return None
-    return ReadResult([data[skipped:verified]], verified - skipped, next_offset)
+    return ReadResult([data[skipped:verified]], verified - skipped, next_offset), place
 
 
 def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
@@ -351,9 +377,10 @@ def replay(log: SegmentedLog, from_offset: int, upper_bound: int) -> tuple[list[
     for segment in segments[number:]:
         if segment.base_offset >= upper_bound:
             break
-        entries = _entries_for(segment, from_offset, _REPLAY_BYTES, upper_bound, at_least_one=True)
-        if not entries:
+        found = _entries_for(segment, from_offset, _REPLAY_BYTES, upper_bound, at_least_one=True)
+        if found is None or not found[1]:
             continue
+        _, entries = found
         start = entries[0].position
         data = memoryview(segment.read_bytes(start, entries[-1].end_position - start))
         batches: list[RecordBatch] = []

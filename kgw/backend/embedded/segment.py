@@ -204,6 +204,50 @@ class Segment:
         finally:
             self.pool.release(pooled)
 
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer as `File.pread_into` from the segment. Raises as `read_bytes`."""
+        pooled = self._acquire(self.log_path)
+        try:
+            return pooled.file.pread_into(buffer, position)
+        finally:
+            self.pool.release(pooled)
+
+    def peek_bytes(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer as `File.peek_into` from the segment."""
+        return self._peek(self.log_path, buffer, position)
+
+    def peek_entries(self, index: int, count: int) -> bytes | bytearray | None:
+        """Return up to `count` side entries from the one with number `index`, unverified.
+
+        None when that would have to wait for the disk.
+        """
+        side = self.side
+        if side is None:
+            return None
+        written, tail = side
+        missing = count
+        data = bytearray()
+        if index < written:
+            missing -= min(count, written - index)
+            data = bytearray((count - missing) * ENTRY_BYTES)
+            with memoryview(data) as view:
+                if self._peek(self.side_path, view, index * ENTRY_BYTES) != len(data):
+                    return None
+        if missing and tail:
+            start = max(index - written, 0) * ENTRY_BYTES
+            data += tail[start : start + missing * ENTRY_BYTES]
+        return data
+
+    def _peek(self, path: str, buffer: memoryview, position: int) -> int:
+        pooled = self.pool.acquire_open(path)
+        if pooled is None:
+            return 0
+        try:
+            # As in `_acquire`: without it the file is the right one.
+            return 0 if self.is_removed else pooled.file.peek_into(buffer, position)
+        finally:
+            self.pool.release(pooled)
+
     def _acquire(self, path: str) -> PooledFile:
         """Return one of the segment's files. Raises as `load`, for a removed one too; OSError.
 

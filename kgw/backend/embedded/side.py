@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES: Final = 40
 _BODY: Final = Struct(">qqqIII")
-_ENTRY: Final = Struct(">qqqIIII")
+ENTRY: Final = Struct(">qqqIIII")
+"""The six fields of an entry, then its own checksum."""
 _CRC: Final = Struct(">I")
 
 DAMAGE_MASK: Final = 0xFFFFFFFF
@@ -60,7 +61,7 @@ def encode_entry(entry: SideEntry) -> bytes:
 def decode_entry(data: Buffer, position: int = 0) -> SideEntry | None:
     """Return the entry that begins at `position`, None when its checksum fails or it is cut."""
     try:
-        *fields, crc = _ENTRY.unpack_from(data, position)
+        *fields, crc = ENTRY.unpack_from(data, position)
     except struct.error:
         return None
     if crc32c(memoryview(data)[position : position + ENTRY_BYTES - 4]) != crc:

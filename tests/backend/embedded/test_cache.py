@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from kgw.backend.embedded.cache import CachedTail, HotCache
+from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.records.batch import read_batch
 from kgw.testing.batches import make_batch, read_stored
 
@@ -15,7 +16,7 @@ def _fill(cache: HotCache, tail: CachedTail, count: int, start: int = 0) -> None
 def _offsets(
     tail: CachedTail, offset: int, max_bytes: int = 1 << 20, bound: int = 1 << 20
 ) -> object:
-    result = tail.read(offset, max_bytes, bound)
+    result = tail.read(ReadBuffers(0), offset, max_bytes, bound)
     if result is None:
         return None
     return [record.offset for record in read_stored(result.buffers)]
@@ -60,7 +61,7 @@ def test_a_small_batch_does_not_keep_a_large_request_alive() -> None:
     stored = bytes(make_batch([b"small"]).buffer)
     request = memoryview(bytearray(stored + bytes(1 << 20)))
     cache.add(tail, [read_batch(request)])
-    result = tail.read(0, 1 << 20, 1)
+    result = tail.read(ReadBuffers(0), 0, 1 << 20, 1)
     assert result is not None
     assert [stored] == [bytes(buffer) for buffer in result.buffers]
     assert len(stored) == memoryview(memoryview(result.buffers[0]).obj).nbytes

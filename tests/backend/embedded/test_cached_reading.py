@@ -1,0 +1,222 @@
+"""Going on from the page cache gives what the thorough reader gives, or nothing at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.cached_reading import Place, ReadPlaces, read_cached
+from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
+from kgw.testing.faults import Fault, FaultKind
+from tests.backend.embedded.driver import DIRECT, JOURNALED, SETTINGS, SMALL_SEGMENTS, Driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kgw.backend.base import ReadResult
+    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.options import EmbeddedOptions
+
+ENTRY_BYTES = 40
+
+
+def _filled(count: int = 6) -> tuple[Driver, SegmentedLog]:
+    """Return a log of so many batches of one record in one segment, side entries written."""
+    driver = Driver(DIRECT)
+    for number in range(count):
+        driver.append(b"%d" % number * 50)
+    return driver, driver.log()
+
+
+def _cached(
+    log: SegmentedLog, offset: int, bound: int, *, max_bytes: int = 1 << 20, number: int = 0
+) -> ReadResult | None:
+    """Go on at `offset`, which is said to be the entry with that number."""
+    places = ReadPlaces(8)
+    places.note(log, offset, Place(log.segments[0], number, 0))
+    return read_cached(log, places, ReadBuffers(2), offset, max_bytes, bound)
+
+
+def _flat(result: ReadResult) -> tuple[bytes, int, int]:
+    return b"".join(result.buffers), result.size_bytes, result.next_offset
+
+
+@given(
+    sizes=st.lists(st.integers(1, 200), min_size=1, max_size=12),
+    records=st.integers(1, 3),
+    limits=st.lists(st.integers(0, 900), min_size=1, max_size=8),
+    bounds=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    options=st.sampled_from([DIRECT, JOURNALED]),
+    small=st.booleans(),
+)
+def test_it_is_the_thorough_reader_made_fast(
+    sizes: list[int],
+    records: int,
+    limits: list[int],
+    bounds: list[int],
+    options: EmbeddedOptions,
+    small: bool,
+) -> None:
+    """For any batches, limits and bounds: the same bytes and the same next offset, or None."""
+    driver = Driver(options, SMALL_SEGMENTS if small else SETTINGS)
+    for size in sizes:
+        driver.append(*[b"x" * size] * records)
+    log = driver.log()
+    end = log.offsets.high_watermark
+    places, buffers = ReadPlaces(4), ReadBuffers(2)
+    offset = served = 0
+    for number in range(100):
+        bound = min(end, max(bounds[number % len(bounds)], offset + records))
+        max_bytes = limits[number % len(limits)]
+        plain, place = reading.read_on(log, buffers, offset, max_bytes, bound)
+        fast = read_cached(log, places, buffers, offset, max_bytes, bound)
+        if fast is not None:
+            served += 1
+            assert _flat(plain) == _flat(fast)
+        if place is not None:
+            places.note(log, plain.next_offset, place)
+        offset = plain.next_offset
+        if offset >= end:
+            break
+    assert end == offset
+    if not small and len(sizes) > 2 and max(limits) < 69:
+        assert len(sizes) - 1 == served
+
+
+def test_an_answer_may_take_several_buffers() -> None:
+    """More than one buffer holds is read piece by piece, each piece of whole batches."""
+    driver = Driver(DIRECT)
+    for number in range(6):
+        driver.append(b"%d" % number * (300 << 10))
+    log = driver.log()
+    plain = reading.read(log, 0, 3 << 20, 6)
+    fast = _cached(log, 0, 6, max_bytes=3 << 20)
+    assert fast is not None
+    assert 2 == len(fast.buffers)
+    assert _flat(plain) == _flat(fast)
+
+
+def test_the_end_of_an_answer_is_remembered() -> None:
+    """The next read goes on behind it without a search."""
+    _, log = _filled()
+    places = ReadPlaces(8)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    first = read_cached(log, places, ReadBuffers(2), 0, 250, 6)
+    assert first is not None
+    assert 2 == first.next_offset
+    assert Place(log.segments[0], 2, 2) == places.get(log, 2)
+
+
+def test_the_oldest_place_is_forgotten() -> None:
+    """Their number is bounded, and a place that is noted again is a new one."""
+    _, log = _filled()
+    places = ReadPlaces(2)
+    place = Place(log.segments[0], 0, 0)
+    for offset in (0, 1, 0, 2):
+        places.note(log, offset, place)
+    assert 2 == len(places)
+    assert [place, None, place] == [places.get(log, offset) for offset in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("position", [0, 11, 15, 16, 18, 22, 30, 60, 70])
+def test_a_flipped_bit_is_never_served(position: int) -> None:
+    """Wherever it is in a batch: the thorough reader is asked, and it says what that means."""
+    driver, log = _filled()
+    batch_bytes = len(bytes(reading.read(log, 0, 1, 6).buffers[0]))
+    driver.flip(driver.segment_path(), 2 * batch_bytes + position)
+    assert _cached(log, 0, 6) is None
+    assert 2 == reading.read(log, 0, 1 << 20, 6).next_offset
+
+
+@pytest.mark.parametrize("position", [*range(8), *range(24, 36)])
+def test_a_flipped_bit_in_an_entry_never_moves_a_read(position: int) -> None:
+    """Entries are believed only when the batch is what they say; at most those before it come."""
+    driver, log = _filled()
+    intact = bytes(reading.read(log, 0, 1, 6).buffers[0])
+    driver.flip(driver.segment_path(suffix="checksums"), ENTRY_BYTES + position)
+    before = _cached(log, 0, 6)
+    assert before is None or _flat(before) == (intact, len(intact), 1)
+    assert _cached(log, 1, 6, number=1) is None
+
+
+def test_a_wrong_place_is_not_believed() -> None:
+    """The batch there must begin at the offset that is asked for."""
+    _, log = _filled()
+    assert _cached(log, 0, 6, number=1) is None
+    assert _cached(log, 1, 6, number=1) is not None
+    assert _cached(log, 6, 7, number=6) is None
+
+
+def test_what_is_not_in_memory_is_left_to_a_thread() -> None:
+    """A read that fails or gives less than asked for is one that would have to wait."""
+    for kind in (FaultKind.SHORT, FaultKind.EIO):
+        driver, log = _filled()
+        driver.fs.inject(Fault(kind, 1))
+        assert _cached(log, 0, 6) is None
+        driver.fs.inject(Fault(kind, 2))
+        assert _cached(log, 0, 6) is None
+        assert _cached(log, 0, 6) is not None
+
+
+def test_no_file_is_opened_for_it() -> None:
+    """Opening one may wait for the disk."""
+    driver, log = _filled()
+    driver.store.pool.close()
+    assert _cached(log, 0, 6) is None
+    assert 6 == reading.read(log, 0, 1 << 20, 6).next_offset
+    assert _cached(log, 0, 6) is not None
+
+
+def test_a_removed_segment_is_not_read() -> None:
+    """Its name may be that of its replacement."""
+    driver, log = _filled()
+    segment = log.segments[0]
+    places = ReadPlaces(2)
+    places.note(log, 0, Place(segment, 0, 0))
+    segment.set_aside(driver.fs)
+    assert read_cached(log, places, ReadBuffers(2), 0, 1000, 6) is None
+
+
+def test_a_buffer_is_used_again_when_no_view_of_it_is_left() -> None:
+    """One that somebody still looks at is never given out."""
+    buffers = ReadBuffers(2)
+    first, second = buffers.take(100_000), buffers.take(BUFFER_BYTES)
+    assert first.obj is not second.obj
+    third = buffers.take(100_000)
+    assert 100_000 == len(third)
+    assert third.obj not in (first.obj, second.obj)
+    assert 2 == len(buffers)
+    kept = first[10:20].toreadonly()
+    memory = id(first.obj)
+    del first
+    assert memory != id(buffers.take(100_000).obj)
+    del kept
+    assert memory == id(buffers.take(100_000).obj)
+
+
+def test_small_and_large_reads_have_memory_of_their_own() -> None:
+    """Small memory is cheap, and nothing larger than a buffer fits into one."""
+    buffers = ReadBuffers(2)
+    assert [10, BUFFER_BYTES + 1] == [len(buffers.take(size)) for size in (10, BUFFER_BYTES + 1)]
+    assert 0 == len(buffers)
+
+
+def test_a_real_file_is_peeked_into(tmp_path: Path) -> None:
+    """What was just written is in memory; behind its end there is nothing."""
+    file = RealFs().open(str(tmp_path / "file"), create=True)
+    try:
+        file.pwrite((b"abcdef",), 0)
+        room = bytearray(8)
+        assert 4 == file.pread_into(memoryview(room), 2)
+        assert b"cdef" == room[:4]
+        # 0 where the system cannot tell what is in memory.
+        assert file.peek_into(memoryview(room)[:3], 0) in {0, 3}
+        assert 0 == file.peek_into(memoryview(room), 6)
+    finally:
+        file.close()
+    assert 0 == file.peek_into(memoryview(room), 0)
