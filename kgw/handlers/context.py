@@ -58,6 +58,7 @@ class Session:
         "poll",
         "polled",
         "principal",
+        "produce_head_end",
     )
 
     def __init__(
@@ -75,6 +76,8 @@ class Session:
         self.client_software_version = ""
         self.principal = ANONYMOUS
         self.header = NO_HEADER
+        # Where the records of its last Produce began, if that may be repeated: `repeated_produce`.
+        self.produce_head_end = 0
         self.polled: KnownRequest | None = None
         # What Fetch keeps of it, for the same request object.
         self.poll: object = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import (
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
+    from kgw.handlers.repeated_produce import KnownPlaces
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
+    from kgw.protocol.messages.produce import ProduceRequest
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
+_PRODUCE = int(ApiKey.PRODUCE)
 # Enough for some twenty partitions; with more, reading them costs more than decoding.
 _KNOWN_POLL_BYTES = 1024
 # A longer header is decoded every time: ten thousand idle connections must not remember much.
@@ -135,6 +138,7 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {int(key): served[key] for key in served}
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Task[Response | None]] = set()
+        self._places: KnownPlaces | None = None
 
     def may_overlap(self, frame: Buffer) -> bool:
         """Whether this request may start while earlier ones that overlap still wait.
@@ -157,6 +161,10 @@ class Dispatcher:
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, self._gateway, session)
         count(self._gateway.metrics.requests, handler.label)
+        if api_key == _PRODUCE and self._places is not None:
+            repeated = self._places.start(frame, api_version, correlation_id, session)
+            if repeated is not None:
+                return repeated
         module = handler.module
         assert handler.request_class is not None  # noqa: S101 - set by `module`
         known = session.polled
@@ -184,6 +192,8 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = self._error(handler, request, context, error)
+        if api_key == _PRODUCE:
+            self._note_place(frame, api_version, cast("ProduceRequest", request), session)
         if answer is None:
             return None
         if isinstance(answer, Response):
@@ -191,6 +201,18 @@ class Dispatcher:
         if isinstance(answer, Later):
             return PendingFrame(self, handler, request, context, answer)
         return self._wait(handler, request, context, answer)
+
+    def _note_place(
+        self, frame: memoryview, version: int, request: ProduceRequest, session: Session
+    ) -> None:
+        """Remember what the client of a Produce request is likely to repeat."""
+        if self._places is None:
+            # At first use: it imports the messages.
+            from kgw.handlers.repeated_produce import KnownPlaces
+
+            self._places = KnownPlaces(self._gateway)
+            self._gateway.catalog.when_deleted.append(self._places.forget)
+        self._places.note(frame, version, request, session)
 
     def _wait(
         self,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.append import Append
+    from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
@@ -50,7 +51,7 @@ _ACKS = frozenset({-1, 0, 1})
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
-class _Pending(NamedTuple):
+class Pending(NamedTuple):
     """A batch on its way to the disk, and the answer that waits for it."""
 
     answer: PartitionProduceResponse
@@ -72,7 +73,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     catalog = context.gateway.catalog
-    pending: list[_Pending] = []
+    pending: list[Pending] = []
     response = ProduceResponse()
     for topic_data in request.topic_data:
         if version >= 13:
@@ -105,7 +106,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
 
     def make() -> ProduceResponse:
         for one in pending:
-            _finish(one, context)
+            finish(one, context.gateway)
         return response
 
     return _when_done(pending, make)
@@ -134,7 +135,7 @@ def _append(
     partition: Partition,
     data: PartitionProduceData,
     version: int,
-    pending: list[_Pending],
+    pending: list[Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
     try:
@@ -159,7 +160,7 @@ def _append(
     if appended.result is None:
         answer.base_offset = appended.base_offset
     else:
-        pending.append(_Pending(answer, partition, appended.result, appended.is_undecided))
+        pending.append(Pending(answer, partition, appended.result, appended.is_undecided))
 
 
 def _record_count(data: PartitionProduceData) -> int:
@@ -169,7 +170,7 @@ def _record_count(data: PartitionProduceData) -> int:
         return 0
 
 
-def _finish(pending: _Pending, context: RequestContext) -> None:
+def finish(pending: Pending, gateway: Gateway) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, _ = pending
     error = result.error
@@ -185,7 +186,7 @@ def _finish(pending: _Pending, context: RequestContext) -> None:
         _refuse(answer, error.code, error.message)
     else:
         # A bug of ours: perhaps stored, perhaps not. A retry finds out (`bug_code` in table.py).
-        context.gateway.report_internal_error("PRODUCE", error)
+        gateway.report_internal_error("PRODUCE", error)
         _refuse(answer, ErrorCode.REQUEST_TIMED_OUT, None)
 
 
@@ -206,7 +207,7 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
 
 
 def _unanswered(
-    response: ProduceResponse, pending: list[_Pending], context: RequestContext
+    response: ProduceResponse, pending: list[Pending], context: RequestContext
 ) -> ProduceResponse | Later | None:
     """Deal with acks=0: no answer, but the connection closes when something is refused."""
     _close_on_refusal(response)
@@ -216,7 +217,7 @@ def _unanswered(
 
     def decide() -> None:
         for one in undecided:
-            _finish(one, context)
+            finish(one, context.gateway)
         _close_on_refusal(response)
 
     return _when_done(undecided, decide)
@@ -258,7 +259,7 @@ class _AfterAppends(Later):
 
 
 def _when_done(
-    pending: list[_Pending], make: Callable[[], ProduceResponse | None]
+    pending: list[Pending], make: Callable[[], ProduceResponse | None]
 ) -> ProduceResponse | Later | None:
     """Return what `make` does, now or later."""
     appends = [one.result for one in pending if not one.result.is_done]

@@ -1,0 +1,232 @@
+"""Requests that repeat an earlier one are answered as if each were the first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgw.backend.memory import MemoryBackend
+from kgw.errors import ErrorCode, KgwError
+from kgw.handlers import repeated_produce
+from kgw.handlers.context import DueAnswer, Session
+from kgw.handlers.dispatch import Dispatcher
+from kgw.protocol.framing import decode_response, request_frame
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kgw.testing.batches import make_batch
+from kgw.testing.gateway import InProcessGateway
+from tests.handlers.support import START_MS, create_topic
+
+if TYPE_CHECKING:
+    from kgw.partitions.topic import Topic
+
+VERSIONS = range(repeated_produce.FIRST_VERSION, 14)
+
+
+class PlainDispatcher(Dispatcher):
+    """The twin: it decodes every request, and remembers none."""
+
+    def _note_place(self, *_: object) -> None:
+        """Forget it."""
+
+
+class Side:
+    """A gateway with one topic, and a client that sends it frames."""
+
+    def __init__(self, gateway: InProcessGateway, topic: Topic, dispatcher: Dispatcher) -> None:
+        self.gateway = gateway
+        self.topic = topic
+        self.dispatcher = dispatcher
+        self.session = Session()
+        self.correlation_id = 0
+
+    def frame(
+        self,
+        records: bytes | None,
+        *,
+        version: int = 9,
+        acks: int = -1,
+        index: int = 0,
+        client_id: str | None = "client",
+    ) -> bytes:
+        self.correlation_id += 1
+        data = PartitionProduceData(index=index, records=records)
+        topic = TopicProduceData(name="orders", topic_id=self.topic.topic_id, partition_data=[data])
+        request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+        return b"".join(request_frame(request, version, self.correlation_id, client_id))[4:]
+
+    async def send(self, frame: bytes, session: Session | None = None) -> bytes | str | None:
+        """Return the answer without what names this side, or the error that ends the connection."""
+        try:
+            buffers = self.dispatcher.start(memoryview(bytearray(frame)), session or self.session)
+            if isinstance(buffers, DueAnswer):
+                while not buffers.done():  # noqa: ASYNC110 - the backend needs turns of the loop
+                    await asyncio.sleep(0)
+                buffers = buffers.result()
+        except KgwError as error:
+            return repr(error)
+        if buffers is None:
+            return None
+        return b"".join(buffers).replace(self.topic.topic_id, bytes(16))
+
+    async def produce(self, records: bytes | None, **options: int) -> tuple[int, int]:
+        """Return error code and base offset."""
+        answer = await self.send(self.frame(records, **options))  # type: ignore[arg-type]
+        assert isinstance(answer, bytes)
+        response = decode_response(answer[4:], 0, options.get("version", 9))[1]
+        assert isinstance(response, ProduceResponse)
+        found = response.responses[0].partition_responses[0]
+        return found.error_code, found.base_offset
+
+
+async def start_side(
+    gateway: InProcessGateway, dispatcher: type[Dispatcher] = Dispatcher, partitions: int = 1
+) -> Side:
+    """Return a side with a new topic."""
+    topic = await create_topic(gateway, partitions=partitions)
+    return Side(gateway, topic, dispatcher(gateway.gateway))
+
+
+def records(*values: bytes, sequence: int = -1) -> bytes:
+    """Return a batch, of producer 7 when it has a sequence."""
+    batch = make_batch(
+        list(values),
+        timestamps_ms=[START_MS] * len(values),
+        producer_id=-1 if sequence < 0 else 7,
+        producer_epoch=-1 if sequence < 0 else 0,
+        base_sequence=sequence,
+    )
+    return bytes(batch.buffer)
+
+
+usual = st.builds(
+    lambda count, size, sequence: records(*[bytes(size)] * count, sequence=sequence),
+    st.integers(1, 3),
+    st.sampled_from([0, 1, 40, 60, 100, 20_000]),
+    st.integers(-1, 4),
+)
+late = st.just(bytes(make_batch([b"v"], timestamps_ms=[START_MS + 10_000_000_000]).buffer))
+batches = usual | usual | st.none() | st.binary(max_size=90) | late
+# What becomes of a frame: nothing, a byte changed, one of the last too, cut off, more behind it.
+damage = st.none() | st.tuples(
+    st.sampled_from(["change", "tail", "cut", "more"]), st.integers(0, 400), st.integers(0, 255)
+)
+
+
+def damaged(frame: bytes, kind: str, place: int, value: int) -> bytes:
+    """Return what `damage` makes of a frame."""
+    if kind in {"change", "tail"}:
+        # What names the API and its version stays.
+        place = len(frame) - 1 - place % 4 if kind == "tail" else 8 + place % (len(frame) - 8)
+        return frame[:place] + bytes([value]) + frame[place + 1 :]
+    if kind == "cut":
+        return frame[: max(8, len(frame) - place)]
+    return frame + bytes([value]) * (place % 9)
+
+
+@given(
+    version=st.sampled_from(VERSIONS),
+    sent=st.lists(
+        st.tuples(batches, st.sampled_from([-1, -1, 1, 0]), st.integers(0, 2), damage), max_size=12
+    ),
+)
+async def test_answers_are_those_of_the_twin(
+    version: int,
+    sent: list[tuple[bytes | None, int, int, tuple[str, int, int] | None]],
+) -> None:
+    """Whatever is sent, byte by byte: known heads change neither answers nor what is stored."""
+    async with InProcessGateway() as one, InProcessGateway() as other:
+        fast = await start_side(one, partitions=2)
+        plain = await start_side(other, PlainDispatcher, partitions=2)
+        for batch, acks, index, harm in [(records(b"first"), -1, 0, None), *sent]:
+            answers = []
+            for side in (fast, plain):
+                frame = side.frame(batch, version=version, acks=acks, index=index)
+                if harm is not None:
+                    if version == 13 and harm[0] == "change":
+                        # The sides' topic ids differ, and one byte would tell them apart.
+                        continue
+                    frame = damaged(frame, *harm)
+                answers.append(await side.send(frame))
+            assert answers[:1] == answers[1:]
+        for mine, its in zip(fast.topic.partitions, plain.topic.partitions, strict=True):
+            assert its.log.end_offset == mine.log.end_offset
+            assert its.log.size_bytes == mine.log.size_bytes
+        assert other.gateway.metrics.requests == one.gateway.metrics.requests
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_repeated_request_is_not_decoded(
+    gateway: InProcessGateway, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second on only the records are looked at, on every connection of such clients."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"a"), version=version)
+    monkeypatch.setattr("kgw.handlers.dispatch._decode", None)
+    assert (0, 1) == await side.produce(records(b"b", b"c"), version=version)
+    assert (0, 3) == await side.produce(records(bytes(300)), version=version)
+    other = Session()
+    other.produce_head_end = side.session.produce_head_end
+    assert await side.send(side.frame(records(b"d"), version=version), other) is not None
+
+
+async def test_a_topic_that_is_made_again_is_another() -> None:
+    """What was known of a deleted topic is forgotten, and its partitions with it."""
+    async with InProcessGateway() as gateway:
+        side = await start_side(gateway)
+        assert (0, 0) == await side.produce(records(b"a"))
+        await gateway.gateway.catalog.delete(side.topic)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (unknown, -1) == await side.produce(records(b"a"))
+        side.topic = await create_topic(gateway)
+        assert (0, 0) == await side.produce(records(b"a"))
+        assert (0, 1) == await side.produce(records(b"a"))
+        assert 2 == side.topic.partitions[0].log.end_offset
+
+
+async def test_a_failed_append_says_why() -> None:
+    """A batch that was submitted and could not be stored has the same answer either way."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        side = await start_side(gateway)
+        for _ in range(2):
+            assert 0 == (await side.produce(records(b"a")))[0]
+            backend.fail_next_append()
+            refused = await side.produce(records(b"b"))
+            assert (ErrorCode.KAFKA_STORAGE_ERROR, -1) == refused
+
+
+async def test_duplicates_get_their_first_offset() -> None:
+    """A retry is not stored again, whether its batch is stored already or still on its way."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        side = await start_side(gateway)
+        assert (0, 0) == await side.produce(records(b"a", sequence=0))
+        assert (0, 1) == await side.produce(records(b"b", sequence=1))
+        assert (0, 1) == await side.produce(records(b"b", sequence=1))
+        backend.hold()
+        twice = [asyncio.ensure_future(side.produce(records(b"c", sequence=2))) for _ in range(2)]
+        await asyncio.sleep(0)
+        backend.release()
+        assert [(0, 2), (0, 2)] == [await one for one in twice]
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many partitions share a few places; those without one are served all the same."""
+    monkeypatch.setattr(repeated_produce, "MAX_KNOWN", 4)
+    async with InProcessGateway() as gateway:
+        side = await start_side(gateway, partitions=50)
+        for round_ in range(2):
+            for index in range(50):
+                assert (0, round_) == await side.produce(records(b"a"), index=index)
+        places = side.dispatcher._places
+        assert places is not None
+        assert 4 == len(places)
