@@ -18,6 +18,8 @@ SOURCE = Path(__file__).with_name("go")
 PROGRAM = Path(__file__).resolve().parents[2] / ".cache" / "bench" / "franz-load"
 
 Option = str | float
+Load = subprocess.Popen[str]
+"""A generator that runs."""
 
 
 @cache
@@ -32,7 +34,7 @@ def program() -> Path:
     return PROGRAM
 
 
-def start(command: str, server: Server, topic: str, **chosen: Option) -> subprocess.Popen[str]:
+def start(command: str, server: Server, topic: str, **chosen: Option) -> Load:
     """Begins one measurement and returns at once; `answer` waits for it."""
     arguments = [str(program()), command, "-bootstrap", server.bootstrap, "-topic", topic]
     for name, value in chosen.items():
@@ -40,7 +42,7 @@ def start(command: str, server: Server, topic: str, **chosen: Option) -> subproc
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, float]:
+def answer(process: Load) -> dict[str, float]:
     """What the generator measured; RuntimeError with what it said when it failed."""
     try:
         said, complaints = process.communicate()

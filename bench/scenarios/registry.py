@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.scenarios import (
+    catch_up,
     commits,
     connections,
     groups,
+    latency,
     metadata,
     recovery,
     small_requests,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 FAMILIES: Mapping[str, tuple[Scenario, ...]] = {
     "throughput": throughput.SCENARIOS,
+    "catch_up": catch_up.SCENARIOS,
+    "latency": latency.SCENARIOS,
     "small_requests": small_requests.SCENARIOS,
     "connections": connections.SCENARIOS,
     "groups": groups.SCENARIOS,

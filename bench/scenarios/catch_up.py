@@ -1,0 +1,157 @@
+"""A consumer that starts from the beginning, where the page cache holds nothing of it any more.
+
+All data files of the server are put out of the cache right before, which is checked. `beside` is
+with live traffic of 10 MB/s on another topic, written and read at its end, as others do meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.harness.scenario import Bar, Figure, Scenario
+from bench.harness.servers import KGW_SERVERS
+from bench.loads import franz, page_cache
+
+if TYPE_CHECKING:
+    from bench.harness.scenario import Stage
+
+PARTITIONS = 4
+RECORD_BYTES = 1024
+OLD_BYTES = 1_000_000_000
+LIVE_BYTES_PER_S = 10e6
+LIVE_WARM_S = 0.5
+
+MB_PER_S = Figure(name="mb_per_s", title="MB/s of values", unit="MB/s")
+CPU_PER_GB = Figure(
+    name="cpu_s_per_gb", title="server CPU", unit="s/GB", better="lower", decimals=2
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatchUp(Scenario):
+    """Reads the whole topic once at full speed, from the disk."""
+
+    figures: tuple[Figure, ...] = (MB_PER_S, CPU_PER_GB)
+    # Syncing or not, Kafka reads in the same way; filling the topic would take it a minute.
+    servers: tuple[str, ...] = (*KGW_SERVERS, "kafka")
+
+    def records(self, stage: Stage) -> int:
+        """How many the topic holds: less for a warm-up."""
+        return int(OLD_BYTES * min(1.0, stage.scale.seconds)) // RECORD_BYTES
+
+    def prepare(self, stage: Stage) -> None:
+        franz.create_topic(stage.server, stage.name, PARTITIONS)
+        franz.produce(
+            stage.server,
+            stage.name,
+            partitions=PARTITIONS,
+            records=self.records(stage),
+            batch_bytes=64 << 10,
+            seconds=60,
+        )
+        page_cache.drop(stage.server.data_dir)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        return self.read_old(stage)
+
+    def read_old(self, stage: Stage) -> dict[str, float]:
+        """One pass over the old topic."""
+        return franz.consume(
+            stage.server,
+            stage.name,
+            partitions=PARTITIONS,
+            records=self.records(stage),
+            seconds=0.001,
+        )
+
+    def finish(self, stage: Stage) -> None:
+        franz.delete_topic(stage.server, stage.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatchUpBesideLive(CatchUp):
+    """The same while others write and read; and what they notice of it."""
+
+    figures: tuple[Figure, ...] = (
+        MB_PER_S,
+        Figure(name="live_p99_ms", title="p99 of others", unit="ms", better="lower", decimals=2),
+        Figure(
+            name="produce_p99_rise",
+            title="p99 of others' acknowledgements, times that without",
+            unit="times",
+            better="lower",
+            decimals=2,
+        ),
+        Figure(name="produce_p99_ms", title="that p99", unit="ms", better="lower", decimals=2),
+    )
+
+    def prepare(self, stage: Stage) -> None:
+        live = f"{stage.name}-live"
+        franz.create_topic(stage.server, live, PARTITIONS)
+        franz.produce(stage.server, live, partitions=PARTITIONS, records=16 * PARTITIONS)
+        super().prepare(stage)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        alone = franz.answer(self._live(stage))
+        page_cache.drop(stage.server.data_dir)
+        live = self._live(stage)
+        try:
+            time.sleep(LIVE_WARM_S)
+            caught_up = self.read_old(stage)
+        finally:
+            beside = franz.answer(live)
+        return caught_up | {
+            "live_p99_ms": beside["end_to_end_p99_ms"],
+            "produce_p99_ms": beside["produce_p99_ms"],
+            "produce_p99_rise": beside["produce_p99_ms"] / alone["produce_p99_ms"],
+            "bytes": caught_up["bytes"] + beside["bytes"] + alone["bytes"],
+            "requests": caught_up["requests"] + beside["requests"] + alone["requests"],
+        }
+
+    def _live(self, stage: Stage) -> franz.Load:
+        return franz.start(
+            "latency",
+            stage.server,
+            f"{stage.name}-live",
+            partitions=PARTITIONS,
+            bytes_per_second=LIVE_BYTES_PER_S,
+            warm_seconds=LIVE_WARM_S,
+            # As long as the slower of the servers takes to read the old topic.
+            seconds=stage.scale.seconds,
+        )
+
+    def finish(self, stage: Stage) -> None:
+        franz.delete_topic(stage.server, f"{stage.name}-live")
+        super().finish(stage)
+
+
+DISK = "The disk and the client, which decodes what comes from it on the same two cores."
+TURNS = "Turns on two cores: reading at full speed keeps both busy, whoever else has a request."
+
+SCENARIOS: tuple[Scenario, ...] = (
+    CatchUp(
+        name="catch_up/alone",
+        title="1 GB from a cold cache",
+        what="Read once from the start at full speed.",
+        limited_by=DISK,
+        bars={
+            "strict": (Bar(figure="mb_per_s", at_least=0.9),),
+            "relaxed": (Bar(figure="mb_per_s", at_least=0.9),),
+        },
+    ),
+    CatchUpBesideLive(
+        name="catch_up/beside",
+        title="1 GB from a cold cache, beside 10 MB/s of live traffic",
+        what="Read once from the start at full speed while others write and read.",
+        limited_by=TURNS,
+        bars={
+            durability: (
+                Bar(figure="mb_per_s", at_least=0.9),
+                Bar(figure="produce_p99_rise", at_most=1.5, absolute=True),
+            )
+            for durability in ("strict", "relaxed")
+        },
+    ),
+)
