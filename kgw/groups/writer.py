@@ -16,6 +16,7 @@ from kgw.state.base import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
@@ -59,7 +60,7 @@ class Write:
     __slots__ = (
         "answers",
         "blocks",
-        "dropped_topic",
+        "dropped_topics",
         "empty_since_ms",
         "group",
         "is_deletion",
@@ -76,7 +77,7 @@ class Write:
         empty_since_ms: int = -1,
         offsets: OffsetChanges | None = None,
         blocks: dict[TopicId, OffsetBlock] | None = None,
-        dropped_topic: TopicId | None = None,
+        dropped_topics: AbstractSet[TopicId] = frozenset(),
         is_deletion: bool = False,
     ) -> None:
         self.group = group
@@ -84,7 +85,7 @@ class Write:
         self.empty_since_ms = empty_since_ms
         self.offsets = offsets
         self.blocks = blocks
-        self.dropped_topic = dropped_topic
+        self.dropped_topics = dropped_topics
         self.is_deletion = is_deletion
         self.answers: list[tuple[asyncio.Future[object], JoinResult | SyncResult]] = []
         self.then: list[Callable[[Exception | None], None]] = []
@@ -228,7 +229,7 @@ class _Merged:
             self.offsets.update(write.offsets)
             return
         for place in [*self.group.offsets.places(), *self.offsets]:
-            if write.is_deletion or place[0] == write.dropped_topic:
+            if write.is_deletion or place[0] in write.dropped_topics:
                 self.offsets[place] = None
 
     def _break_up(self, blocks: dict[TopicId, OffsetBlock]) -> None:

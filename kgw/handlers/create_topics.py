@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 from kgw.config import TOPIC_SETTINGS
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.config_resources import topic_source
+from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.partitions.topic_config import TopicConfig
 from kgw.protocol.messages.create_topics import (
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsResponse,
 )
+from kgw.turns import Share, finish
 from kgw.types import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 _DEFAULT = -1
+# Topics whose part of the answer is encoded at a time: each takes some 25 microseconds.
+_PER_TURN = 60
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -49,7 +53,12 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         for name, count in counts.items()
         if count > 1
     ]
-    return CreateTopicsResponse(topics=[*results, *duplicates])
+    topics = await finish(
+        encode_in_turns(
+            CreateTopicsResponse, [*results, *duplicates], context.api_version, Share(_PER_TURN)
+        )
+    )
+    return CreateTopicsResponse(topics=topics)
 
 
 def error_response(

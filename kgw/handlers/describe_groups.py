@@ -16,27 +16,42 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
+from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
 )
+from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.describe_groups import DescribeGroupsRequest
+    from kgw.turns import Turns
 
 _NOT_FOUND = 6
 # Bits of Kafka's AclOperation: read, delete, describe, describe and alter configs.
 _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    groups = [_describe(group_id, context) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for one in groups:
-            if one.error_code == ErrorCode.NONE:
-                one.authorized_operations = _GROUP_OPERATIONS
+# Groups and members: each takes some 4 microseconds, its encoding included.
+_PARTS_PER_TURN = 400
+
+
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> Answer:
+    return in_turns(_answer(request, context))
+
+
+def _answer(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> Turns[DescribeGroupsResponse]:
+    groups = yield from encode_in_turns(
+        DescribeGroupsResponse,
+        (_permitted(_describe(group_id, context), request) for group_id in request.groups),
+        context.api_version,
+        Share(_PARTS_PER_TURN),
+        lambda group: 1 + len(group.members),
+    )
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -53,6 +68,12 @@ def error_response(
             for group_id in request.groups
         ]
     )
+
+
+def _permitted(group: DescribedGroup, request: DescribeGroupsRequest) -> DescribedGroup:
+    if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+        group.authorized_operations = _GROUP_OPERATIONS
+    return group
 
 
 def _describe(group_id: str, context: RequestContext) -> DescribedGroup:

@@ -50,6 +50,9 @@ _LOGS_AT_A_TIME = 32
 # Partitions whose objects are made before others get a turn: 2 ms.
 _PARTITIONS_PER_TURN = 200
 
+# Partitions of which producers expire before others get a turn: 2 ms where there are few.
+_EXPIRIES_PER_TURN = 2_000
+
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
 """Makes new settings of a topic's own ones, both as texts."""
 
@@ -180,8 +183,11 @@ class TopicCatalog:
     async def save_snapshots(self) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs."""
         async with self._snapshot_turn:
+            share = Share(_EXPIRIES_PER_TURN)
             for partition in self.partitions():
                 partition.expire_producers(self._config.producer_id_expiration_ms)
+                if share.spend():
+                    await asyncio.sleep(0)
             await _for_each(
                 [partition for partition in self.partitions() if partition.is_dirty],
                 Partition.save_snapshot,

@@ -80,15 +80,25 @@ class Offenders:
         used_s = self._clock.cpu_s() - measure.began_s - told_within_s
         if used_s < self.slow_s:
             return
-        self._told_s += used_s
+        self._report(kind, used_s, describe, measure.place)
+        # The report is nobody's fault, either.
+        self._told_s += self._clock.cpu_s() - measure.began_s - told_within_s
+
+    def _report(
+        self,
+        kind: str,
+        used_s: float,
+        describe: Callable[[], Mapping[str, object]],
+        place: str | None,
+    ) -> None:
         fields = dict(describe())
         suppressed = self._quiet.take(f"{kind} {fields.get('name')}", self._clock.monotonic_s())
         if suppressed is None:
             return
         if suppressed:
             fields["and_before_it"] = suppressed
-        if measure.place is not None:
-            fields["place"] = measure.place
+        if place is not None:
+            fields["place"] = place
         _log.warning(f"{kind} held the event loop", cpu_ms=round(used_s * 1e3, 1), **fields)
 
     def run(self, callback: Callable[..., object], *args: object) -> None:

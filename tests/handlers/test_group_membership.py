@@ -166,7 +166,7 @@ async def test_refusals_of_join(gateway: InProcessGateway) -> None:
     empty.protocols = []
     response = await gateway.ask(empty, 3, JoinGroupResponse)
     assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == response.error_code
-    assert [] == gateway.gateway.groups.listed()
+    assert [] == list(gateway.gateway.groups.listed())
     await join(gateway)
     other = join_request()
     other.protocol_type = "consumer"

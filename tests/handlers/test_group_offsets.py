@@ -148,7 +148,7 @@ async def test_unknown_group_has_no_offsets(gateway: InProcessGateway, version: 
     assert (-1, ErrorCode.NONE) == (found.committed_offset, found.error_code)
     if version >= 2:
         assert [] == await fetch(gateway, None, version=version)
-    assert [] == gateway.gateway.groups.listed()
+    assert [] == list(gateway.gateway.groups.listed())
 
 
 async def test_refusals_are_of_the_partition(gateway: InProcessGateway) -> None:

@@ -110,4 +110,4 @@ class CreateTopicsResponse(Response):
     flexible_since = 5
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[CreatableTopicResult] = array(CreatableTopicResult)
+    topics: list[CreatableTopicResult] = array(CreatableTopicResult, may_be_encoded=True)

@@ -100,4 +100,4 @@ class DescribeConfigsResponse(Response):
     flexible_since = 4
 
     throttle_time_ms: int = int32()
-    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult, may_be_encoded=True)

@@ -80,4 +80,4 @@ class DescribeGroupsResponse(Response):
     flexible_since = 5
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[DescribedGroup] = array(DescribedGroup, may_be_encoded=True)

@@ -71,7 +71,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_id: bytes = uuid(ignorable=True)
     is_internal: bool = boolean(ignorable=True)
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(
-        DescribeTopicPartitionsResponsePartition
+        DescribeTopicPartitionsResponsePartition, may_be_encoded=True
     )
     topic_authorized_operations: int = int32(default=-0x8000_0000)
     """Bits of operations."""
@@ -85,6 +85,8 @@ class DescribeTopicPartitionsResponse(Response):
     flexible_since = 0
 
     throttle_time_ms: int = int32(ignorable=True)
-    topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
+    topics: list[DescribeTopicPartitionsResponseTopic] = array(
+        DescribeTopicPartitionsResponseTopic, may_be_encoded=True
+    )
     next_cursor: Cursor | None = struct(Cursor, nullable_since=0, default=None)
     """Null: this was the last page."""

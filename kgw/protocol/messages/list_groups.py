@@ -51,4 +51,4 @@ class ListGroupsResponse(Response):
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
-    groups: list[ListedGroup] = array(ListedGroup)
+    groups: list[ListedGroup] = array(ListedGroup, may_be_encoded=True)
