@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs one Apache Kafka broker (KRaft, broker and controller in one process) on 127.0.0.1, from its
-# Maven artefacts: the peer of bench/bench_groups.py. It becomes the broker, so that signals reach it.
+# Maven artefacts: what kgw is measured beside. It becomes the broker, so that signals reach it.
 # Needs a JDK 17 and Maven; nothing else of the project does, and nothing installs it by itself.
 #   bench/kafka-broker.sh CACHE_DIR DATA_DIR PORT CONTROLLER_PORT [KEY=VALUE...]
 # KAFKA_VERSION chooses the version (4.3.0), KAFKA_HEAP_OPTS the heap (-Xmx1G -Xms1G, as Kafka's own

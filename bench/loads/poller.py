@@ -13,7 +13,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Self
 
-from bench.loads.frames import CORRELATION_ID_AT, Address, connect
+from bench.loads.frames import API_VERSIONS_V0, CORRELATION_ID_AT, Address, connect, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,8 @@ class Wire:
 
     def __init__(self, poller: Poller) -> None:
         self.socket = connect(poller.address)
+        # As clients do; and a server that accepts slowly (Kafka's backlog is 50) drops no SYN.
+        exchange(self.socket, API_VERSIONS_V0)
         self.received = bytearray()
         self.on_frame: Callable[[bytearray], None] = lambda _: None
         poller.add(self)

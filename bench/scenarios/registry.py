@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bench.scenarios import (
     catch_up,
     commits,
+    confluent,
     connections,
     groups,
     latency,
@@ -27,6 +28,7 @@ FAMILIES: Mapping[str, tuple[Scenario, ...]] = {
     "throughput": throughput.SCENARIOS,
     "catch_up": catch_up.SCENARIOS,
     "latency": latency.SCENARIOS,
+    "confluent": confluent.SCENARIOS,
     "small_requests": small_requests.SCENARIOS,
     "connections": connections.SCENARIOS,
     "groups": groups.SCENARIOS,

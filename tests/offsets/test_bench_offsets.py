@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from bench.bench_offsets import TimestampManager, interval
+from bench.micro.offsets import TimestampManager, interval
 
 
 def test_timestamps_rise_and_never_overlap() -> None:

@@ -264,7 +264,7 @@ async def test_nothing_past_the_bound_is_found() -> None:
 
 @pytest.mark.slow
 async def test_many_random_look_ups_are_those_of_the_model() -> None:
-    """Twenty thousand records whose times do not rise; the full size is bench/bench_seek.py."""
+    """Twenty thousand records whose times do not rise; the full size is bench/micro/seek.py."""
     random = Random(7)
     times_ms = [number + random.randint(-500, 500) for number in range(1000, 21_000)]
     for _ in range(20):

@@ -4,7 +4,7 @@ Two questions. How fast are appends of one 100 B record to 1 and to 1,000 partit
 with one append in flight, strict and relaxed? And what does a strict append take while relaxed
 partitions of the same directory are written and synced beside it? The runs take turns.
 
-    python bench/bench_relaxed.py [--seconds S] [--runs N] [--partitions N] [--directory DIR]
+    scripts/bench --micro relaxed [--seconds S] [--runs N] [--partitions N] [--directory DIR]
 """
 
 from __future__ import annotations

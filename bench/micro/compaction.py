@@ -6,7 +6,7 @@ partition is compacted, so that what compaction costs them shows. What is left i
 and compared with a plain model, and a second run over the stopped directory has to leave every
 byte as it is.
 
-    python bench/bench_compaction.py [--megabytes N] [--keys N] [--rate N] [--directory DIR]
+    scripts/bench --micro compaction [--megabytes N] [--keys N] [--rate N] [--directory DIR]
         [--dump-log]    also has kafka-dump-log read every segment (needs a JDK and Maven)
 """
 
@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from bench.bench_small_requests import CORRELATION_ID_AT, produce_frame
+from bench.loads.frames import CORRELATION_ID_AT, batch_of, produce_frame
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.layout import parse_directory_name
@@ -92,13 +92,13 @@ class Pace:
     def __init__(self, gateway: GatewayProcess, rate: float) -> None:
         self._connection = socket.create_connection((gateway.host, gateway.port))
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._frame = produce_frame(BESIDE)
+        self._frame = produce_frame(BESIDE, {0: batch_of(1, 100)})
         self._interval_s = 1 / rate
         self._sent = 0
 
     def run(self, is_done: Any) -> list[float]:
         """Send until `is_done`; return how late each answer came after its request was due."""
-        due = {}
+        due: dict[int, float] = {}
         latencies = []
         receiver_done = threading.Event()
 
@@ -324,7 +324,7 @@ def run(parent: Path, megabytes: int, keys: int, rate: float, *, dump_log: bool)
     figures["second_run_changed_nothing"] = before == digest(directory)
     figures["segments"] = len(list(directory.glob("*.log")))
     if dump_log:
-        script = Path(__file__).parent.parent / "e2e" / "dump-log.sh"
+        script = Path(__file__).parents[2] / "e2e" / "dump-log.sh"
         done = subprocess.run(
             [script, data_dir, "3.9.1", "compacted"], check=True, capture_output=True, text=True
         )

@@ -15,7 +15,7 @@ of both take turns, in pairs, in changing order, and beside them a second native
 shows against the first is the noise. The difference is in percent of the native time or CPU, with
 the 95 % interval of a bootstrap over the pairs; above zero, native offsets are dearer.
 
-    python bench/bench_offsets.py [--parts NAME ...] [--megabytes N] [--pairs N] [--directory DIR]
+    scripts/bench --micro offsets [--parts NAME ...] [--megabytes N] [--pairs N] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ def measure_assignment() -> dict[str, Any]:
 
 
 def measure_recovery(parent: Path, megabytes: int) -> dict[str, Any]:
-    from filled_topic import BATCH_BYTES, count_records, create_topic, fill
-
+    from bench.micro.filled_topic import BATCH_BYTES, count_records, create_topic, fill
     from kgw.testing.process import GatewayProcess
 
     # No checkpoint but the one at each start: what is filled in stays above it.
@@ -186,9 +185,9 @@ class Contestant:
     def __init__(self, build: str, data_dir: Path, partitions: int, records: int) -> None:
         from kgw.testing.process import GatewayProcess
 
-        command = (sys.executable, __file__, "--serve", build, "serve")
+        command = (sys.executable, "-m", "bench.micro.offsets", "--serve", build, "serve")
         self.gateway = GatewayProcess(data_dir, command=command).start()
-        from filled_topic import create_topic
+        from bench.micro.filled_topic import create_topic
 
         create_topic(self.gateway, TOPIC, partitions)
         self._frames = produce_frames(records, partitions)

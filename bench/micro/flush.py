@@ -4,7 +4,7 @@ Each round appends `--bytes` to each of N files and makes all of it durable: one
 other, several threads at it, one syncfs, one sync of a pre-written journal, or the store itself as
 it decides. Times a round, in milliseconds. What docs/decisions/0002-journal.md rests on.
 
-    python bench/bench_flush.py [--rounds N] [--bytes B ...] [--files N ...] [--directory DIR]
+    scripts/bench --micro flush [--rounds N] [--bytes B ...] [--files N ...] [--directory DIR]
 """
 
 from __future__ import annotations

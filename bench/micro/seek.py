@@ -6,7 +6,7 @@ small, so that there are many; then the log start is moved into the middle of a 
 asked again. First over the wire, one request after the other on one connection; then, after a
 restart, in a process that holds the log itself, through the seeker.
 
-    python bench/bench_seek.py [--records N] [--seeks N] [--batch N] [--directory DIR]
+    scripts/bench --micro seek [--records N] [--seeks N] [--batch N] [--directory DIR]
 """
 
 from __future__ import annotations

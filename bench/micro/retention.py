@@ -4,7 +4,7 @@ One connection sends a batch of one record at a fixed rate, one request in fligh
 retention leaves alone. In each round the latency is taken while nothing else happens in the server,
 and while a run of retention removes a segment of every partition of another topic.
 
-    python bench/bench_retention.py [--partitions N] [--rounds N] [--rate R]
+    scripts/bench --micro retention [--partitions N] [--rounds N] [--rate R]
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ async def measure(gateway: GatewayProcess, options: argparse.Namespace) -> dict[
     partitions, rate = options.partitions, options.rate
     address = [(gateway.host, gateway.port)]
     rounds = []
+    ratios: list[float] = []
     async with AsyncClient(address) as client, AsyncClient(address) as observer:
         admin = AdminClient(observer)
         await admin.create_topic("hot", partitions=1)
@@ -107,15 +108,15 @@ async def measure(gateway: GatewayProcess, options: argparse.Namespace) -> dict[
             # As long again, at most until shortly before the next run.
             quiet_s = min(removing_s, options.interval - 5)
             quiet = await latencies(client, rate, partial(asyncio.sleep, quiet_s))
+            ratios.append(round(summary(removing)["p99_ms"] / summary(quiet)["p99_ms"], 2))
             rounds.append(
                 {
                     "removing_s": round(removing_s, 1),
                     "removing": summary(removing),
                     "quiet": summary(quiet),
-                    "p99_ratio": round(summary(removing)["p99_ms"] / summary(quiet)["p99_ms"], 2),
+                    "p99_ratio": ratios[-1],
                 }
             )
-    ratios = [one["p99_ratio"] for one in rounds]
     return {
         "partitions": partitions,
         "rounds": rounds,

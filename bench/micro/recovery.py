@@ -4,7 +4,7 @@ Three starts, each after a kill: with the checkpoints that the defaults had made
 checkpoint, index and snapshot deleted, and with the side files deleted as well. Each is the time
 from the start of the process to its `ready` line; the records are counted afterwards.
 
-    python bench/bench_recovery.py [--megabytes N] [--directory DIR]
+    scripts/bench --micro recovery [--megabytes N] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from filled_topic import BATCH_BYTES, count_records, create_topic, fill
-
+from bench.micro.filled_topic import BATCH_BYTES, count_records, create_topic, fill
 from kgw.testing.process import GatewayProcess
 
 PARTITIONS = 4

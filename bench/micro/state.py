@@ -5,7 +5,7 @@ on the same machine and disk. `serial`: sets of one row of 200 bytes, one after 
 `shared`: sets of one row submitted 1,000 at a time. `load`: that many rows read and verified.
 Imports are measured in fresh processes, on top of asyncio and ssl.
 
-    python bench/bench_state.py [--stores NAME ...] [--commits N] [--rounds N] [--directory DIR]
+    scripts/bench --micro state [--stores NAME ...] [--commits N] [--rounds N] [--directory DIR]
 """
 
 from __future__ import annotations

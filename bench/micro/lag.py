@@ -4,7 +4,7 @@ Groups that have committed in every partition, a part of them behind; the logs a
 state store is SQLite on disk. A task that asks for the loop all the time measures the longest turn
 of anybody else.
 
-    python bench/bench_lag.py [--partitions N] [--groups N] [--directory DIR]
+    scripts/bench --micro lag [--partitions N] [--groups N] [--directory DIR]
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""confluent-kafka from Python, which is what many users run: its default batching, one process."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.harness.servers import Server
+
+RECORD_BYTES = 1024
+CLOCK_EVERY = 1_000
+
+
+def produce(server: Server, topic: str, partitions: int, seconds: float) -> dict[str, float]:
+    """Write records of 1 KB to all partitions in turn, until the time is up; acks=all."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "acks": "all",
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 1 << 18,
+        }
+    )
+    value = os.urandom(RECORD_BYTES)
+    failures: list[str] = []
+
+    def on_delivery(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    send: Any = producer.produce
+    began_s = time.perf_counter()
+    end_s = began_s + seconds
+    records = 0
+    while time.perf_counter() < end_s:
+        for number in range(CLOCK_EVERY):
+            while True:
+                try:
+                    send(topic, value, partition=number % partitions, on_delivery=on_delivery)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        records += CLOCK_EVERY
+        producer.poll(0)
+    left = producer.flush(120)
+    elapsed_s = time.perf_counter() - began_s
+    assert not left, f"{left} records were not acknowledged"
+    assert not failures, failures[:3]
+    return _figures(records, elapsed_s)
+
+
+def consume(server: Server, topic: str, partitions: int, records: int) -> dict[str, float]:
+    """Read so many records of 1 KB from the start of all partitions."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "queued.min.messages": 1_000_000,
+            "fetch.wait.max.ms": 100,
+        }
+    )
+    consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in range(partitions)])
+    began_s = time.perf_counter()
+    seen = seen_bytes = 0
+    while seen < records:
+        messages = consumer.consume(num_messages=10_000, timeout=20)
+        assert messages, f"only {seen} of {records} records came"
+        for message in messages:
+            assert message.error() is None, message.error()
+            seen_bytes += len(message)
+        seen += len(messages)
+    elapsed_s = time.perf_counter() - began_s
+    consumer.close()
+    assert seen_bytes == seen * RECORD_BYTES
+    return _figures(seen, elapsed_s)
+
+
+def _figures(records: int, elapsed_s: float) -> dict[str, float]:
+    return {
+        "mb_per_s": records * RECORD_BYTES / elapsed_s / 1e6,
+        "records_per_s": records / elapsed_s,
+        "bytes": records * RECORD_BYTES,
+    }

@@ -1,0 +1,62 @@
+"""Throughput as users of confluent-kafka in Python see it: the client costs more than a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.harness.scenario import Figure, Scenario
+from bench.loads import confluent
+from bench.loads.frames import create_topics, end_offsets, wait_for_leaders
+from bench.scenarios.throughput import CPU_PER_GB, MB_PER_S, RECORDS_PER_S
+
+if TYPE_CHECKING:
+    from bench.harness.scenario import Stage
+
+PARTITIONS = 4
+CLIENT = "The client, which makes and reads each record in Python on the same two cores."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Produce(Scenario):
+    """Records of 1 KB, acks=all, the client's default batching."""
+
+    figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
+
+    def prepare(self, stage: Stage) -> None:
+        topics = {stage.name: PARTITIONS}
+        create_topics(stage.server.address, topics)
+        wait_for_leaders(stage.server.address, topics)
+        confluent.produce(stage.server, stage.name, PARTITIONS, 0.1)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        return confluent.produce(stage.server, stage.name, PARTITIONS, stage.scale.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consume(Produce):
+    """What was just written, so from the page cache, once."""
+
+    def prepare(self, stage: Stage) -> None:
+        super().prepare(stage)
+        confluent.produce(stage.server, stage.name, PARTITIONS, stage.scale.seconds)
+
+    def measure(self, stage: Stage) -> dict[str, float]:
+        records = end_offsets(stage.server.address, {stage.name: PARTITIONS})
+        return confluent.consume(stage.server, stage.name, PARTITIONS, records)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Produce(
+        name="confluent/produce-1kb-4p",
+        title="confluent-kafka writes 1 KB records, 4 partitions",
+        what="Written at full speed, the client's default batching.",
+        limited_by=CLIENT,
+    ),
+    Consume(
+        name="confluent/consume-1kb-4p",
+        title="confluent-kafka reads 1 KB records, 4 partitions",
+        what="Read at full speed, from the page cache.",
+        limited_by=CLIENT,
+    ),
+)
