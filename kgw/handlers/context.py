@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from kgw.protocol.schema import Response
 
@@ -34,6 +34,15 @@ class KnownHeader(NamedTuple):
 NO_HEADER = KnownHeader(b"", 0, None)
 
 
+class PollBudget:
+    """The bytes of large polls that all connections remember together."""
+
+    __slots__ = ("used_bytes",)
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+
 class KnownRequest(NamedTuple):
     """A request that its client repeats byte by byte, the correlation id left out: a long poll."""
 
@@ -41,6 +50,15 @@ class KnownRequest(NamedTuple):
     tail: bytes
     """Everything behind the correlation id."""
     request: Request
+    budget: PollBudget | None = None
+    """What a large one is counted in."""
+
+
+class KeptPoll(Protocol):
+    """What Fetch keeps of a poll that ended empty, for when it is repeated."""
+
+    def stop(self) -> None:
+        """Listen to its partitions no longer."""
 
 
 class Session:
@@ -80,9 +98,22 @@ class Session:
         self.produce_head_end = 0
         self.polled: KnownRequest | None = None
         # What Fetch keeps of it, for the same request object.
-        self.poll: object = None
+        self.poll: KeptPoll | None = None
         # When the place that it fetches from is taken down again.
         self.note_due_s = float("-inf")
+
+    def knows(self, request: Request) -> bool:
+        """Whether this is the request that would be known again."""
+        return self.polled is not None and self.polled.request is request
+
+    def forget_poll(self) -> None:
+        """Keep nothing of the last Fetch: another has come, or the connection has ended."""
+        polled, self.polled = self.polled, None
+        if polled is not None and polled.budget is not None:
+            polled.budget.used_bytes -= len(polled.tail)
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.stop()
 
 
 class RequestContext:

@@ -43,7 +43,7 @@ from kgw.protocol.messages.fetch import (
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.fetch_sessions import FetchSession, TopicKey
@@ -54,6 +54,8 @@ _READ_COMMITTED = 1
 _NOTE_INTERVAL_S = 1.0
 # A session's idle partitions are noted so often: all of them, at one poll.
 _NOTE_ALL_INTERVAL_S = 10.0
+# And no connection has more noted in a second than that.
+_NOTES_PER_S = 100
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -66,8 +68,8 @@ _SESSION_ERRORS = frozenset(
 class _Poll:
     """What a connection keeps of its last Fetch, for when the client sends the same again.
 
-    A long poll that ends empty costs half as much then: partitions are not looked up anew, and as
-    long as nothing has changed, the answer is the same bytes.
+    A long poll that ends empty costs little then: its partitions say when something happens, and
+    as long as nothing has, none is looked at and the answer is the same bytes.
     """
 
     __slots__ = ("answer", "read", "request", "state")
@@ -78,9 +80,16 @@ class _Poll:
         self.state: list[int] | None = None
         self.answer: EncodedBody | None = None
 
+    def stop(self) -> None:
+        self.read.stop()
+
     def make(self, context: RequestContext, *, makes_session: bool) -> FetchResponse | EncodedBody:
         """Return the answer to what has been read."""
-        session_id = _make_session(self.request, self.read, context) if makes_session else 0
+        session_id = NO_SESSION
+        if makes_session:
+            session_id = _make_session(self.request, self.read, context)
+        if self.answer is not None and self.read.is_as_before and not session_id:
+            return self.answer
         state = self.read.empty_state()
         if state is None or session_id:
             return _response(self.request, self.read, session_id)
@@ -90,6 +99,23 @@ class _Poll:
             self.answer = EncodedBody(encoder.flexible, body)
             self.state = state
         return self.answer
+
+
+class _AfterRead(Later):
+    """What is made once a read is done."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody]) -> None:
+        self.make = make
+        self.abandon = read.stop
+        self._read = read
+
+    def done(self) -> bool:
+        return self._read.is_done
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._read.when_done(callback)
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
@@ -109,10 +135,16 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
     deadline_s = _deadline_s(request, context)
     # Put back when it is answered: the same session might ask again before that.
     poll, session.poll = session.poll, None
-    if isinstance(poll, _Poll) and poll.request is request and poll.read.may_restart:
+    if (
+        isinstance(poll, _Poll)
+        and poll.request is request
+        and (poll.read.is_resting or poll.read.may_restart)
+    ):
         read = poll.read
-        done = read.restart(max_bytes=max_bytes, deadline_s=deadline_s)
+        is_done = read.repeat(max_bytes=max_bytes, deadline_s=deadline_s)
     else:
+        if poll is not None:
+            poll.stop()
         read = FetchRead(
             [*_parts(request, context)],
             max_bytes=max_bytes,
@@ -120,24 +152,33 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
             deadline_s=deadline_s,
             clock=gateway.clock,
             deadlines=gateway.fetch_deadlines,
+            may_repeat=True,
         )
         poll = _Poll(request, read)
-        done = read.start()
+        is_done = read.start()
     if context.received_s >= session.note_due_s:
         _note_positions(read, context)
-    if done is None:
+    if is_done:
         session_id = _make_session(request, read, context) if makes_session else NO_SESSION
         return _response(request, read, session_id)
 
     def make() -> FetchResponse | EncodedBody:
-        done.result()
+        _check(read)
         answer = poll.make(context, makes_session=makes_session)
-        if isinstance(answer, EncodedBody):
+        if isinstance(answer, EncodedBody) and session.knows(request):
             # Nothing else: records would stay in memory for as long as the connection.
             session.poll = poll
+        else:
+            read.stop()
         return answer
 
-    return Later(done, make, read.abandon)
+    return _AfterRead(read, make)
+
+
+def _check(read: FetchRead) -> None:
+    """Raise the error that ended a read, if one did."""
+    if read.error is not None:
+        raise read.error
 
 
 def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
@@ -163,19 +204,20 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         clock=gateway.clock,
         deadlines=gateway.fetch_deadlines,
     )
-    done = read.start()
+    is_done = read.start()
     if context.received_s >= context.session.note_due_s:
         _note_positions(read, context)
     if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
         _note_session(session, context)
-    if done is None:
+    if is_done:
         return _changes(request, read)
 
     def make() -> FetchResponse:
-        done.result()
+        _check(read)
+        read.take()
         return _changes(request, read)
 
-    return Later(done, make, read.abandon)
+    return _AfterRead(read, make)
 
 
 def _deadline_s(request: FetchRequest, context: RequestContext) -> float:
@@ -214,7 +256,8 @@ def _note_positions(read: FetchRead, context: RequestContext) -> None:
 
     Not at every request: at 20,000 a second on a connection it would be a tenth of their cost.
     """
-    context.session.note_due_s = context.received_s + _NOTE_INTERVAL_S
+    interval_s = max(_NOTE_INTERVAL_S, len(read.parts) / _NOTES_PER_S)
+    context.session.note_due_s = context.received_s + interval_s
     for part in read.parts:
         _note(part.partition, part.offset, context)
 

@@ -104,12 +104,11 @@ class PartitionReader(RecordReader):
             clock=self._clock,
             deadlines=self._deadlines,
         )
-        done = read.start()
-        if done is not None:
+        if not read.start():
             try:
-                await done
+                await read
             except asyncio.CancelledError:
-                read.abandon()
+                read.stop()
                 raise
         return {index: await self._answer(index, part) for index, part in parts.items()}
 

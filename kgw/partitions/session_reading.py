@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kgw.errors import ErrorCode
 from kgw.partitions.reading import FetchRead, PartitionRead
-from kgw.partitions.waits import FetchWait
 
 if TYPE_CHECKING:
-    from asyncio import Future
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kgw.clock import Clock
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
@@ -28,7 +26,7 @@ class SessionRead(FetchRead):
     nothing to say leave the session's `dirty`.
     """
 
-    __slots__ = ("_epoch", "_find", "records", "session")
+    __slots__ = ("_epoch", "_find", "_is_unread", "records", "session")
 
     def __init__(
         self,
@@ -53,6 +51,7 @@ class SessionRead(FetchRead):
         self.session = session
         self._find = find
         self._epoch = session.epoch
+        self._is_unread = False
 
     @property
     def is_answerable(self) -> bool:
@@ -64,13 +63,18 @@ class SessionRead(FetchRead):
         """Whether the session still goes by what this request finds."""
         return self.session.epoch == self._epoch and not self.session.is_closed
 
-    def start(self) -> Future[None] | None:
-        # A request that came before has been answered, or is told that it is not its turn.
-        self.session.wait = None
-        return super().start()
+    def take(self) -> None:
+        """Read what has come in this turn of the loop: to be called before `parts` are answered.
 
-    def abandon(self) -> None:
-        super().abandon()
+        One flush of the disk is heard of partition by partition; the first one has ended the wait.
+        """
+        if self._is_unread:
+            self._is_unread = False
+            # What would have to come from the disk is left to the next request.
+            self._read_hot()
+
+    def stop(self) -> None:
+        super().stop()
         self._stop_waiting()
 
     def _read_hot(self) -> bool:
@@ -134,13 +138,20 @@ class SessionRead(FetchRead):
         session = self.session
         for record in session.dirty:
             session.listen(record)
-        session.wait = self._wait = FetchWait(
-            (), self._min_bytes - self.size_bytes, self._deadline_s, self._deadlines, self._woken
-        )
+        super()._wait_for_more()
+        session.wait = self._wait
+
+    def _heard(self) -> Sequence[Partition]:
+        # Each record of the session listens to its own partition.
+        return ()
 
     def _woken(self) -> None:
         self._stop_waiting()
-        super()._woken()
+        if self._wait is not None and self._wait.is_satisfied:
+            self._is_unread = True
+            self._finish()
+        else:
+            super()._woken()
 
     def _stop_waiting(self) -> None:
         if self.session.wait is self._wait:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Sequence
 
     from kgw.clock import Clock, Timer
@@ -37,11 +35,10 @@ class Listener(Protocol):
 class FetchDeadlines:
     """Ends waits whose time is up, all those of one tick in one call of the loop."""
 
-    __slots__ = ("_clock", "_loop", "_ticks")
+    __slots__ = ("_clock", "_ticks")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._loop: AbstractEventLoop | None = None
         self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
 
     def add(self, wait: FetchWait, deadline_s: float) -> int:
@@ -56,13 +53,6 @@ class FetchDeadlines:
         else:
             tick[1][wait] = None
         return due_ms
-
-    def future(self) -> Future[None]:
-        """Return a future of the running loop. Asking which one that is takes a system call."""
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = get_running_loop()
-        return loop.create_future()
 
     def remove(self, wait: FetchWait, due_ms: int) -> None:
         """Forget a wait that has ended otherwise, and a timer that nobody waits for."""
@@ -86,14 +76,17 @@ class FetchDeadlines:
 class FetchWait:
     """Waits until enough bytes have been committed to some partitions, or until a deadline.
 
-    `wake` is called once, in the loop: when `missing_bytes` have become visible since the wait
-    began, when one of the partitions is deleted, or at the deadline. Nothing runs in between.
+    `wake` is called once for each `begin`, in the loop: when `missing_bytes` have become visible
+    since then, when one of the partitions is deleted, or at the deadline. Nothing runs in between.
+    After the deadline it rests: it goes on listening, and whoever begins again while it still rests
+    knows that nothing has happened to the partitions meanwhile.
     """
 
     __slots__ = (
         "_deadlines",
         "_due_ms",
-        "_is_over",
+        "_is_armed",
+        "_is_listening",
         "_missing_bytes",
         "_partitions",
         "_wake",
@@ -104,48 +97,71 @@ class FetchWait:
     def __init__(
         self,
         partitions: Sequence[Partition],
-        missing_bytes: int,
-        deadline_s: float,
         deadlines: FetchDeadlines,
         wake: Callable[[], object],
     ) -> None:
         self._partitions = partitions
-        self._missing_bytes = missing_bytes
+        self._deadlines = deadlines
         self._wake = wake
-        self._is_over = False
+        self._missing_bytes = 0
+        self._due_ms = 0
+        self._is_armed = False
+        self._is_listening = False
         self.expired = False
         self.has_advanced = False
-        for partition in partitions:
-            partition.waits[self] = None
-        self._deadlines = deadlines
-        self._due_ms = deadlines.add(self, deadline_s)
 
     def __repr__(self) -> str:
-        state = "over" if self._is_over else "waiting"
+        state = "waiting" if self._is_armed else "resting" if self._is_listening else "over"
         return f"<FetchWait {state} partitions={len(self._partitions)}>"
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether its time is up, and nothing has happened since the wait began."""
+        return self._is_listening and not self._is_armed
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether as many bytes have come as were waited for."""
+        return self._missing_bytes <= 0
+
+    def begin(self, missing_bytes: int, deadline_s: float) -> None:
+        """Wait for so many bytes, until a time."""
+        self._missing_bytes = missing_bytes
+        self.expired = self.has_advanced = False
+        if not self._is_listening:
+            self._is_listening = True
+            for partition in self._partitions:
+                partition.waits[self] = None
+        self._is_armed = True
+        self._due_ms = self._deadlines.add(self, deadline_s)
 
     def advanced(self, size_bytes: int) -> None:
         """Take note that `size_bytes` more can be read from one of the partitions."""
         self.has_advanced = True
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0:
+        if self._missing_bytes <= 0 or not self._is_armed:
             self.fire()
 
     def fire(self) -> None:
-        """End the wait now."""
-        if not self._is_over:
-            self.cancel()
+        """End the wait, or the rest, now."""
+        was_armed = self._is_armed
+        self.cancel()
+        if was_armed:
             self._wake()
 
     def expire(self) -> None:
         """End the wait because its time is up."""
-        self.expired = True
-        self.fire()
+        if self._is_armed:
+            self.expired = True
+            self._is_armed = False
+            self._wake()
 
     def cancel(self) -> None:
-        """Give the wait up: `wake` will not be called."""
-        if not self._is_over:
-            self._is_over = True
+        """Give the wait up: `wake` will not be called, and nothing is heard."""
+        if self._is_armed:
+            self._is_armed = False
             self._deadlines.remove(self, self._due_ms)
+        if self._is_listening:
+            self._is_listening = False
             for partition in self._partitions:
                 partition.waits.pop(self, None)

@@ -184,6 +184,7 @@ class KafkaConnection(BufferedProtocol):
             return
         self.state = State.CLOSED
         self._abandon()
+        self.session.forget_poll()
         self._discard_arriving()
         self._parked.clear()
         held_bytes, self._held_bytes = self._held_bytes, 0

@@ -7,6 +7,10 @@ import pytest
 
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
+from kgw.handlers.context import Session
+from kgw.offsets.reader import PartitionBatches
+from kgw.partitions.reader import PartitionReader
+from kgw.partitions.reading import PartitionRead
 from kgw.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -15,6 +19,7 @@ from kgw.protocol.messages.fetch import (
     PartitionData,
 )
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
+from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
 from tests.handlers.support import (
     batch,
@@ -28,6 +33,7 @@ from tests.handlers.support import (
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
+    from kgw.partitions.partition import Partition
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
@@ -346,6 +352,18 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     assert timers == gateway.manual_clock.pending
 
 
+async def test_looking_for_records_leaves_nothing_behind(gateway: InProcessGateway) -> None:
+    """Who reads within the process does not repeat, and its wait listens no longer."""
+    topic = await create_topic(gateway)
+    running = gateway.gateway
+    reader = PartitionReader(topic, gateway.clock, running.fetch_deadlines, DEFAULT_LIMITS)
+    reading = asyncio.ensure_future(reader.read({0: 0}, max_bytes=1000, max_wait_ms=1000))
+    await turns()
+    gateway.manual_clock.advance(1.1)
+    assert isinstance((await reading)[0], PartitionBatches)
+    assert {} == topic.partitions[0].waits
+
+
 # --- the same request again -----------------------------------------------------------------------
 
 
@@ -368,6 +386,63 @@ async def test_repeated_poll_gets_the_same_answer(gateway: InProcessGateway, ver
     request = fetch_request(max_wait_ms=1000)
     first = await end_empty(gateway, request, version)
     assert [first] * 3 == [await end_empty(gateway, request, version) for _ in range(3)]
+
+
+async def test_repeated_poll_looks_at_nothing(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as nothing happens to its partitions, none of them is examined."""
+    await create_topic(gateway, partitions=2)
+    request = fetch_request(max_wait_ms=1000)
+    await end_empty(gateway, request, 11)
+    examined: list[PartitionRead] = []
+    examine = PartitionRead.examine
+
+    def examine_and_note(part: PartitionRead) -> Partition | None:
+        examined.append(part)
+        return examine(part)
+
+    monkeypatch.setattr(PartitionRead, "examine", examine_and_note)
+    await end_empty(gateway, request, 11)
+    assert [] == examined
+    await produce(gateway, batch(b"a"), index=1)
+    await end_empty(gateway, request, 11)
+    assert [] == examined
+    await produce(gateway, batch(b"a"), index=0)
+    assert [(0, 0)] == offsets_in(await answer_of(gateway.start(request, 11)))
+
+
+async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway) -> None:
+    """Another request, or the end of the connection, leaves nothing with the partitions."""
+    topic = await create_topic(gateway, partitions=2)
+    waits = [partition.waits for partition in topic.partitions]
+    await end_empty(gateway, fetch_request(max_wait_ms=1000), 11)
+    assert [1, 0] == [len(one) for one in waits]
+    await end_empty(gateway, fetch_request(max_wait_ms=1000, index=1), 11)
+    assert [0, 1] == [len(one) for one in waits]
+    gateway.session.forget_poll()
+    assert [0, 0] == [len(one) for one in waits]
+
+
+async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
+    """Polls of many partitions are known again while there is room for them in all connections."""
+    topic = await create_topic(gateway, partitions=1)
+    request = fetch_request(max_wait_ms=1000)
+    request.topics[0].partitions *= 10_000
+    size = 280_000
+    sessions = [Session() for _ in range(5)]
+    for session in sessions:
+        pending = gateway.start(request, 11, session=session)
+        gateway.manual_clock.advance(1.1)
+        assert await pending.response() is not None
+    known = [one.polled for one in sessions if one.polled is not None]
+    assert 3 == len(known)
+    budget = known[0].budget
+    assert budget is not None
+    assert 3 * size < budget.used_bytes < 1 << 20
+    for session in sessions:
+        session.forget_poll()
+    assert (0, {}) == (budget.used_bytes, topic.partitions[0].waits)
 
 
 async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:

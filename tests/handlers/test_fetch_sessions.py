@@ -19,11 +19,12 @@ from kgw.protocol.messages.fetch import (
 )
 from kgw.records.batch import split_batches
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, offsets_in, produce
+from tests.handlers.support import batch, create_topic, offsets_in, produce, produce_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kgw.backend.memory import MemoryBackend
     from kgw.testing.gateway import PendingResponse
 
 BY_NAME = 12
@@ -383,6 +384,19 @@ async def test_long_polls_are_woken(gateway: InProcessGateway, client: Client) -
     response = await answered(pending)
     answers = client.apply(response)
     assert [(0, 0)] == offsets_in(answers[Place("orders", 1)])
+
+
+async def test_one_flush_is_one_answer(
+    gateway: InProcessGateway, client: Client, backend: MemoryBackend
+) -> None:
+    """What becomes durable together is answered together, not partition by partition."""
+    pending = client.start(max_wait_ms=10_000)
+    backend.hold()
+    held = [gateway.start(produce_request(batch(b"a"), index=index), 9) for index in (0, 1, 2)]
+    backend.release()
+    assert sorted(orders(0, 1, 2)) == sorted(client.apply(await answered(pending)))
+    for one in held:
+        await one.response()
 
 
 async def test_long_polls_hear_of_partitions_just_added(

@@ -33,11 +33,9 @@ def begin(
     partitions: list[Partition], clock: ManualClock, missing_bytes: int, woken: list[str]
 ) -> FetchWait:
     """Begin a wait of one second that notes when it ends."""
-    deadline_s = clock.monotonic_s() + 1
-    deadlines = FetchDeadlines(clock)
-    return FetchWait(
-        partitions, missing_bytes, deadline_s, deadlines, lambda: woken.append("woken")
-    )
+    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait.begin(missing_bytes, clock.monotonic_s() + 1)
+    return wait
 
 
 def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
@@ -69,7 +67,38 @@ async def test_ends_at_the_deadline(partitions: list[Partition], clock: ManualCl
     assert (["woken"], True) == (woken, wait.expired)
     clock.advance(10)
     assert ["woken"] == woken
+    wait.cancel()
     assert is_forgotten(partitions, clock)
+
+
+async def test_rests_until_something_happens(
+    partitions: list[Partition], clock: ManualClock
+) -> None:
+    """After the deadline it listens on: an append, or the end of a topic, ends the rest."""
+    woken: list[str] = []
+    for happen in (lambda wait: wait.advanced(1), FetchWait.fire):
+        wait = begin(partitions, clock, 10, woken)
+        rests = [wait.is_resting]
+        clock.advance(1)
+        rests.append(wait.is_resting)
+        happen(wait)
+        assert [False, True, False] == [*rests, wait.is_resting]
+        assert is_forgotten(partitions, clock)
+    assert ["woken"] * 2 == woken
+
+
+async def test_begins_again_after_a_rest(partitions: list[Partition], clock: ManualClock) -> None:
+    """What it hears from then on counts, and it ends at the new deadline."""
+    woken: list[str] = []
+    wait = begin(partitions, clock, 10, woken)
+    wait.advanced(9)
+    clock.advance(1)
+    wait.begin(10, clock.monotonic_s() + 1)
+    assert (False, False) == (wait.expired, wait.has_advanced)
+    wait.advanced(9)
+    assert ["woken"] == woken
+    clock.advance(1)
+    assert (["woken"] * 2, True) == (woken, wait.expired)
 
 
 async def test_given_up(partitions: list[Partition], clock: ManualClock) -> None:
@@ -90,8 +119,9 @@ async def test_long_waits_end_together(partitions: list[Partition], clock: Manua
     woken: list[int] = []
 
     def begin_at(offset_ms: int) -> FetchWait:
-        deadline_s = clock.monotonic_s() + 1 + offset_ms / 1000
-        return FetchWait(partitions, 1, deadline_s, deadlines, lambda: woken.append(offset_ms))
+        wait = FetchWait(partitions, deadlines, lambda: woken.append(offset_ms))
+        wait.begin(1, clock.monotonic_s() + 1 + offset_ms / 1000)
+        return wait
 
     waits = [begin_at(offset_ms) for offset_ms in (1, 2, TICK_MS, TICK_MS + 1)]
     assert 2 == clock.pending
@@ -102,6 +132,8 @@ async def test_long_waits_end_together(partitions: list[Partition], clock: Manua
     assert [1, TICK_MS] == sorted(woken)
     clock.advance(TICK_MS / 1000)
     assert [1, TICK_MS, TICK_MS + 1] == sorted(woken)
+    for wait in waits:
+        wait.cancel()
     assert is_forgotten(partitions, clock)
 
 
@@ -110,13 +142,8 @@ async def test_short_waits_are_not_made_longer(
 ) -> None:
     """A wait of a few milliseconds ends within the next one."""
     woken: list[str] = []
-    FetchWait(
-        partitions,
-        1,
-        clock.monotonic_s() + 0.005,
-        FetchDeadlines(clock),
-        lambda: woken.append("woken"),
-    )
+    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait.begin(1, clock.monotonic_s() + 0.005)
     clock.advance(0.006)
     assert ["woken"] == woken
 
@@ -132,7 +159,9 @@ async def test_waking_one_may_end_another(partitions: list[Partition], clock: Ma
         for wait in waits:
             wait.cancel()
 
-    waits += [FetchWait(partitions, 1, clock.monotonic_s() + 1, deadlines, wake) for _ in range(3)]
+    waits += [FetchWait(partitions, deadlines, wake) for _ in range(3)]
+    for wait in waits:
+        wait.begin(1, clock.monotonic_s() + 1)
     clock.advance(1.1)
     assert ["woken"] == woken
     assert is_forgotten(partitions, clock)

@@ -3,14 +3,14 @@
 Each consumer has a connection. Complete requests are what clients without sessions send
 (librdkafka), incremental ones what the others do (KIP-227).
 
-    python bench/bench_fetch_sessions.py [--consumers N] [--partitions N] [--seconds S] [--root DIR]
+    scripts/bench --micro fetch_sessions [--consumers N] [--partitions N] [--seconds S]
+        [--root DIR]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import selectors
 import shutil
 import socket
@@ -47,19 +47,16 @@ class Consumer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.incremental = incremental
         self.offsets = [0] * partitions
-        self.changed: list[int] | None = None
+        self.changed: list[int] = []
         self.session_id = 0
         self.epoch = 0 if incremental else -1
         self.sent_bytes = self.received_bytes = self.polls = 0
         self.frame: bytes = b""
-        self.wait_ms = -1
+        self.wait_ms = self.empty_bytes = -1
 
     def send(self, wait_ms: int) -> None:
         """Send the next request."""
-        if not self.incremental or self.epoch <= 0 or self.changed is None:
-            named = range(len(self.offsets))
-        else:
-            named = self.changed  # type: ignore[assignment]
+        named = self.changed if self.epoch > 0 else [*range(len(self.offsets))]
         if self.incremental or self.changed or wait_ms != self.wait_ms:
             request = FetchRequest(
                 max_wait_ms=wait_ms,
@@ -95,7 +92,7 @@ class Consumer:
         body = self.socket.recv(size, socket.MSG_WAITALL)
         self.received_bytes += size + 4
         self.polls += 1
-        if not self.incremental and not any(body[-1:]) and size == getattr(self, "_empty", -1):
+        if not self.incremental and size == self.empty_bytes:
             return 0
         response = codec(FetchResponse, VERSION).decode(body, 4)
         assert not response.error_code, response.error_code
@@ -105,11 +102,11 @@ class Consumer:
                 assert not data.error_code, data.error_code
                 if data.records:
                     found += 1
-                    last = [*split_batches(data.records)][-1]
+                    last = [*split_batches(data.records)][-1]  # type: ignore[arg-type]
                     self.offsets[data.partition_index] = last.next_offset
-                    self.changed.append(data.partition_index)  # type: ignore[union-attr]
+                    self.changed.append(data.partition_index)
         if not found:
-            self._empty = size
+            self.empty_bytes = size
         self.session_id = response.session_id
         if self.incremental:
             assert self.session_id
@@ -118,6 +115,7 @@ class Consumer:
 
 
 def records() -> bytes:
+    """Return a batch of one record."""
     builder = BatchBuilder()
     builder.add(value=b"x" * 100, timestamp_ms=1_700_000_000_000)
     return bytes(builder.build())
@@ -171,31 +169,23 @@ def active(
     partitions = options.partitions
     consumer = Consumer(gateway, partitions, incremental=incremental)
     producer = socket.create_connection((gateway.host, gateway.port))
-    data = records()
-    frames = []
-    for first in range(0, 1):
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=[
-                TopicProduceData(
-                    name=TOPIC,
-                    partition_data=[
-                        PartitionProduceData(index=(first + step) % partitions, records=data)
-                        for step in range(count)
-                    ],
-                )
-            ],
-        )
-        frames.append(b"".join(request_frame(request, 7, 1, "bench")))
-
-    def produce(number: int) -> None:
-        producer.sendall(frames[number % len(frames)])
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[
+            TopicProduceData(
+                name=TOPIC,
+                partition_data=[
+                    PartitionProduceData(index=index, records=records()) for index in range(count)
+                ],
+            )
+        ],
+    )
+    frame = b"".join(request_frame(request, 7, 1, "bench"))
+    for _ in range(options.cycles):
+        producer.sendall(frame)
         (size,) = struct.unpack(">i", producer.recv(4, socket.MSG_WAITALL))
         producer.recv(size, socket.MSG_WAITALL)
-
-    for _ in range(options.cycles):
-        produce(0)
     before = gateway.usage().cpu_s
     began = time.perf_counter()
     while consumer.polls < options.cycles:
@@ -245,8 +235,6 @@ def main() -> None:
                         count = options.partitions if case == "all" else int(case)
                         row = active(gateway, options, count, incremental=incremental)
                     print(json.dumps(row), flush=True)
-                    if os.environ.get("KGW_BENCH_PID"):
-                        print(gateway.pid)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
 
