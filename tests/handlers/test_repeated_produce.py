@@ -170,7 +170,7 @@ async def test_a_repeated_request_is_not_decoded(
     """From the second on only the records are looked at, on every connection of such clients."""
     side = await start_side(gateway)
     assert (0, 0) == await side.produce(records(b"a"), version=version)
-    monkeypatch.setattr("kgw.handlers.dispatch._decode", None)
+    monkeypatch.setattr("kgw.handlers.dispatch.Dispatcher._decode", None)
     assert (0, 1) == await side.produce(records(b"b", b"c"), version=version)
     assert (0, 3) == await side.produce(records(bytes(300)), version=version)
     other = Session()
