@@ -23,9 +23,10 @@ DELAY_S = 0.3
 def append_hastily(self: EmbeddedPartitionLog, batches: Sequence[RecordBatch]) -> Append:
     """Give offsets and answer at once; let the flusher know a little later."""
     hasty = Append()
-    hasty.result = self._store.submit(self._log, batches).result
+    append = self._store.submit(self._log, batches)
+    hasty.result = append.result
     hasty.finish()
-    asyncio.get_running_loop().call_later(DELAY_S, self._backend.kick)
+    asyncio.get_running_loop().call_later(DELAY_S, self._backend.take, append)
     return hasty
 
 

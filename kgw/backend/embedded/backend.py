@@ -1,20 +1,15 @@
 """The embedded backend: the store's plain code, run by threads, seen from the event loop.
 
-One flusher thread takes whatever is queued, writes and syncs it, and posts the group back to the
-loop: one wake-up each way for a group, however many appends it has. While it syncs, the next group
-gathers. Everything that changes segments runs in the flusher, too, so that nothing needs a lock.
+Everything that changes segments runs in the flusher or while that sleeps: nothing needs a lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +18,7 @@ from kgw.backend.embedded.cache import HotCache
 from kgw.backend.embedded.cached_reading import ReadPlaces
 from kgw.backend.embedded.creating import LogCreator
 from kgw.backend.embedded.flush_timer import FlushTimer
+from kgw.backend.embedded.flusher import Flusher
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
@@ -101,13 +97,8 @@ class EmbeddedBackend(Backend):
         self._creator: LogCreator
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
-        # The flusher's inbox. A deque's ends are safe to use from two threads.
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._wakeup: SimpleQueue[bool] = SimpleQueue()
-        self._is_flusher_awake = False
-        self._completed: deque[list[Append]] = deque()
-        self._is_completion_due = False
-        self._flusher: Thread | None = None
+        self._flusher: Flusher | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._checkpoint_lock = asyncio.Lock()
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._switch_interval_s: float | None = None
@@ -143,7 +134,7 @@ class EmbeddedBackend(Backend):
         # other: one takes three syncs.
         self._notes = ThreadPoolExecutor(1, "kgw-notes")
         self._flush_timer = FlushTimer(
-            loop, self._store.relaxed, self.run_in_flusher, self._relaxed, self._options
+            loop, self._store, self.run_in_flusher, self._relaxed, self._options
         )
         self._creator = LogCreator(self._store, self.run_in_flusher)
         state: StateStore | None = None
@@ -167,10 +158,17 @@ class EmbeddedBackend(Backend):
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(self._options.switch_interval_s)
-        self._flusher = Thread(target=self._run_flusher, name="kgw-flusher", daemon=True)
-        self._flusher.start()
-        self._maintenance.submit(self._store.prepare_journal)
+        self._flusher = Flusher(loop, self._store, self._clock, self._is_disk_calm, self._finish)
+        self._preparing = loop.create_task(self._prepare_writing(self._flusher))
         self._is_open = True
+
+    async def _prepare_writing(self, flusher: Flusher) -> None:
+        """Make ready what no start should wait for; until then segments are synced, in threads."""
+        await self._run_in(self._maintenance, self._store.prepare_journal)
+        await self._run_in(self._maintenance, self._fs.prepare_kernel_syncs)
+        if flusher is self._flusher:
+            most = self._options.group_partitions + 1
+            flusher.kernel_syncs = self._fs.open_kernel_syncs(self._loop, most)
 
     def _open_directory(self) -> None:
         root = self._root
@@ -243,11 +241,11 @@ class EmbeddedBackend(Backend):
         await self._creator.aclose()
         await self._flush_timer.aclose()
         flusher, self._flusher = self._flusher, None
+        if self._preparing is not None:
+            await self._preparing
         if flusher is not None:
-            self._wakeup.put(False)
-            await asyncio.to_thread(flusher.join)
+            await flusher.aend()
         self._stop_executors()
-        self._complete()
         for append in self._store.take_group():
             append.error = StorageError("the backend is closed")
             append.finish()
@@ -425,28 +423,14 @@ class EmbeddedBackend(Backend):
 
     # --- the way to the threads and back ---------------------------------------------------------
 
-    def kick(self) -> None:
-        """Let the flusher look at its inbox."""
-        if not self._is_flusher_awake:
-            self._is_flusher_awake = True
-            self._wakeup.put(True)
-
     async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
         """Run a function between two groups and return its result."""
-        loop = self._loop
-        future: asyncio.Future[_Result] = loop.create_future()
+        return await self._running().run(function)
 
-        def run() -> None:
-            try:
-                result = function()
-            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-                loop.call_soon_threadsafe(_set_exception, future, error)
-            else:
-                loop.call_soon_threadsafe(_set_result, future, result)
-
-        self._jobs.append(run)
-        self.kick()
-        return await future
+    def _running(self) -> Flusher:
+        if self._flusher is None:
+            raise StorageError("the backend is not open")
+        return self._flusher
 
     async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
@@ -503,57 +487,30 @@ class EmbeddedBackend(Backend):
     ) -> _Result:
         return await self._loop.run_in_executor(executor, function)
 
-    def _run_flusher(self) -> None:
-        store, jobs, wakeup = self._store, self._jobs, self._wakeup
-        while wakeup.get():
-            while True:
-                # In turn: a thousand partitions to create must not keep appends waiting.
-                if jobs:
-                    jobs.popleft()()
-                group = store.take_group()
-                if group:
-                    self._flush(group)
-                    continue
-                if jobs:
-                    continue
-                self._is_flusher_awake = False
-                # Whoever came in between has not put a token: look once more.
-                if not store.has_pending and not jobs:
-                    break
-                self._is_flusher_awake = True
+    def take(self, append: Append) -> None:
+        """Have an append written that has been submitted."""
+        self._running().take(append)
 
-    def _flush(self, group: list[Append]) -> None:
-        try:
-            self._store.write_group(group)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
-            self._store.fail(error)
-            for append in group:
-                append.error = append.error or self._store.failure
-        self._completed.append(group)
-        if not self._is_completion_due:
-            self._is_completion_due = True
-            self._loop.call_soon_threadsafe(self._complete)
+    def _is_disk_calm(self) -> bool:
+        """Whether no long syncs are under way: 16 KB beside one took up to 44 ms to write."""
+        return not (self._flush_timer.is_syncing or self._checkpoint_lock.locked())
 
-    def _complete(self) -> None:
-        """Announce and answer what the flusher has finished, in the order of the groups."""
-        self._is_completion_due = False
-        completed = self._completed
-        while completed:
-            group = completed.popleft()
-            moved = self._store.complete_group(group)
-            for append in group:
-                if append.error is None:
-                    partition = self._logs.get(append.log)
-                    if partition is not None:
-                        self._cache.add(partition.tail, append.batches)
-            for log in moved:
-                if log.offsets.durable_end < log.offsets.high_watermark:
-                    self._flush_timer.note(log)
-                partition = self._logs.get(log)
-                if partition is not None and partition.on_advance is not None:
-                    partition.on_advance(partition)
-            for append in group:
-                append.finish()
+    def _finish(self, group: list[Append]) -> None:
+        """Announce and answer a group."""
+        moved = self._store.complete_group(group)
+        for append in group:
+            if append.error is None:
+                partition = self._logs.get(append.log)
+                if partition is not None:
+                    self._cache.add(partition.tail, append.batches)
+        for log in moved:
+            if log.offsets.durable_end < log.offsets.high_watermark:
+                self._flush_timer.note(log)
+            partition = self._logs.get(log)
+            if partition is not None and partition.on_advance is not None:
+                partition.on_advance(partition)
+        for append in group:
+            append.finish()
         is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
@@ -568,16 +525,6 @@ class EmbeddedBackend(Backend):
 
     def _retire_soon(self, retirement: Retirement) -> None:
         self._maintenance.submit(self._store.retire, retirement)
-
-
-def _set_result(future: asyncio.Future[_Result], result: _Result) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_exception(future: asyncio.Future[_Result], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 def _nothing() -> None:

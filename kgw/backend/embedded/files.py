@@ -42,6 +42,10 @@ class FilePool:
     def __len__(self) -> int:
         return len(self._files)
 
+    def has(self, path: str) -> bool:
+        """Whether the file is open."""
+        return path in self._files
+
     def acquire(self, path: str, *, create: bool = False) -> PooledFile:
         """Return the file, open, until `release`. Raises OSError."""
         with self._lock:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.relaxed import Flush, RelaxedLogs
+    from kgw.backend.embedded.relaxed import Flush
+    from kgw.backend.embedded.store import Store
 
 _Result = TypeVar("_Result")
 
@@ -37,13 +38,14 @@ class FlushTimer:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        relaxed: RelaxedLogs,
+        store: Store,
         run_in_flusher: RunInFlusher,
         executor: Executor,
         options: EmbeddedOptions,
     ) -> None:
         self._loop = loop
-        self._relaxed = relaxed
+        self._store = store
+        self._relaxed = store.relaxed
         self._run_in_flusher = run_in_flusher
         self._executor = executor
         self._threads = options.flush_threads
@@ -65,6 +67,11 @@ class FlushTimer:
         due_s = self._schedule.next_due_s()
         if due_s is not None:
             self._arm(due_s)
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a round is under way."""
+        return self._round is not None
 
     def age_s(self) -> float:
         """Return for how long the oldest of what is not durable has been so."""
@@ -93,7 +100,7 @@ class FlushTimer:
 
     async def _flush_due(self) -> None:
         logs = self._schedule.begin(self._loop.time())
-        flushes = await self._run_in_flusher(partial(self._relaxed.begin_flush, logs))
+        flushes = await self._run_in_flusher(partial(self._store.begin_flush, logs))
         outcomes = await self._sync(flushes)
         moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
         for log, end_offset in moved:

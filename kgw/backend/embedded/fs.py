@@ -19,8 +19,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Mapping, Sequence
 
+    from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.types import Buffer
 
 _IOV_MAX: Final = 1024
@@ -208,6 +210,13 @@ class FileSystem(ABC):
     def free_bytes(self, path: str) -> int:
         """Return the bytes that an ordinary process may still write to the file system there."""
 
+    def prepare_kernel_syncs(self) -> None:  # noqa: B027 - most have none
+        """Do what `open_kernel_syncs` would keep the event loop waiting for. In any thread."""
+
+    def open_kernel_syncs(self, loop: AbstractEventLoop, most: int) -> KernelSyncs | None:
+        """Return a way to sync up to `most` files without a thread; None where there is none."""
+        return None
+
     def read_bytes(self, path: str) -> bytes:
         """Return the whole of a small file."""
         file = self.open(path)
@@ -321,6 +330,18 @@ class RealFs(FileSystem):
             os.close(descriptor)
             raise
         return RealFile(path, descriptor)
+
+    def prepare_kernel_syncs(self) -> None:
+        # With ctypes: nothing that a start should wait for.
+        import kgw.backend.embedded.kernel_sync  # noqa: F401
+
+    def open_kernel_syncs(self, loop: AbstractEventLoop, most: int) -> KernelSyncs | None:
+        from kgw.backend.embedded.kernel_sync import KernelSyncs
+
+        try:
+            return KernelSyncs(loop, most)
+        except OSError:
+            return None
 
     def exists(self, path: str) -> bool:
         try:

@@ -191,6 +191,17 @@ class SegmentedLog:
         self._marks.clear()
         self._created.clear()
 
+    def has_place_for(self, batch_count: int, size_bytes: int, end_offset: int) -> bool:
+        """Whether so much can be written with one call to a file that is open."""
+        if self.state_is_stale or not self.segments:
+            return False
+        segment = self.segments[-1]
+        return (
+            segment.side is not None
+            and self.directory.pool.has(segment.log_path)
+            and segment.has_room_for(batch_count, size_bytes, end_offset, self.settings)
+        )
+
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Write batches behind the last one, without a sync of the end, and say where they are.
 

@@ -24,6 +24,8 @@ class EmbeddedOptions(NamedTuple):
     recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""
     open_files: int = 512
     """Descriptors that are kept open for segments and side files."""
+    quick_bytes: int = 128 << 10
+    """The most that the event loop writes itself, into the page cache: 25 us."""
     group_partitions: int = 128
     """Partitions that one flush writes at most."""
     dirty_segments: int = 128

@@ -90,7 +90,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             append = self._store.submit(self._log, batches)
         except StorageError as error:
             return refused_append(error)
-        self._backend.kick()
+        self._backend.take(append)
         return append
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:

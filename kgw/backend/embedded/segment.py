@@ -278,6 +278,16 @@ class Segment:
             and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
         )
 
+    def has_room_for(
+        self, batch_count: int, size_bytes: int, end_offset: int, settings: LogSettings
+    ) -> bool:
+        """Whether batches may enter by the rules of `has_room`, whatever their sizes are."""
+        return (
+            self.size_bytes + size_bytes <= min(settings.segment_bytes, MAX_POSITION)
+            and end_offset - self.base_offset <= MAX_POSITION
+            and self.index_count + batch_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
+        )
+
     def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
         """Write batches behind the others, without a sync, and return their buffers.
 
@@ -388,10 +398,20 @@ class Segment:
             pooled.dirty = False
             sync_file(pooled.file)
         finally:
-            self.pool.release(pooled)
-            if self.is_removed:
-                # Or a file that has no name any more would stay open, and its space be taken.
-                self.pool.forget(path)
+            self.end_sync(pooled)
+
+    def begin_sync(self) -> PooledFile:
+        """Return the file for somebody else to sync, who then calls `end_sync`. Raises OSError."""
+        pooled = self.pool.acquire(self.log_path)
+        pooled.dirty = False
+        return pooled
+
+    def end_sync(self, pooled: PooledFile) -> None:
+        """Give a file back that was synced."""
+        self.pool.release(pooled)
+        if self.is_removed:
+            # Or a file that has no name any more would stay open, and its space be taken.
+            self.pool.forget(pooled.path)
 
     def unlink(self, fs: FileSystem) -> None:
         """Remove all files of a segment. Raises OSError."""

@@ -33,9 +33,11 @@ from kgw.errors import DiskFullError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.files import PooledFile
+    from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.segment import Segment
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey
@@ -66,6 +68,34 @@ class Append(BaseAppend):
             if len(batches) == 1
             else sum(len(batch.buffer) for batch in batches)
         )
+
+
+class Written:
+    """A group that has been written, and what makes it durable."""
+
+    __slots__ = ("by_journal", "by_log", "by_segment", "in_use")
+
+    def __init__(self, by_log: dict[SegmentedLog, list[Append]]) -> None:
+        self.by_log = by_log
+        self.by_segment: list[SegmentedLog] = []
+        """Logs whose last segment must be synced; a roll has synced those before it."""
+        self.by_journal: list[SegmentedLog] = []
+        """Logs that a sync of the journal makes durable."""
+        self.in_use: list[tuple[Segment, PooledFile]] = []
+        """Files that somebody else syncs."""
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether anything must be synced before it is answered."""
+        return bool(self.by_segment or self.by_journal)
+
+    @property
+    def syncs(self) -> list[list[SegmentedLog]]:
+        """The logs that each sync makes durable: segment by segment, then the journal."""
+        syncs = [[log] for log in self.by_segment]
+        if self.by_journal:
+            syncs.append(self.by_journal)
+        return syncs
 
 
 class Retirement:
@@ -112,6 +142,8 @@ class GroupWriter:
         self.failure: StorageError | None = None
         """Why nothing is written any more: a sync failed, once and for all."""
         self.is_out_of_space = False
+        self._spare_bytes = 0
+        """What may be written before the disk is asked again whether it has room."""
         self.retire_soon: Callable[[Retirement], None] = self.retire
         """What to do with a full journal file; at once unless a shell has something better."""
         self.sync_many: Callable[[Sequence[Segment]], list[SyncFailedError | None]] = sync_each
@@ -171,33 +203,121 @@ class GroupWriter:
             group.append(append)
         return group
 
+    def take_quick_group(self, *, may_sync: bool) -> list[Append] | None:
+        """Take all that is queued, if writing it waits for no disk; else None, and leave it there.
+
+        Few bytes, files that are open, segments with room for them. Unless `may_sync`, all of it
+        may be answered before it is durable.
+        """
+        pending = self._pending
+        size_bytes = 0
+        last: dict[SegmentedLog, Append] = {}
+        for append in pending:
+            size_bytes += append.size_bytes
+            last[append.log] = append
+        if (
+            not pending
+            or size_bytes > self.options.quick_bytes
+            or len(last) > self.options.group_partitions
+            or (self._spare_bytes < size_bytes and self.options.min_free_bytes > 0)
+        ):
+            return None
+        for log, append in last.items():
+            end_offset = append.result.last_offset + 1
+            if not log.has_place_for(len(pending), size_bytes, end_offset) or not (
+                may_sync or self.relaxed.may_wait(log, end_offset)
+            ):
+                return None
+        group = list(pending)
+        pending.clear()
+        return group
+
     def write_group(self, group: list[Append]) -> None:
         """Make a group durable; what failed carries its error."""
-        by_log = self._admit(group)
-        written: dict[SegmentedLog, list[Redo]] = {}
+        written = self.write(group, self.failure or self.look_for_room(group))
+        self.settle(written, self.sync(written))
+
+    def write(self, group: list[Append], refusal: StorageError | None) -> Written:
+        """Write a group, without a sync; refuse all of it for a given reason."""
+        by_log = self._admit(group, refusal)
+        written = Written(by_log)
+        waiting: dict[SegmentedLog, list[Redo]] = {}
         for log, appends in by_log.items():
+            was_behind = log.durable is not None
             redos = self._write(log, appends)
-            if redos is not None and appends[0].is_durable:
-                written[log] = redos
-        if written:
-            try:
-                if self.failure is None:
-                    self._make_durable(written)
-            except SyncFailedError as error:
-                self.fail(error)
+            if redos is None or not appends[0].is_durable:
+                continue
+            if was_behind:
+                # The journal cannot vouch for what lies behind bytes that no sync has covered.
+                written.by_segment.append(log)
+            else:
+                waiting[log] = redos
+        if waiting and self._append_to_journal(waiting):
+            written.by_journal = list(waiting)
+        else:
+            written.by_segment += waiting
+        return written
+
+    def sync(self, written: Written) -> list[SyncFailedError | None]:
+        """Sync what was written, in threads that may wait; returns what went wrong with each.
+
+        In the order of `Written.syncs`. After a failure the journal's sync is not tried.
+        """
         if self.failure is not None:
-            # What `_sync_segments` removed from `written` before a failure is durable.
-            for log, appends in by_log.items():
-                if log in written or not appends[0].is_durable:
-                    _fail(appends, self.failure)
-        for appends in by_log.values():
+            return []
+        segments = [log.segments[-1] for log in written.by_segment]
+        outcomes = sync_each(segments) if len(segments) == 1 else self.sync_many(segments)
+        if written.by_journal and not any(outcomes):
+            try:
+                self.journal.sync()
+            except OSError as error:
+                outcomes.append(SyncFailedError(f"journal: {error}"))
+            else:
+                outcomes.append(None)
+        return outcomes
+
+    def begin_syncs(self, written: Written) -> list[File]:
+        """Return the files to be synced, in the order of `Written.syncs`, until `end_syncs`.
+
+        Raises OSError.
+        """
+        for log in written.by_segment:
+            segment = log.segments[-1]
+            written.in_use.append((segment, segment.begin_sync()))
+        files = [pooled.file for _, pooled in written.in_use]
+        if written.by_journal:
+            files.append(self.journal.active_file)
+        return files
+
+    def end_syncs(self, written: Written) -> None:
+        """Give back what `begin_syncs` returned."""
+        for segment, pooled in written.in_use:
+            segment.end_sync(pooled)
+        written.in_use.clear()
+
+    def settle(self, written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:
+        """Take the outcomes of a group's syncs: fewer than `Written.syncs` when some were left."""
+        durable: set[SegmentedLog] = set()
+        for logs, failure in zip(written.syncs, outcomes, strict=False):
+            if failure is not None:
+                self.fail(failure)
+            elif logs is written.by_journal:
+                durable.update(logs)
+                self._note_journaled(logs)
+            else:
+                durable.update(logs)
+                self._note_synced(logs[0])
+        for log, appends in written.by_log.items():
+            if self.failure is not None and log not in durable:
+                _fail(appends, self.failure)
             if appends[0].error is None:
-                appends[0].log.written_end = appends[-1].result.last_offset + 1
+                log.written_end = appends[-1].result.last_offset + 1
                 self.appended_bytes += sum(append.size_bytes for append in appends)
 
-    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
+    def _admit(
+        self, group: list[Append], refusal: StorageError | None
+    ) -> dict[SegmentedLog, list[Append]]:
         """Sort a group by log and refuse what cannot be written."""
-        refusal = self.failure or self._space_refusal(group)
         by_log: dict[SegmentedLog, list[Append]] = {}
         for append in group:
             log = append.log
@@ -214,14 +334,16 @@ class GroupWriter:
                 by_log[log] = [append]
         return by_log
 
-    def _space_refusal(self, group: list[Append]) -> StorageError | None:
-        if not group or self.options.min_free_bytes <= 0:
+    def look_for_room(self, group: Sequence[Append] = ()) -> StorageError | None:
+        """Ask the disk whether it has room; say why a group is refused when it has not."""
+        if self.options.min_free_bytes <= 0:
             return None
         try:
             free_bytes = self.fs.free_bytes(self.root)
         except OSError as error:
             return StorageError(str(error))
         needed_bytes = self.options.min_free_bytes + sum(append.size_bytes for append in group)
+        self._spare_bytes = free_bytes - needed_bytes
         self.is_out_of_space = free_bytes < needed_bytes
         if not self.is_out_of_space:
             return None
@@ -259,6 +381,11 @@ class GroupWriter:
                 append.is_durable = False
         return redos
 
+    def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
+        """Say which segments of relaxed logs are to be synced, as `RelaxedLogs.begin_flush`."""
+        self.look_for_room()
+        return self.relaxed.begin_flush(logs)
+
     def _load_last(self, log: SegmentedLog) -> None:
         """Make sure that the segment's side file can be continued.
 
@@ -270,25 +397,8 @@ class GroupWriter:
             except SideFileDamagedError as error:
                 rebuild_side(self.directory, log, error.segment)
 
-    def _make_durable(self, written: dict[SegmentedLog, list[Redo]]) -> None:
-        """Sync a group. What has failed stays in `written`. Raises SyncFailedError."""
-        behind = {log: redos for log, redos in written.items() if log.durable is not None}
-        if behind:
-            # The journal cannot vouch for what lies behind bytes that no sync has covered.
-            for log in behind:
-                del written[log]
-            try:
-                self._sync_segments(behind)
-            finally:
-                written.update(behind)
-        if written and not self._sync_through_journal(written):
-            self._sync_segments(written)
-
-    def _sync_through_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
-        """Make a group of small appends durable with one sync; False when it is not the way.
-
-        Raises SyncFailedError.
-        """
+    def _append_to_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
+        """Have one sync make a group of small appends durable; False when it is not the way."""
         journal = self.journal
         redos = [redo for several in written.values() for redo in several]
         size_bytes = sum(redo.size_bytes for redo in redos)
@@ -306,30 +416,21 @@ class GroupWriter:
             # repeats what the segments are about to make durable.
             self.report(f"journal: {error}; this group syncs its segments")
             return False
-        try:
-            journal.sync()
-        except OSError as error:
-            raise SyncFailedError(f"journal: {error}") from error
-        for log in written:
-            # A roll has synced the segments before the last.
-            self._dirty[log.segments[-1]] = None
-            self._write_side(log.segments[-1])
         return True
 
-    def _sync_segments(self, written: dict[SegmentedLog, list[Redo]]) -> None:
-        """Sync each segment of a group; a log leaves `written` once its bytes are durable."""
-        # A roll has synced the segments before the last.
-        logs = list(written)
-        segments = [log.segments[-1] for log in logs]
-        outcomes = sync_each(segments) if len(logs) == 1 else self.sync_many(segments)
-        for log, segment, failure in zip(logs, segments, outcomes, strict=True):
-            if failure is not None:
-                raise failure
-            self._dirty.pop(segment, None)
-            if log.durable is not None:
-                self.relaxed.settle(log)
-            self._write_side(segment, at_least_bytes=1)
-            del written[log]
+    def _note_journaled(self, logs: list[SegmentedLog]) -> None:
+        for log in logs:
+            # A roll has synced the segments before the last.
+            segment = log.segments[-1]
+            self._dirty[segment] = None
+            self._write_side(segment)
+
+    def _note_synced(self, log: SegmentedLog) -> None:
+        segment = log.segments[-1]
+        self._dirty.pop(segment, None)
+        if log.durable is not None:
+            self.relaxed.settle(log)
+        self._write_side(segment, at_least_bytes=1)
 
     def _write_side(self, segment: Segment, **limit: int) -> None:
         """Write side entries of durable batches. When that fails they stay in memory for now."""

@@ -37,7 +37,7 @@ async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
     with ThreadPoolExecutor(1) as executor:
         timer = FlushTimer(
             Loop(),  # type: ignore[arg-type]
-            driver.store.relaxed,
+            driver.store,
             _at_once,
             executor,
             DIRECT,

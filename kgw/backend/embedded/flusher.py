@@ -1,0 +1,272 @@
+"""Who writes: a thread that takes whatever is queued, or the event loop while that thread sleeps.
+
+Whoever holds the pen changes segments, so that nothing below needs a lock. The thread has it while
+it is awake. It takes a group, writes and syncs it, and posts it back to the loop: one wake-up each
+way for a group, however many appends it has, and while it syncs the next group gathers.
+
+A thread costs 60 us of processor time a round trip, where writing 100 bytes into the page cache
+takes one and 16 KB four. So the loop itself writes a small group that waits for nothing, and has
+the kernel sync it (docs/decisions/0066-writing-in-the-loop.md).
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections import deque
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kgw.backend.embedded.failures import SyncFailedError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.kernel_sync import KernelSyncs
+    from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.writer import Append, Written
+    from kgw.clock import Clock
+
+_Result = TypeVar("_Result")
+
+SLOW_WRITE_S: Final = 0.01
+"""A write into the page cache that takes longer has waited for a disk, or a busy core."""
+CALM_FACTOR: Final = 20
+"""The thread writes everything for so many times as long after one that did: whatever the disk is
+like, the loop waits for it one twentieth of the time at most."""
+TOGETHER_S: Final = 0.00005
+"""Appends that come within that time of each other are written together, at the end of the turn."""
+
+
+class Flusher:
+    """The thread, its inbox, and what has been written."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        store: Store,
+        clock: Clock,
+        is_disk_calm: Callable[[], bool],
+        complete: Callable[[list[Append]], None],
+    ) -> None:
+        """`is_disk_calm` tells whether no long sync is under way, which makes writers wait.
+
+        `complete` is called in the loop, with group after group.
+        """
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self._is_disk_calm = is_disk_calm
+        self._complete = complete
+        self.kernel_syncs: KernelSyncs | None = None
+        """Where the loop has what it wrote synced; nothing strict is written there without it."""
+        self._pen = Lock()
+        # A deque's ends are safe to use from two threads.
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wakeup: SimpleQueue[bool] = SimpleQueue()
+        self._is_awake = False
+        self._completed: deque[list[Append]] = deque()
+        self._is_completion_due = False
+        # Of the loop's own writing.
+        self._is_syncing = False
+        self._is_turn_due = False
+        self._comes_alone = True
+        self._last_append_s = 0.0
+        self._calm_again_s = 0.0
+        self._thread = Thread(target=self._run, name="kgw-flusher", daemon=True)
+        self._thread.start()
+
+    def take(self, append: Append) -> None:
+        """Have an append written that has been submitted: now, at the end of the turn or later."""
+        if self._is_awake or self._is_turn_due or self._is_syncing:
+            # Whoever writes now looks once more when that is done.
+            return
+        if self.kernel_syncs is None and not append.log.settings.is_relaxed:
+            self._kick()
+            return
+        now_s = self._clock.monotonic_s()
+        is_alone = self._comes_alone and now_s - self._last_append_s > TOGETHER_S
+        self._last_append_s = now_s
+        if is_alone and not self._completed and append.log.settings.is_relaxed:
+            self._write_here()
+        else:
+            self._is_turn_due = True
+            self._loop.call_soon(self._write_turn)
+
+    def _write_turn(self) -> None:
+        self._is_turn_due = False
+        if not self._is_awake and not self._is_syncing and self._store.has_pending:
+            self._write_here()
+
+    def _write_here(self) -> None:
+        """Write what is queued in the loop, or have the thread do it."""
+        began_s = self._clock.monotonic_s()
+        if began_s < self._calm_again_s or not self._is_disk_calm() or not self._try_here():
+            self._kick()
+            return
+        self.complete()
+        ended_s = self._clock.monotonic_s()
+        if ended_s - began_s > SLOW_WRITE_S:
+            self._calm_again_s = ended_s + CALM_FACTOR * (ended_s - began_s)
+
+    def _try_here(self) -> bool:
+        """Write what is queued; what needs no sync is in `_completed` then. False for nothing."""
+        store, pen = self._store, self._pen
+        if not pen.acquire(blocking=False):
+            return False
+        group = store.take_quick_group(may_sync=self.kernel_syncs is not None)
+        if group is None:
+            pen.release()
+            return False
+        self._comes_alone = len(group) == 1
+        try:
+            written = store.write(group, store.failure)
+            if self.kernel_syncs is not None and written.needs_sync:
+                self._begin_syncs(self.kernel_syncs, group, written)
+                return True
+            store.settle(written, store.sync(written))
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
+            self._give_up(group, error)
+        pen.release()
+        self._completed.append(group)
+        return True
+
+    def _begin_syncs(self, syncs: KernelSyncs, group: list[Append], written: Written) -> None:
+        """Have the kernel sync a group; the pen is held until that is done."""
+        files = self._store.begin_syncs(written)
+        self._is_syncing = True
+        try:
+            syncs.sync(files, partial(self._synced, group, written))
+        except OSError as error:
+            # Not one sync was tried.
+            self._store.report(f"the kernel syncs no files by itself: {error}; threads do it")
+            self.kernel_syncs = None
+            syncs.close()
+            self._store.end_syncs(written)
+            self._jobs.appendleft(partial(self._sync_in_thread, group, written))
+            self._kick()
+            self._is_syncing = False
+            self._pen.release()
+
+    def _synced(
+        self, group: list[Append], written: Written, outcomes: list[OSError | None]
+    ) -> None:
+        self._settle(group, written, outcomes)
+        self._is_syncing = False
+        self._pen.release()
+        self._completed.append(group)
+        # The disk has work again before the callers are told.
+        if not self._is_awake and self._store.has_pending:
+            self._write_here()
+        self.complete()
+
+    def _settle(
+        self, group: list[Append], written: Written, outcomes: list[OSError | None]
+    ) -> None:
+        store = self._store
+        try:
+            store.end_syncs(written)
+            store.settle(
+                written,
+                [None if error is None else SyncFailedError(str(error)) for error in outcomes],
+            )
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
+            self._give_up(group, error)
+
+    def _give_up(self, group: list[Append], error: Exception) -> None:
+        self._store.fail(error)
+        for append in group:
+            append.error = append.error or self._store.failure
+
+    def complete(self) -> None:
+        """Answer what has been written, in the order of the groups."""
+        self._is_completion_due = False
+        completed = self._completed
+        while completed:
+            self._complete(completed.popleft())
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _kick(self) -> None:
+        """Let the thread look at what is queued."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._wakeup.put(True)
+
+    async def run(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function in the thread, between two groups, and return its result."""
+        loop = self._loop
+        future: Future[_Result] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+                loop.call_soon_threadsafe(_set_exception, future, error)
+            else:
+                loop.call_soon_threadsafe(_set_result, future, result)
+
+        self._jobs.append(run)
+        self._kick()
+        return await future
+
+    def _run(self) -> None:
+        store, jobs, wakeup = self._store, self._jobs, self._wakeup
+        while wakeup.get():
+            with self._pen:
+                while True:
+                    # In turn: a thousand partitions to create must not keep appends waiting.
+                    if jobs:
+                        jobs.popleft()()
+                    group = store.take_group()
+                    if group:
+                        self._flush(group, partial(store.write_group, group))
+                        continue
+                    if jobs:
+                        continue
+                    self._is_awake = False
+                    # Whoever came in between has not put a token: look once more.
+                    if not store.has_pending and not jobs:
+                        break
+                    self._is_awake = True
+
+    def _flush(self, group: list[Append], write: Callable[[], None]) -> None:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
+            self._give_up(group, error)
+        self._completed.append(group)
+        if not self._is_completion_due:
+            self._is_completion_due = True
+            self._loop.call_soon_threadsafe(self.complete)
+
+    def _sync_in_thread(self, group: list[Append], written: Written) -> None:
+        store = self._store
+        self._flush(group, lambda: store.settle(written, store.sync(written)))
+
+    async def aend(self) -> None:
+        """Write what is queued, and let the thread end."""
+        # It has the pen when it runs something: nothing is under way in the loop then.
+        await self.run(_nothing)
+        self._wakeup.put(False)
+        await to_thread(self._thread.join)
+        if self.kernel_syncs is not None:
+            self.kernel_syncs.close()
+            self.kernel_syncs = None
+        self.complete()
+
+
+def _set_result(future: Future[_Result], result: _Result) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: Future[_Result], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _nothing() -> None:
+    """Wait for one's turn."""
