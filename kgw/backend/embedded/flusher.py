@@ -6,7 +6,7 @@ way for a group, however many appends it has, and while it syncs the next group 
 
 A thread costs 60 us of processor time a round trip, where writing 100 bytes into the page cache
 takes one and 16 KB four. So the loop itself writes a small group that waits for nothing, and has
-the kernel sync it (docs/decisions/0066-writing-in-the-loop.md).
+the kernel sync it (docs/decisions/0067-writing-in-the-loop.md).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable
 
+    from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append, Written
@@ -138,7 +139,7 @@ class Flusher:
         files = self._store.begin_syncs(written)
         self._is_syncing = True
         try:
-            syncs.sync(files, partial(self._synced, group, written))
+            syncs.sync(files, partial(self._synced, group, written, files))
         except OSError as error:
             # Not one sync was tried.
             self._store.report(f"the kernel syncs no files by itself: {error}; threads do it")
@@ -151,9 +152,13 @@ class Flusher:
             self._pen.release()
 
     def _synced(
-        self, group: list[Append], written: Written, outcomes: list[OSError | None]
+        self,
+        group: list[Append],
+        written: Written,
+        files: list[File],
+        outcomes: list[OSError | None],
     ) -> None:
-        self._settle(group, written, outcomes)
+        self._settle(group, written, files, outcomes)
         self._is_syncing = False
         self._pen.release()
         self._completed.append(group)
@@ -163,14 +168,21 @@ class Flusher:
         self.complete()
 
     def _settle(
-        self, group: list[Append], written: Written, outcomes: list[OSError | None]
+        self,
+        group: list[Append],
+        written: Written,
+        files: list[File],
+        outcomes: list[OSError | None],
     ) -> None:
         store = self._store
         try:
             store.end_syncs(written)
             store.settle(
                 written,
-                [None if error is None else SyncFailedError(str(error)) for error in outcomes],
+                [
+                    None if error is None else SyncFailedError(f"{file.path}: {error}")
+                    for file, error in zip(files, outcomes, strict=True)
+                ],
             )
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             self._give_up(group, error)

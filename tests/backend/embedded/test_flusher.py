@@ -1,0 +1,292 @@
+"""Who writes: the event loop what is small and waits for nothing, a thread all else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from threading import current_thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.kernel_sync import KernelSyncs
+from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+from kgw.errors import StorageError
+from kgw.state.memory import MemoryStateStore
+from kgw.testing.batches import make_batch
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
+from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.fs import File
+
+_UNTIMED = RELAXED._replace(flush_interval_ms=3_600_000)
+
+
+class _HeldSyncs:
+    """Stands in for the kernel's syncs: each set is synced when the test says so."""
+
+    def __init__(self) -> None:
+        self.files: list[File] = []
+        self.done: Callable[[list[OSError | None]], None] | None = None
+        self.refusal: OSError | None = None
+        self.is_closed = False
+
+    def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        assert self.done is None, "one set at a time"
+        self.files = list(files)
+        self.done = done
+
+    def finish(self, error: OSError | None = None) -> None:
+        done, self.done = self.done, None
+        assert done is not None
+        if error is None:
+            for file in self.files:
+                file.fdatasync()
+        done([error] * len(self.files))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def _backend(fs: SimulatedFs | None = None) -> tuple[EmbeddedBackend, _HeldSyncs]:
+    backend = EmbeddedBackend("/data", JOURNALED, fs=fs or SimulatedFs(), state=MemoryStateStore())
+    await backend.open()
+    assert backend._preparing is not None
+    await backend._preparing
+    syncs = _HeldSyncs()
+    assert backend._flusher is not None
+    backend._flusher.kernel_syncs = syncs  # type: ignore[assignment]
+    return backend, syncs
+
+
+async def _first(backend: EmbeddedBackend, log: PartitionLog) -> None:
+    """Append a first batch, for which a segment must be created: the thread does that."""
+    assert isinstance(log, EmbeddedPartitionLog)
+    await log.append([make_batch([b"first"])])
+    await _asleep(backend)
+
+
+async def _asleep(backend: EmbeddedBackend) -> None:
+    """Wait until the thread has nothing to do; the turn after that nobody writes."""
+    flusher = backend._flusher
+    assert flusher is not None
+    while flusher._is_awake or flusher._pen.locked():  # noqa: ASYNC110 - a thread's state
+        await asyncio.sleep(0.001)
+
+
+async def _until_due(syncs: _HeldSyncs) -> None:
+    while syncs.done is None:  # noqa: ASYNC110 - it is due within two turns
+        await asyncio.sleep(0)
+
+
+async def test_a_strict_append_is_answered_once_the_kernel_has_synced_it() -> None:
+    """Not before: what is written by the loop is shown to nobody until then."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    assert (1, 2, False) == (log.high_watermark, log.end_offset, append.is_done)
+    syncs.finish()
+    assert (2, True, None) == (log.high_watermark, append.is_done, append.error)
+    await backend.aclose()
+    assert syncs.is_closed
+
+
+async def test_what_comes_during_a_sync_shares_the_next_one() -> None:
+    """Each group gathers while the one before it is synced, and answers keep their order."""
+    backend, syncs = await _backend()
+    logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
+    for log in logs:
+        await _first(backend, log)
+    answered: list[int] = []
+    for number in range(5):
+        append = logs[number % 2].append([make_batch([b"%d" % number])])
+        append.when_done(lambda _, number=number: answered.append(number))  # type: ignore[misc]
+        if number == 1:
+            await _until_due(syncs)
+    syncs.finish()
+    assert [0, 1] == answered
+    syncs.finish()
+    assert [0, 1, 2, 3, 4] == answered
+    await backend.aclose()
+
+
+async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
+    """The append fails, nothing is written any more, and no other sync is tried."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    syncs.finish(OSError(errno.EIO, "gone"))
+    with pytest.raises(StorageError, match="gone"):
+        await append
+    assert 1 == log.high_watermark
+    assert not backend.health.writable
+    with pytest.raises(StorageError):
+        await log.append([make_batch([b"b"])])
+    assert syncs.done is None
+    await backend.aclose()
+
+
+async def test_a_kernel_that_takes_no_syncs_is_not_asked_again() -> None:
+    """The group that has been written is synced by the thread, and every one after it."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    syncs.refusal = OSError(errno.EINVAL, "what is that?")
+    for number in range(3):
+        assert 1 + number == (await log.append([make_batch([b"a"])])).base_offset
+    assert syncs.is_closed
+    assert any("threads do it" in problem for problem in backend.health.problems)
+    await backend.aclose()
+
+
+async def test_other_work_of_the_flusher_waits_for_the_sync_of_the_loop() -> None:
+    """One at a time changes segments, whoever that is."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    rolled = asyncio.ensure_future(log.roll())  # type: ignore[attr-defined]
+    behind = log.append([make_batch([b"b"])])
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not rolled.done()
+    syncs.finish()
+    await rolled
+    assert (1, 2) == ((await append).base_offset, (await behind).base_offset)
+    await backend.aclose()
+
+
+async def _reserved(backend: EmbeddedBackend, log: PartitionLog) -> None:
+    assert isinstance(log, EmbeddedPartitionLog)
+    while log._log.durable is None:
+        await log.append([make_batch([b"x"])])
+        await backend.run_in_flusher(int)
+
+
+async def _relaxed() -> tuple[EmbeddedBackend, PartitionLog, SimulatedFs]:
+    fs = SimulatedFs()
+    backend = EmbeddedBackend("/data", JOURNALED, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    await _reserved(backend, log)
+    await _asleep(backend)
+    return backend, log, fs
+
+
+async def test_a_relaxed_append_that_comes_alone_is_done_when_it_returns() -> None:
+    """It waits for nothing, and all else holds by then: shown, announced, cached."""
+    backend, log, _ = await _relaxed()
+    await asyncio.sleep(0.001)
+    announced: list[int] = []
+    log.on_advance = lambda which: announced.append(which.high_watermark)
+    end_offset = log.end_offset
+    append = log.append([make_batch([b"a"])])
+    assert (True, None) == (append.is_done, append.error)
+    assert end_offset == append.result.base_offset
+    assert [end_offset + 1] == announced
+    hot = log.read_hot(end_offset, 1_000, end_offset + 1)
+    assert hot is not None
+    assert end_offset + 1 == hot.next_offset
+    await backend.aclose()
+
+
+async def test_relaxed_appends_of_one_turn_are_written_with_one_call() -> None:
+    """The first few may go ahead; a hundred calls would cost more than a turn of the loop."""
+    backend, log, fs = await _relaxed()
+    writes: list[str] = []
+    fs.on_operation = lambda call, path: writes.append(path) if call == "write" else None
+    batches = [make_batch([b"%d" % number]) for number in range(100)]
+    appends = [log.append([batch]) for batch in batches]
+    for append in appends:
+        await append
+    fs.on_operation = None
+    assert len([path for path in writes if path.endswith(".log")]) <= 20
+    await backend.aclose()
+
+
+async def test_a_large_relaxed_append_is_left_to_the_thread() -> None:
+    """The loop has others to serve."""
+    backend, log, fs = await _relaxed()
+    writers: set[str] = set()
+    fs.on_operation = lambda call, _: (
+        writers.add(current_thread().name) if call == "write" else None
+    )
+    await log.append([make_batch([bytes(JOURNALED.quick_bytes)])])
+    fs.on_operation = None
+    assert {"kgw-flusher"} == writers
+    await backend.aclose()
+
+
+async def test_a_write_in_the_loop_that_fails_gives_its_offset_to_the_next() -> None:
+    """As one in the thread; the log goes on."""
+    backend, log, fs = await _relaxed()
+    await asyncio.sleep(0.001)
+    end_offset = log.end_offset
+    fs.inject(Fault(FaultKind.ENOSPC, 1))
+    append = log.append([make_batch([b"a"])])
+    with pytest.raises(StorageError):
+        await append
+    fs.inject(None)
+    assert end_offset == (await log.append([make_batch([b"b"])])).base_offset
+    await backend.aclose()
+
+
+async def test_the_kernel_syncs_files_and_says_what_went_wrong(tmp_path: Path) -> None:
+    """A descriptor that cannot be synced is told apart from one that was."""
+    from kgw.backend.embedded.fs import RealFs
+
+    loop = asyncio.get_running_loop()
+    try:
+        syncs = KernelSyncs(loop, 4)
+    except OSError as error:
+        pytest.skip(f"not here: {error}")
+    fs = RealFs()
+    files = [fs.open(str(tmp_path / name), create=True) for name in "ab"]
+    for file in files:
+        file.pwrite((b"content",), 0)
+    for _ in range(3):
+        done: asyncio.Future[list[OSError | None]] = loop.create_future()
+        syncs.sync(files, done.set_result)
+        assert [None, None] == await done
+    os.close(files[1].fileno())
+    done = loop.create_future()
+    syncs.sync(files, done.set_result)
+    outcomes = await done
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], OSError)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        syncs.sync(files[1:], done.set_result)
+    files[0].close()
+    syncs.close()
+
+
+async def test_strict_appends_are_stored_through_the_kernels_syncs(tmp_path: Path) -> None:
+    """On a real disk, if the kernel can: everything is there after a start without a clean stop."""
+    backend = EmbeddedBackend(tmp_path / "data", JOURNALED)
+    await backend.open()
+    assert backend._preparing is not None
+    await backend._preparing
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    for number in range(50):
+        appends = [log.append([make_batch([b"%d-%d" % (number, n)])]) for n in range(3)]
+        for append in appends:
+            await append
+    await backend.abandon()
+    await backend.open()
+    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+    assert 150 == log.high_watermark
+    await backend.aclose()
