@@ -130,6 +130,10 @@ def run(options: argparse.Namespace) -> Path:
         output = ROOT / ".cache" / "bench" / f"{started}.jsonl"
     output.parent.mkdir(parents=True, exist_ok=True)
     done = load([output] if output.exists() else []).measurements
+    now = revision(ROOT)
+    if other := {one.revision for one in done} - {now}:
+        message = f"{output} holds results of {', '.join(sorted(other))}, and this is {now}"
+        raise UsageError(message)
     if options.kafka is not None:
         fetch_kafka(options.kafka)
     makers = server_makers(ROOT, options.kafka)
@@ -140,7 +144,7 @@ def run(options: argparse.Namespace) -> Path:
     plan = Plan(
         output=output,
         directory=directory,
-        revision=revision(ROOT),
+        revision=now,
         scale=scale,
         warm_s=warm_s,
         say=say,
@@ -179,9 +183,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         say(f"scripts/bench: {error}")
         return 2
-    print(markdown(load([output]), FAMILIES))
+    results = load([output])
+    print(markdown(results, FAMILIES))
+    for failure in results.failures:
+        say("not measured, run {run}: {scenario} on {server}: {said}".format(**failure))
     say(f"Kept in {output}")
-    return 0
+    return 1 if results.failures else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md from the code: APIs, settings, command line, errors, and more.
+"""Writes docs/reference/*.md from the code, and docs/performance.md from bench/results.
 
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.config import Setting
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCE = ROOT / "docs" / "reference"
+DOCS = ROOT / "docs"
 NOTICE = "<!-- Written by scripts/docs.py from the code. Change the code, then run it. -->\n\n"
 
 
@@ -370,14 +370,28 @@ def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
     return found
 
 
+# --- performance ---------------------------------------------------------------------------------
+
+
+def performance() -> str:
+    """What `bench/results` holds, with the bars and reasons of bench/scenarios."""
+    from bench.harness.report import performance_page
+    from bench.harness.results import load
+    from bench.scenarios.registry import FAMILIES
+
+    kept = sorted((ROOT / "bench" / "results").glob("*.jsonl"))
+    return performance_page(load(kept), FAMILIES)
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "apis.md": apis,
-    "configuration.md": configuration,
-    "cli.md": command_line,
-    "errors.md": errors,
-    "metrics.md": metrics,
-    "groups.md": groups,
-    "admin.md": admin,
+    "reference/apis.md": apis,
+    "reference/configuration.md": configuration,
+    "reference/cli.md": command_line,
+    "reference/errors.md": errors,
+    "reference/metrics.md": metrics,
+    "reference/groups.md": groups,
+    "reference/admin.md": admin,
+    "performance.md": performance,
 }
 
 
@@ -386,7 +400,7 @@ def stale_pages() -> dict[str, str]:
     stale: dict[str, str] = {}
     for name, write in PAGES.items():
         wanted = NOTICE + write()
-        page = REFERENCE / name
+        page = DOCS / name
         if not page.exists() or page.read_text() != wanted:
             stale[name] = wanted
     return stale
@@ -402,11 +416,10 @@ def main() -> int:
     stale = stale_pages()
     for name, wanted in stale.items():
         if arguments.check:
-            print(f"docs/reference/{name} is stale; scripts/docs.py writes it", file=sys.stderr)
+            print(f"docs/{name} is stale; scripts/docs.py writes it", file=sys.stderr)
         else:
-            REFERENCE.mkdir(parents=True, exist_ok=True)
-            (REFERENCE / name).write_text(wanted)
-            print(f"docs/reference/{name} written")
+            (DOCS / name).write_text(wanted)
+            print(f"docs/{name} written")
     return 1 if arguments.check and stale else 0
 
 

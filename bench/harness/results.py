@@ -35,10 +35,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Results:
-    """What a file holds: measurements, and the machines that they were made on."""
+    """What files hold: measurements, the machines they were made on, and what was not measured.
+
+    A failure has the scenario, the server, the run, and what was said.
+    """
 
     measurements: tuple[Measurement, ...]
     machines: tuple[dict[str, Any], ...]
+    failures: tuple[dict[str, Any], ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -71,7 +75,7 @@ class Spread(NamedTuple):
 
 
 def append(path: Path, kind: str, content: dict[str, Any]) -> None:
-    """One more line; `kind` is `machine` or `measurement`."""
+    """One more line; `kind` is `machine`, `measurement` or `failure`."""
     with path.open("a") as file:
         file.write(json.dumps({kind: content}) + "\n")
 
@@ -89,6 +93,7 @@ def load(paths: Iterable[Path]) -> Results:
     """All that the files hold, in the order of the files; ValueError names a line that is wrong."""
     measurements: list[Measurement] = []
     machines: list[dict[str, Any]] = []
+    failures: list[dict[str, Any]] = []
     for path in paths:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
@@ -96,9 +101,11 @@ def load(paths: Iterable[Path]) -> Results:
                 if kind == "machine":
                     if content not in machines:
                         machines.append(content)
+                elif kind == "failure":
+                    failures.append(content)
                 else:
                     measurements.append(Measurement(**content))
             except (ValueError, TypeError) as error:
                 message = f"{path}:{number} is no measurement: {error}"
                 raise ValueError(message) from None
-    return Results(tuple(measurements), tuple(machines))
+    return Results(tuple(measurements), tuple(machines), tuple(failures))

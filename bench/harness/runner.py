@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from bench.harness.machine import STOLEN_SHARE_LIMIT, Meanwhile, Moment
-from bench.harness.results import Measurement, append_measurement
+from bench.harness.results import Measurement, append, append_measurement
 from bench.harness.scenario import Scale, Stage
 
 if TYPE_CHECKING:
@@ -90,18 +90,18 @@ class ServerRun:
         """Measures each on the server that its `start` asks for."""
         self._left = len(scenarios)
         shared = [scenario for scenario in scenarios if scenario.start == "shared"]
-        if shared:
+        while shared:
             with self._server(started=True) as server:
                 self._warm(server, shared)
-                for scenario in shared:
-                    self._measure(scenario, server)
+                # What a failure leaves behind is no place to measure: the others get a new server.
+                while shared and self._measure(shared.pop(0), server):
+                    pass
         for scenario in scenarios:
-            if scenario.start == "shared":
-                continue
-            with self._server(started=scenario.start == "own") as server:
-                if scenario.start == "own":
-                    self._warm(server, [scenario])
-                self._measure(scenario, server)
+            if scenario.start != "shared":
+                with self._server(started=scenario.start == "own") as server:
+                    if scenario.start == "own":
+                        self._warm(server, [scenario])
+                    self._measure(scenario, server)
 
     @contextmanager
     def _server(self, *, started: bool) -> Iterator[Server]:
@@ -140,23 +140,43 @@ class ServerRun:
                 scenario.prepare(stage)
                 scenario.measure(stage)
                 scenario.finish(stage)
+            except Exception as error:  # noqa: BLE001 - what is wrong shows when it is measured
+                self._plan.say(f"warming up with {scenario.name}: {error}")
             finally:
                 shutil.rmtree(stage.directory)
 
-    def _measure(self, scenario: Scenario, server: Server) -> None:
+    def _measure(self, scenario: Scenario, server: Server) -> bool:
+        """Measures and keeps it, again where it was stolen; whether that went well."""
         self._plan.say(f"{self._name}, run {self._number}: {scenario.name} ({self._left} left)")
         self._left -= 1
         for left in range(STOLEN_REPEATS, -1, -1):
-            measurement = self._measure_once(scenario, server)
+            try:
+                measurement = self._measure_once(scenario, server)
+            except Exception as error:  # noqa: BLE001 - one row less, and it says why
+                self._note_failure(scenario, server, error)
+                return False
             append_measurement(self._plan.output, measurement)
             if not measurement.stolen:
-                return
+                return True
             stolen = measurement.figures["stolen_share"]
             again = "; once more" if left else ""
             self._plan.say(
                 f"dropped: {stolen:.1%} of the cores were stolen"
                 f" (at most {STOLEN_SHARE_LIMIT:.0%}){again}"
             )
+        return True
+
+    def _note_failure(self, scenario: Scenario, server: Server, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        self._plan.say(f"failed: {said}\nThe log of {server.name} ends:\n{_tail(server)}")
+        failure = {
+            "scenario": scenario.name,
+            "server": server.name,
+            "run": self._number,
+            "revision": self._plan.revision,
+            "said": said,
+        }
+        append(self._plan.output, "failure", failure)
 
     def _measure_once(self, scenario: Scenario, server: Server) -> Measurement:
         plan = self._plan
@@ -172,13 +192,11 @@ class ServerRun:
             after = Moment.now(_cpu_s(server))
             meanwhile = Meanwhile.between(before, after, os.cpu_count() or 1)
             figures |= derived(figures, meanwhile)
-            figures["rss_anonymous_mb"] = memory.anonymous_bytes / 1e6
-            figures["rss_file_mb"] = memory.file_bytes / 1e6
+            if memory.anonymous_bytes:
+                figures["rss_anonymous_mb"] = memory.anonymous_bytes / 1e6
+                figures["rss_file_mb"] = memory.file_bytes / 1e6
             figures["written_to_disk_mb"] = (server.data_bytes() - data_bytes) / 1e6
             scenario.finish(stage)
-        except Exception as error:
-            error.add_note(f"in {scenario.name} on {server.name}; its log ends:\n{_tail(server)}")
-            raise
         finally:
             shutil.rmtree(stage.directory, ignore_errors=True)
         return Measurement(

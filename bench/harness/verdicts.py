@@ -1,0 +1,67 @@
+"""Ratios between servers and whether they keep their bars. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.harness.scenario import Bar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench.harness.results import Results
+    from bench.harness.scenario import Durability, Scenario
+
+COMPARED: Mapping[Durability, tuple[str, str]] = {
+    "strict": ("kgw-strict", "kafka"),
+    "relaxed": ("kgw-relaxed", "kafka"),
+    "synced": ("kgw-strict", "kafka-synced"),
+}
+"""Which two servers a bar is about."""
+
+MEMORY_BAR = Bar(figure="rss_anonymous_mb", at_most=0.2)
+"""Of strict and relaxed, in every scenario that the peer runs, too."""
+
+
+class Verdict(NamedTuple):
+    """One bar: kgw's value by the peer's, or kgw's own where the bar is absolute."""
+
+    scenario: str
+    durability: Durability
+    bar: Bar
+    value: float
+    runs: int
+
+    @property
+    def kept(self) -> bool:
+        """Whether the value lies on the right side; exactly on the bar is right."""
+        low, high = self.bar.at_least, self.bar.at_most
+        return (low is None or self.value >= low) and (high is None or self.value <= high)
+
+
+def ratio(results: Results, scenario: str, durability: Durability, figure: str) -> float | None:
+    """Kgw's median by the peer's; None where either is missing or there is nothing to divide by."""
+    ours, peers = (results.spread(scenario, name, figure) for name in COMPARED[durability])
+    if ours is None or peers is None or not peers.median:
+        return None
+    return ours.median / peers.median
+
+
+def verdicts(results: Results, scenario: Scenario) -> Iterator[Verdict]:
+    """All bars of a scenario for which there are measurements, memory last."""
+    for durability, bars in scenario.bars.items():
+        for bar in bars:
+            if (verdict := _verdict(results, scenario.name, durability, bar)) is not None:
+                yield verdict
+    memory: tuple[Durability, ...] = ("strict", "relaxed")
+    for durability in memory:
+        if (verdict := _verdict(results, scenario.name, durability, MEMORY_BAR)) is not None:
+            yield verdict
+
+
+def _verdict(results: Results, scenario: str, durability: Durability, bar: Bar) -> Verdict | None:
+    ours = results.spread(scenario, COMPARED[durability][0], bar.figure)
+    if ours is None:
+        return None
+    value = ours.median if bar.absolute else ratio(results, scenario, durability, bar.figure)
+    return None if value is None else Verdict(scenario, durability, bar, value, ours.runs)
