@@ -38,7 +38,6 @@ SIDES = ("base", "this")
 COMMON_FIGURES = (
     ("cpu_s_per_gb", "server CPU, s/GB"),
     ("cpu_s_per_million_requests", "server CPU a request, µs"),
-    ("cpu_s", "server CPU, s"),
     ("rss_anonymous_mb", "memory, MB"),
 )
 
@@ -53,7 +52,8 @@ def paired_ratios(results: Results, scenario: str, figure: str) -> list[float]:
         }
         for side in SIDES
     )
-    return [this[run] / base[run] for run in sorted(base.keys() & this.keys()) if base[run]]
+    rounds = ((base[run], this[run]) for run in sorted(base.keys() & this.keys()))
+    return [ours / theirs for theirs, ours in rounds if theirs and ours is not None]
 
 
 def comparison(results: Results, scenarios: Sequence[Scenario]) -> str:
