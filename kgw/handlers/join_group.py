@@ -57,7 +57,8 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
             request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
             request.protocol_type,
             tuple(MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols),
-            new_member_id(request.group_instance_id or client_id),
+            # Of use to those alone who have none.
+            "" if request.member_id else new_member_id(request.group_instance_id or client_id),
             request.reason,
             version >= _MEMBER_ID_FIRST,
             version >= _SKIP_ASSIGNMENT,

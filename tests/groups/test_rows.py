@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +38,29 @@ ROWS = st.builds(
 def test_what_is_encoded_is_decoded(row: GroupRow, empty_since_ms: int) -> None:
     """Names, ids and bytes of any content survive."""
     assert (row, empty_since_ms) == GroupRow.decode(row.encode(empty_since_ms))
+
+
+@given(row=ROWS, empty_since_ms=st.integers(-1, 1 << 50))
+def test_a_row_is_the_text_that_the_json_module_writes(row: GroupRow, empty_since_ms: int) -> None:
+    """Rows are formatted by hand, and are the JSON that they always were."""
+    fields = {
+        **row._asdict(),
+        "state": row.state.value,
+        "empty_since_ms": empty_since_ms,
+        "members": [
+            {
+                **member._asdict(),
+                "protocols": [
+                    [one.name, b64encode(one.metadata).decode()] for one in member.protocols
+                ],
+                "assignment": b64encode(member.assignment).decode(),
+            }
+            for member in row.members
+        ],
+    }
+    fields["members"] = fields.pop("members")
+    written = json.dumps(fields, separators=(",", ":")).encode()
+    assert written == row.encode(empty_since_ms)
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"{}", b"rubbish", b'{"state":"Dead"}', b"\xff"])
