@@ -178,6 +178,16 @@ async def test_a_repeated_request_is_not_decoded(
     assert await side.send(side.frame(records(b"d"), version=version), other) is not None
 
 
+async def test_what_follows_the_records_is_read(gateway: InProcessGateway) -> None:
+    """Tagged fields behind them are passed over, and half of one ends the connection."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"a"))
+    whole = side.frame(records(b"b"))
+    assert "truncated" in str(await side.send(whole[:-1] + b"\1"))
+    assert isinstance(await side.send(whole[:-1] + b"\1\5\0"), bytes)
+    assert 2 == side.topic.partitions[0].log.end_offset
+
+
 async def test_a_topic_that_is_made_again_is_another() -> None:
     """What was known of a deleted topic is forgotten, and its partitions with it."""
     async with InProcessGateway() as gateway:
