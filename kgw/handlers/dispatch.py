@@ -17,7 +17,6 @@ from kgw.handlers.context import (
 )
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
-from kgw.metrics import count
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import body_frame, response_frame
@@ -164,7 +163,8 @@ class Dispatcher:
         handler = self._handlers.get(api_key)
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, self._gateway, session)
-        count(self._gateway.metrics.requests, handler.label)
+        requests = self._gateway.metrics.requests
+        requests[handler.label] = requests.get(handler.label, 0) + 1
         if api_key == _PRODUCE and self._places is not None:
             repeated = self._places.start(frame, api_version, correlation_id, session)
             if repeated is not None:

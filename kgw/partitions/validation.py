@@ -107,7 +107,7 @@ def read_produced_batch(records: Buffer | None) -> RecordBatch:
     if records is None or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
     batch = read_batch(records)
-    if batch.size_bytes != len(records):
+    if len(batch.buffer) != len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"a partition takes exactly one record batch in a request; {len(records)} bytes came "
@@ -155,7 +155,14 @@ def validate_batch(
     elif attributes & TRANSACTIONAL_FLAG:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch has no producer id")
     if not rules.uses_log_append_time:
-        _check_timestamps(batch, rules, now_ms)
+        latest_ms = now_ms + rules.timestamp_after_max_ms
+        earliest_ms = now_ms - rules.timestamp_before_max_ms
+        # The usual batch has both times, and they are in range and in order.
+        if not (
+            0 <= batch.base_timestamp_ms <= batch.max_timestamp_ms <= latest_ms
+            and earliest_ms <= batch.base_timestamp_ms
+        ):
+            _check_timestamps(batch, rules, now_ms)
 
 
 def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:

@@ -44,13 +44,12 @@ SEQUENCE_MODULUS: Final = 1 << 31
 """Sequences run from 0 to the largest int32 and then begin again at 0."""
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
-_BASE_OFFSET: Final = Struct(">q")
-_LEADER_EPOCH: Final = Struct(">i")
+_START: Final = Struct(">qii")
+"""Base offset, batch length, leader epoch."""
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 
-_LEADER_EPOCH_POSITION: Final = 12
 _CRC_POSITION: Final = 17
 _ATTRIBUTES_POSITION: Final = 21
 _MAX_TIMESTAMP_POSITION: Final = 35
@@ -210,8 +209,8 @@ class RecordBatch:
         buffer = self.buffer
         if buffer.readonly:
             self.buffer = buffer = memoryview(bytearray(buffer))
-        _BASE_OFFSET.pack_into(buffer, 0, base_offset)
-        _LEADER_EPOCH.pack_into(buffer, _LEADER_EPOCH_POSITION, leader_epoch)
+        # The length between the two is written again: one call less, for each of many batches.
+        _START.pack_into(buffer, 0, base_offset, self.batch_length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
 
