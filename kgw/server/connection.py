@@ -7,55 +7,35 @@ requests whose answers are due (`started`). An idle connection holds none of the
 
 from __future__ import annotations
 
-from asyncio import BufferedProtocol, CancelledError, Transport
-from struct import Struct
+from asyncio import CancelledError, Transport
 from typing import TYPE_CHECKING, cast
 
-from kgw.errors import FrameTooLargeError, ProtocolError
+from kgw.errors import ProtocolError
 from kgw.handlers.context import DueAnswer
-from kgw.protocol.api_keys import MESSAGE_KEYS
+from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
 from kgw.server.shared import State
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
-    from kgw.server.limits import Limits
     from kgw.server.shared import Shared
     from kgw.types import Buffer
-
-_INT32 = Struct(">i")
-_INT16 = Struct(">h")
-_LENGTH_BYTES = 4
-# API key, version, correlation id: every request has them.
-_SMALLEST_FRAME_BYTES = 8
-
-# Frames taken from one read before other connections get their turn. One read may hold thousands of
-# small requests: answering them all at once would keep everybody else waiting for 100 ms.
-FRAMES_PER_TURN = 32
 
 # A request larger than this takes its turn among those of other connections: decoding and answering
 # one may take 30 ms when it is made for that, and fifty may become complete at the same time.
 TURN_BYTES = 16 << 10
 
-# A frame that was cut gets room for so many times the bytes it has sent, never for what it claims.
-GROWTH = 4
-FIRST_BUFFER_BYTES = 2048
-
-RECEIVE_BUFFER_BYTES = 256 << 10
-
 # How long a client may take to close after a drained server has shut its side.
 LINGER_S = 1.0
 
-_LOOK_AT_NEXT_SWEEP = 0.0
-_NEVER = float("inf")
 
 # Answers of one run are written together, up to so many bytes: what is not written yet is memory
 # that no limit sees. Below it they are copied into one piece, which costs less than a gather write.
 RUN_BYTES = 64 << 10
 
 
-class KafkaConnection(BufferedProtocol):
+class KafkaConnection(FrameReceiver):
     """Reads frames, starts requests in their order, writes answers in the same order.
 
     Successive requests that may overlap (Produce) are started while earlier ones wait; any other
@@ -63,62 +43,32 @@ class KafkaConnection(BufferedProtocol):
     """
 
     __slots__ = (
-        "_active_s",
-        "_continuing",
-        "_filled",
-        "_frame",
-        "_frame_bytes",
-        "_frame_deadline_s",
         "_has_turn",
-        "_held_bytes",
-        "_leftover",
         "_outgoing",
         "_outgoing_bytes",
         "_overlapping",
         "_parked",
-        "_prefix",
         "_progress_s",
         "_queued_bytes",
-        "_reading_paused",
         "_sent_bytes",
-        "_server",
         "_started",
         "_transport",
         "_writing_paused",
-        "deadline_s",
         "listener_name",
-        "max_frame_bytes",
         "session",
-        "state",
     )
 
     session: Session
-    _transport: Transport
 
     def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
-        self._server = server
+        super().__init__(server, max_frame_bytes)
         self.listener_name = listener_name
-        self.max_frame_bytes = max_frame_bytes
-        self.state = State.OPEN
-        # When the server's sweep has to look at this connection again.
-        self.deadline_s = _NEVER
-        self._active_s = server.now_s
-        # Arriving.
-        self._prefix = b""
-        self._frame: memoryview | None = None
-        self._filled = 0
-        self._frame_bytes = 0
-        self._frame_deadline_s = _NEVER
-        self._leftover: memoryview | None = None
-        self._reading_paused = False
-        self._continuing = False
         # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
         # Answers that are due: each the frame's buffers, or what they will come from.
         self._started: list[list[Buffer] | DueAnswer] = []
         self._overlapping = False
         self._has_turn = False
-        self._held_bytes = 0
         # Leaving.
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
@@ -145,36 +95,7 @@ class KafkaConnection(BufferedProtocol):
         self.session = session
         unsent_bytes = self._server.limits.unsent_bytes
         self._transport.set_write_buffer_limits(high=unsent_bytes, low=unsent_bytes // 2)
-        self.deadline_s = _LOOK_AT_NEXT_SWEEP
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the rest of a frame that was cut, else the buffer that all connections share.
-
-        Both loops fill it and call `buffer_updated` before anybody else can read.
-        """
-        if self._frame is not None:
-            return self._frame[self._filled :]
-        shared = self._server.receive_buffer
-        prefix = self._prefix
-        if prefix:
-            shared[: len(prefix)] = prefix
-            return shared[len(prefix) :]
-        return shared
-
-    def buffer_updated(self, nbytes: int) -> None:
-        server = self._server
-        self._active_s = server.now_s
-        server.metrics.bytes_received += nbytes
-        if self.state is not State.OPEN:
-            return
-        if self._frame is not None:
-            self._grow_frame(nbytes)
-        else:
-            end = len(self._prefix) + nbytes
-            self._prefix = b""
-            self._take_frames(server.receive_buffer, end)
-        if self._outgoing:
-            self._write()
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def eof_received(self) -> bool:
         return False
@@ -193,122 +114,18 @@ class KafkaConnection(BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
-        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._pump()
-        if self._outgoing:
-            self._write()
-
-    # --- bytes to frames --------------------------------------------------------------------------
-
-    def _take_frames(self, data: memoryview, end: int) -> None:
-        """Accept the whole frames in `data[:end]` and keep what is left of it."""
-        limits = self._server.limits
-        position = 0
-        turn = FRAMES_PER_TURN
-        while end - position >= _LENGTH_BYTES:
-            (frame_bytes,) = _INT32.unpack_from(data, position)
-            if not _SMALLEST_FRAME_BYTES <= frame_bytes <= self.max_frame_bytes:
-                self._refuse_length(frame_bytes)
-                return
-            start = position + _LENGTH_BYTES
-            if start + frame_bytes > end:
-                self._begin_frame(data[start:end], frame_bytes)
-                return
-            # Without bytes in hand there is no request in hand either.
-            if not turn or (self._held_bytes and self._full(limits)):
-                self._keep_leftover(data, position, end)
-                return
-            turn -= 1
-            position = start + frame_bytes
-            # A frame must not share its bytes with the next read: its records are stored as they
-            # are, long after this call.
-            self._accept(memoryview(bytearray(data[start:position])))
-            if self.state is not State.OPEN:
-                return
-        if position < end:
-            self._prefix = bytes(data[position:end])
-            self._expect_frame()
-        self._pause_if_full()
-
-    def _refuse_length(self, frame_bytes: int) -> None:
-        if frame_bytes > self.max_frame_bytes:
-            self._refuse(
-                FrameTooLargeError(
-                    f"a frame of {frame_bytes} bytes: at most {self.max_frame_bytes} are read"
-                )
-            )
-        else:
-            self._refuse(ProtocolError(f"a frame of {frame_bytes} bytes"))
-
-    def _begin_frame(self, arrived: memoryview, frame_bytes: int) -> None:
-        """Give a frame that was cut a buffer of its own."""
-        filled = len(arrived)
-        # Garbage whose first bytes happen to be a length ends here, not at the frame's deadline.
-        if filled >= _INT16.size and _INT16.unpack_from(arrived)[0] not in MESSAGE_KEYS:
-            self._refuse(ProtocolError(f"API key {_INT16.unpack_from(arrived)[0]} does not exist"))
-            return
-        room = min(frame_bytes, max(FIRST_BUFFER_BYTES, filled * GROWTH))
-        frame = memoryview(bytearray(room))
-        frame[:filled] = arrived
-        self._frame = frame
-        self._filled = filled
-        self._frame_bytes = frame_bytes
-        self._server.memory.partial_bytes += room
-        self._expect_frame()
-        self._pause_if_full()
-
-    def _grow_frame(self, nbytes: int) -> None:
-        """Count bytes that were read into the frame's own buffer; accept it when it is whole."""
-        frame = self._frame
-        assert frame is not None  # noqa: S101 - the caller looked
-        memory = self._server.memory
-        filled = self._filled = self._filled + nbytes
-        room = len(frame)
-        if filled < room:
-            return
-        if filled == self._frame_bytes:
-            self._frame = None
-            self._accept(frame)
-            memory.give_back(self, partial_bytes=room)
-            if self.state is State.OPEN:
-                self._pause_if_full()
-            return
-        larger = memoryview(bytearray(min(self._frame_bytes, filled * GROWTH)))
-        larger[:filled] = frame
-        self._frame = larger
-        memory.partial_bytes += len(larger) - room
-        self._pause_if_full()
-
-    def _expect_frame(self) -> None:
-        server = self._server
-        # `now_s` may be a sweep old; a client gets the difference as a present.
-        self._frame_deadline_s = (
-            server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
-        )
-        self.deadline_s = _LOOK_AT_NEXT_SWEEP
-
-    def _discard_arriving(self) -> None:
-        self._prefix = b""
-        leftover, self._leftover = self._leftover, None
-        frame, self._frame = self._frame, None
-        self._server.memory.give_back(
-            self,
-            partial_bytes=0 if frame is None else len(frame),
-            held_bytes=0 if leftover is None else len(leftover),
-            leaves=True,
-        )
+        self._write_outgoing()
 
     # --- frames to requests -----------------------------------------------------------------------
 
-    def _full(self, limits: Limits) -> bool:
-        """Whether enough is in hand that no more should be read."""
-        return (
-            len(self._started) + len(self._parked) >= limits.inflight_requests
-            or self._held_bytes >= limits.inflight_bytes
-        )
+    @property
+    def _requests_in_hand(self) -> int:
+        return len(self._started) + len(self._parked)
 
     def _accept(self, frame: memoryview) -> None:
         """Start a request, or park it until its turn comes."""
@@ -376,8 +193,7 @@ class KafkaConnection(BufferedProtocol):
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
             self._fail(failure)
-        if self._outgoing:
-            self._write()
+        self._write_outgoing()
 
     def _collect_answers(self) -> BaseException | None:
         """Take answers from the front of `started`; return the error of one that has none."""
@@ -432,66 +248,7 @@ class KafkaConnection(BufferedProtocol):
         if self._continuing:
             self._continue()
         self._has_turn = False
-        if self._outgoing:
-            self._write()
-
-    # --- back pressure ----------------------------------------------------------------------------
-
-    def _pause_if_full(self) -> None:
-        if self._full(self._server.limits) or self._must_wait_for_memory():
-            self._pause_reading()
-
-    def _must_wait_for_memory(self) -> bool:
-        holds = self._held_bytes or self._frame is not None
-        return bool(holds) and self._server.memory.must_wait(self)
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = True
-            self._server.metrics.reading_pauses += 1
-            self._transport.pause_reading()
-
-    def _read_on(self) -> None:
-        """Take up what was left of the last read; when nothing is, read again."""
-        if not self._reading_paused or self._full(self._server.limits):
-            return
-        if self._leftover is not None:
-            self._continuing = True
-            self._server.request_turn(self)
-            return
-        if self._must_wait_for_memory():
-            return
-        self._reading_paused = False
-        if self._frame is not None or self._prefix:
-            self._expect_frame()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def _keep_leftover(self, data: memoryview, position: int, end: int) -> None:
-        """Keep whole frames for another turn, or until fewer requests are in hand."""
-        rest = data[position:end]
-        if data is self._server.receive_buffer:
-            rest = memoryview(bytearray(rest))
-        self._leftover = rest
-        self._server.memory.held_bytes += len(rest)
-        self._pause_reading()
-        self._read_on()
-
-    def _continue(self) -> None:
-        self._continuing = False
-        leftover = self._leftover
-        if leftover is None or self.state is not State.OPEN:
-            return
-        self._leftover = None
-        self._server.memory.give_back(self, held_bytes=len(leftover))
-        self._take_frames(leftover, len(leftover))
-        if self._leftover is None:
-            self.memory_available()
-
-    def memory_available(self) -> None:
-        """The budget that all connections share has room again."""
-        if self.state is State.OPEN:
-            self._read_on()
+        self._write_outgoing()
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -501,15 +258,17 @@ class KafkaConnection(BufferedProtocol):
             self._outgoing_bytes += len(buffer)
         self._outgoing += buffers
         if self._outgoing_bytes >= RUN_BYTES:
-            self._write()
+            self._write_outgoing()
 
-    def _write(self) -> None:
+    def _write_outgoing(self) -> None:
         """Hand what is to leave to the transport; whoever the loop calls does so at its end."""
+        if not self._outgoing:
+            return
         buffers, self._outgoing = self._outgoing, []
         size, self._outgoing_bytes = self._outgoing_bytes, 0
         self._queued_bytes += size
         self._server.metrics.bytes_sent += size
-        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
         transport = self._transport
         if transport.is_closing():
             return
@@ -529,7 +288,7 @@ class KafkaConnection(BufferedProtocol):
                 self._transport.abort()
             return
         limits = self._server.limits
-        deadline_s = _NEVER
+        deadline_s = NEVER
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes:
             sent_bytes = self._queued_bytes - unsent_bytes
@@ -541,7 +300,7 @@ class KafkaConnection(BufferedProtocol):
                 self.drop("unsent", f"{unsent_bytes} bytes of answers were not taken")
                 return
             # Whether there is progress shows only to whoever looks again.
-            deadline_s = _LOOK_AT_NEXT_SWEEP
+            deadline_s = LOOK_AT_NEXT_SWEEP
         else:
             self._progress_s = 0.0
             if (self._frame is not None or self._prefix) and not self._reading_paused:
@@ -620,8 +379,7 @@ class KafkaConnection(BufferedProtocol):
         Closing a socket that holds unread bytes resets the connection, and answers on their way
         would be lost with it: a producer that keeps on sending would not learn what was stored.
         """
-        if self._outgoing:
-            self._write()
+        self._write_outgoing()
         if self.state is State.REFUSING:
             self._transport.close()
             return
@@ -629,7 +387,7 @@ class KafkaConnection(BufferedProtocol):
             return
         self.state = State.LINGERING
         self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S
-        self.deadline_s = _LOOK_AT_NEXT_SWEEP
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
         if self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()

@@ -9,9 +9,10 @@ from kgw.errors import ListenError
 from kgw.handlers.context import Session
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
-from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
+from kgw.server.connection import KafkaConnection
 from kgw.server.listeners import bind, bound_listener, plain_host
 from kgw.server.memory import RequestMemory
+from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer, Transport
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kgw.config import Listener
     from kgw.metrics import Metrics
     from kgw.server.limits import Limits
+    from kgw.server.receiving import FrameReceiver
     from kgw.server.shared import Dispatch
 
 _log = EventLogger(__name__)
@@ -53,7 +55,7 @@ class Server:
         self._timer: Timer | None = None
         self._quiet = QuietLog()
         self._answered: dict[KafkaConnection, None] = {}
-        self._turns: dict[KafkaConnection, None] = {}
+        self._turns: dict[FrameReceiver, None] = {}
         self._giving_turns = False
         self._empty = Event()
         self._empty.set()
@@ -155,7 +157,7 @@ class Server:
         for connection in left[CONNECTIONS_PER_TURN:]:
             self.answer_soon(connection)
 
-    def request_turn(self, connection: KafkaConnection) -> None:
+    def request_turn(self, connection: FrameReceiver) -> None:
         """Queue a large request, or the rest of a read that brought many.
 
         All turns that are given before the loop polls again share one short time.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
     from kgw.server.memory import RequestMemory
+    from kgw.server.receiving import FrameReceiver
     from kgw.types import Buffer
 
 
@@ -41,7 +42,7 @@ class Shared(Protocol):
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
         """Count a new connection in; None refuses it."""
 
-    def request_turn(self, connection: KafkaConnection) -> None:
+    def request_turn(self, connection: FrameReceiver) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
 
     def answer_soon(self, connection: KafkaConnection) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ProtocolError
 from kgw.handlers.context import DueAnswer, Session
 from kgw.metrics import Metrics
-from kgw.server.connection import RECEIVE_BUFFER_BYTES, KafkaConnection
+from kgw.server.connection import KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.memory import RequestMemory
+from kgw.server.receiving import RECEIVE_BUFFER_BYTES, FrameReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,13 +197,13 @@ class FakeServer:
         self.bugs: list[BaseException] = []
         self.forgotten = 0
         self.answered: list[KafkaConnection] = []
-        self.turns: list[KafkaConnection] = []
+        self.turns: list[FrameReceiver] = []
         self.gives_turns = True
 
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
         return None if self.full else Session(client_host="192.0.2.1")
 
-    def request_turn(self, connection: KafkaConnection) -> None:
+    def request_turn(self, connection: FrameReceiver) -> None:
         self.turns.append(connection)
         if self.gives_turns:
             self.loop.call_soon(connection.take_turn)

@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.server.connection import (
-    FRAMES_PER_TURN,
-    GROWTH,
-    RECEIVE_BUFFER_BYTES,
-    RUN_BYTES,
-    TURN_BYTES,
-)
+from kgw.server.connection import RUN_BYTES, TURN_BYTES
 from kgw.server.limits import Limits
+from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
 from kgw.server.shared import State
 from tests.server.fakes import (
     API_VERSIONS,
