@@ -68,6 +68,7 @@ class Offenders:
         self._quiet = QuietLog()
         self._told_s = 0.0
         self._open: list[_Measure] = []
+        self._loop_thread = get_ident()
 
     def begin(self) -> None:
         """Something begins; `end` is called when it returns."""
@@ -117,6 +118,16 @@ class Offenders:
                 (f"request_{key}", value) for key, value in describe_request(frame).items()
             )
         return fields
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """A garbage collection begins or ends, one of `gc.callbacks`: nobody's fault who is met."""
+        if get_ident() != self._loop_thread:
+            return
+        if phase == "start":
+            self.begin()
+        else:
+            name = f"generation {info['generation']}"
+            self.end("a garbage collection", lambda: {"name": name})
 
     def look(self, used_s: float, stack: Callable[[], str]) -> None:
         """Note where the innermost thing is that has run for long. Called by another thread.

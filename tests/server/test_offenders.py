@@ -111,6 +111,22 @@ def test_the_place_is_noted_once_half_the_limit_is_used(watched: Watched) -> Non
     assert next(looks) == "late"
 
 
+def test_garbage_collections_are_told_apart(watched: Watched) -> None:
+    """Whoever happens to allocate when the collector's time has come is not to blame."""
+
+    def allocate() -> None:
+        watched.work(1)
+        watched.offenders.collected("start", {"generation": 2})
+        watched.work(8)
+        watched.offenders.collected("stop", {"generation": 2})
+
+    watched.offenders.run(allocate)
+    assert [("a garbage collection", {"cpu_ms": 8, "name": "generation 2"})] == watched.said
+    elsewhere = Thread(target=watched.offenders.collected, args=("stop", {}))
+    elsewhere.start()
+    elsewhere.join()
+
+
 def test_the_stack_is_that_of_the_thread_that_made_the_watch(watched: Watched) -> None:
     """Another thread sees the lines in which the loop's thread is, the innermost first."""
     watch = StackWatch(watched.offenders)
