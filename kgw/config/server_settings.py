@@ -625,7 +625,7 @@ SERVER_SETTINGS = table(
         INT,
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
-        "logged by name. 0 is off; on, it costs some 10 % of the speed.",
+        "logged by name. 0 is off; on, small requests take a quarter more of the processor.",
         section="process",
         unit="ms",
         minimum=0,

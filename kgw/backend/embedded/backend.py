@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded.cache import HotCache
 from kgw.backend.embedded.cached_reading import ReadPlaces
-from kgw.backend.embedded.creating import LogCreator
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.flusher import Flusher
 from kgw.backend.embedded.fs import RealFs
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.embedded.cache import CachedTail
+    from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
@@ -94,7 +94,6 @@ class EmbeddedBackend(Backend):
         self._relaxed: ThreadPoolExecutor
         self._notes: ThreadPoolExecutor
         self._flush_timer: FlushTimer
-        self._creator: LogCreator
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
         self._flusher: Flusher | None = None
@@ -103,6 +102,7 @@ class EmbeddedBackend(Backend):
         self._checkpoint_task: asyncio.Task[None] | None = None
         self._switch_interval_s: float | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
+        self._creator: LogCreator | None = None
 
     def _make_store(self) -> Store:
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
@@ -136,7 +136,6 @@ class EmbeddedBackend(Backend):
         self._flush_timer = FlushTimer(
             loop, self._store, self.run_in_flusher, self._relaxed, self._options
         )
-        self._creator = LogCreator(self._store, self.run_in_flusher)
         state: StateStore | None = None
         try:
             await loop.run_in_executor(self._io, self._open_directory)
@@ -238,7 +237,9 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the directory was not left in order: {error}")
 
     async def _stop(self) -> None:
-        await self._creator.aclose()
+        creator, self._creator = self._creator, None
+        if creator is not None:
+            await creator.aclose()
         await self._flush_timer.aclose()
         flusher, self._flusher = self._flusher, None
         if self._preparing is not None:
@@ -285,6 +286,11 @@ class EmbeddedBackend(Backend):
         self._check_open()
         missing = [key for key in keys if key not in self._partitions]
         if missing:
+            if self._creator is None:
+                # Not at the top: a start creates nothing.
+                from kgw.backend.embedded.creating import LogCreator
+
+                self._creator = LogCreator(self._store, self.run_in_flusher)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
         return [self._partitions[key] for key in keys]
