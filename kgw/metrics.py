@@ -82,6 +82,12 @@ METRICS: tuple[Metric, ...] = (
         ("reason",),
     ),
     Metric("bytes_received", "kgw_received_bytes_total", "counter", "Bytes read from clients."),
+    Metric(
+        "unsent_bytes",
+        "kgw_unsent_bytes",
+        "gauge",
+        "Answer bytes that clients have not taken, of large answers and as of the last look.",
+    ),
     Metric("bytes_sent", "kgw_sent_bytes_total", "counter", "Answer bytes handed to sockets."),
     Metric(
         "request_memory_bytes",
@@ -343,6 +349,7 @@ class Metrics:
     connections_refused: dict[str, int]
     connections_dropped: dict[str, int]
     bytes_received: int
+    unsent_bytes: int
     bytes_sent: int
     request_memory_bytes: int
     reading_pauses: int

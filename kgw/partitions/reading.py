@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # The last field of a batch's header says how many records follow.
 _COUNT_BYTES = 4
+# After that no further partition of a Fetch is read from the disk. A hundred clients that catch up
+# wait for a few threads, and hold what they have read meanwhile.
+_FROM_DISK_BYTES = 1 << 20
 
 
 class PartitionRead:
@@ -314,6 +317,8 @@ class FetchRead:
             try:
                 result = log.read_hot(part.offset, limit, part.high_watermark)
                 if result is None:
+                    if self.size_bytes >= max(_FROM_DISK_BYTES, self._min_bytes):
+                        continue  # the next request: what waits for a disk holds little memory
                     if self.size_bytes and self._clock.monotonic_s() >= self._deadline_s:
                         continue  # the client has waited long enough, and gets something
                     result = await _read_on(part, log, limit, at_least_one=not self.size_bytes)

@@ -53,6 +53,7 @@ class KafkaConnection(FrameReceiver):
         "_sent_bytes",
         "_started",
         "_transport",
+        "_unsent_bytes",
         "_writing_paused",
         "listener_name",
         "session",
@@ -75,6 +76,7 @@ class KafkaConnection(FrameReceiver):
         self._writing_paused = False
         self._queued_bytes = 0
         self._sent_bytes = 0
+        self._unsent_bytes = 0
         self._progress_s = 0.0
 
     def __repr__(self) -> str:
@@ -104,6 +106,7 @@ class KafkaConnection(FrameReceiver):
         if self.state is State.NOT_ADMITTED:
             return
         self.state = State.CLOSED
+        self._note_unsent(0)
         self._abandon()
         self.session.forget_poll()
         self._discard_arriving()
@@ -278,6 +281,13 @@ class KafkaConnection(FrameReceiver):
             transport.write(b"".join(buffers))
         else:
             transport.writelines(buffers)
+        if size >= RUN_BYTES:
+            self._note_unsent(transport.get_write_buffer_size())
+
+    def _note_unsent(self, unsent_bytes: int) -> None:
+        """Count what the client has not taken; it takes more, unnoticed, until the next sweep."""
+        self._server.metrics.unsent_bytes += unsent_bytes - self._unsent_bytes
+        self._unsent_bytes = unsent_bytes
 
     # --- deadlines --------------------------------------------------------------------------------
 
@@ -290,6 +300,7 @@ class KafkaConnection(FrameReceiver):
         limits = self._server.limits
         deadline_s = NEVER
         unsent_bytes = self._transport.get_write_buffer_size()
+        self._note_unsent(unsent_bytes)
         if unsent_bytes:
             sent_bytes = self._queued_bytes - unsent_bytes
             if sent_bytes != self._sent_bytes or not self._progress_s:

@@ -201,6 +201,17 @@ async def test_max_bytes_holds_across_partitions(gateway: InProcessGateway) -> N
     assert [1, 0, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
 
 
+async def test_answers_get_smaller_when_others_are_not_taken(gateway: InProcessGateway) -> None:
+    """Half of what is left for all connections; 64 KB when nothing is."""
+    await create_topic(gateway)
+    for _ in range(4):
+        await produce(gateway, batch(b"x" * 50_000))
+    metrics = gateway.gateway.metrics
+    for unsent_bytes, count in ((0, 4), ((16 << 20) - 250_000, 2), (16 << 20, 1), (1 << 30, 1)):
+        metrics.unsent_bytes = unsent_bytes
+        assert count == len(offsets_in(await fetch(gateway, fetch_request())))
+
+
 async def test_too_large_batch_of_a_later_partition_waits_for_its_turn(
     gateway: InProcessGateway,
 ) -> None:

@@ -462,6 +462,19 @@ class TestDeadlines:
         assert peer.transport.is_aborted()
         assert ["unsent"] == peer.server.drops
 
+    async def test_unsent_bytes_are_counted(self) -> None:
+        """When a large answer leaves and at each sweep, until the client has taken all or gone."""
+        peer = Peer()
+        peer.dispatcher.answer_bytes = 100_000
+        peer.transport.unsent = 60_000
+        peer.send(at_once(1))
+        assert 60_000 == peer.server.metrics.unsent_bytes
+        peer.transport.unsent = 7_000
+        peer.at(1)
+        assert 7_000 == peer.server.metrics.unsent_bytes
+        peer.connection.connection_lost(None)
+        assert 0 == peer.server.metrics.unsent_bytes
+
     async def test_sent_in_the_end(self) -> None:
         """Answers that were taken leave no deadline behind."""
         peer = Peer()
