@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MEMORY_LOOK_EVERY_S = 0.25
 # A measurement during which the hypervisor took the cores away is made again so many times.
 STOLEN_REPEATS = 2
+# One scenario alone has its code compiled sooner than all of them together.
+OWN_WARM_SHARE = 0.25
 WARM_SCALE = Scale(seconds=0.5, share=0.05)
 
 
@@ -100,7 +102,7 @@ class ServerRun:
             if scenario.start != "shared":
                 with self._server(started=scenario.start == "own") as server:
                     if scenario.start == "own":
-                        self._warm(server, [scenario])
+                        self._warm(server, [scenario], OWN_WARM_SHARE)
                     self._measure(scenario, server)
 
     @contextmanager
@@ -126,12 +128,13 @@ class ServerRun:
         name = f"{scenario.name.replace('/', '-')}-{number}"
         return Stage(server=server, directory=directory, scale=scale, name=name)
 
-    def _warm(self, server: Server, scenarios: Sequence[Scenario]) -> None:
+    def _warm(self, server: Server, scenarios: Sequence[Scenario], share: float = 1.0) -> None:
         """Goes through the scenarios in small until a JVM has had its time to compile them."""
         if not server.warms_up or not self._plan.warm_s:
             return
-        self._plan.say(f"{self._name}: warming up for {self._plan.warm_s:.0f} s")
-        deadline = time.monotonic() + self._plan.warm_s
+        warm_s = share * self._plan.warm_s
+        self._plan.say(f"{self._name}: warming up for {warm_s:.0f} s")
+        deadline = time.monotonic() + warm_s
         for number, scenario in enumerate(itertools.cycle(scenarios)):
             if time.monotonic() > deadline or number == scenario.warm_rounds:
                 return
