@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 VERSION = 11
 TOPIC = "bench"
-ACTIVE = 10
+ONE_BATCH = 200
+"""More than one of ours, less than two."""
 
 
 class Consumer:
@@ -71,7 +72,7 @@ class Consumer:
                             FetchPartition(
                                 partition=index,
                                 fetch_offset=self.offsets[index],
-                                partition_max_bytes=1,
+                                partition_max_bytes=ONE_BATCH,
                             )
                             for index in named
                         ],
@@ -165,7 +166,10 @@ def idle(gateway: GatewayProcess, options: Any, *, incremental: bool) -> dict[st
 def active(
     gateway: GatewayProcess, options: Any, count: int, *, incremental: bool
 ) -> dict[str, Any]:
-    """One consumer that finds one batch in each of so many partitions at every poll."""
+    """One consumer that takes one batch of each of so many partitions at every poll.
+
+    Most of them are read from disk: a backlog is larger than what is kept in memory.
+    """
     partitions = options.partitions
     consumer = Consumer(gateway, partitions, incremental=incremental)
     producer = socket.create_connection((gateway.host, gateway.port))
@@ -188,9 +192,10 @@ def active(
         producer.recv(size, socket.MSG_WAITALL)
     before = gateway.usage().cpu_s
     began = time.perf_counter()
-    while consumer.polls < options.cycles:
+    left = options.cycles * count
+    while left:
         consumer.send(500)
-        assert consumer.receive() == count
+        left -= consumer.receive()
     elapsed_s = time.perf_counter() - began
     cpu_s = gateway.usage().cpu_s - before
     row = {
@@ -200,7 +205,7 @@ def active(
         "sent_bytes": round(consumer.sent_bytes / consumer.polls),
         "received_bytes": round(consumer.received_bytes / consumer.polls),
         "cpu_us_per_poll": round(cpu_s / consumer.polls * 1e6, 1),
-        "elapsed_ms_per_poll": round(elapsed_s / options.cycles * 1e3, 2),
+        "elapsed_ms_per_poll": round(elapsed_s / consumer.polls * 1e3, 2),
     }
     consumer.socket.close()
     producer.close()
