@@ -6,6 +6,7 @@ opened after a failed write-back might not be told of the error (durability.md 4
 
 from __future__ import annotations
 
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,9 @@ class FilePool:
 
     def _close_idle(self, most: int) -> int:
         """Close so many of the files that nobody needs, the least recently used first."""
-        idle = [one for one in self._files.values() if one.users == 0 and not one.dirty][:most]
+        idle = list(
+            islice((one for one in self._files.values() if one.users == 0 and not one.dirty), most)
+        )
         for pooled in idle:
             del self._files[pooled.path]
             pooled.file.close()

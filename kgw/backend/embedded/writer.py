@@ -484,9 +484,11 @@ class GroupWriter:
         if self.failure is not None:
             return
         try:
-            for segment in retirement.segments:
-                if not segment.is_removed:
-                    segment.sync()
+            # Side by side: until they are done each group of other partitions syncs its segments.
+            left = [segment for segment in retirement.segments if not segment.is_removed]
+            for failure in self.sync_many(left):
+                if failure is not None:
+                    raise failure
             self.journal.retire(retirement.journal_number)
         except (OSError, SyncFailedError) as error:
             if isinstance(error, OSError) and is_out_of_space(error):
