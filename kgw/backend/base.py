@@ -176,7 +176,7 @@ class PartitionLog(ABC):
     @property
     @abstractmethod
     def leader_epoch(self) -> int:
-        """The epoch that appends are stamped with now."""
+        """The epoch that appends are stamped with: another one begins when a log is opened only."""
 
     @property
     @abstractmethod

@@ -232,7 +232,8 @@ class KnownPlaces:
         # A client may have put it otherwise: tagged fields, longer integers.
         if len(head) <= MAX_HEAD_BYTES and frame[_CLIENT_ID_POSITION:head_end] == head:
             known = self._by_version.setdefault(version, {})
-            known[head] = KnownPlace(self._gateway, partition, topic, version, trailer)
+            # Of `marked`, not of the request: that would keep its records in memory.
+            known[head] = KnownPlace(self._gateway, partition, marked, version, trailer)
             session.produce_head_end = head_end
 
     def _has_room(self) -> bool:

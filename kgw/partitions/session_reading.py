@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kgw.errors import ErrorCode
 from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,8 +72,12 @@ class SessionRead(FetchRead):
         """
         if self._is_unread:
             self._is_unread = False
-            # What would have to come from the disk is left to the next request.
-            self._read_hot()
+            if not self._read_hot():
+                # What would have to come from the disk is left to the next request, and so is what
+                # stands behind it: it has not been looked at.
+                seen = [part.is_final or part.high_watermark != NO_OFFSET for part in self.parts]
+                self.parts = [*compress(self.parts, seen)]
+                self.records = [*compress(self.records, seen)]
 
     def stop(self) -> None:
         super().stop()

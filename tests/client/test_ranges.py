@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kgw.backend.memory import MemoryPartitionLog
 from kgw.client import AdminClient, AsyncClient, EpochRange, describe_ranges
 from kgw.records.builder import BatchBuilder
 from tests.client.serving import ServedGateway
+
+if TYPE_CHECKING:
+    from kgw.gateway import Gateway
 
 
 def batch(timestamp_ms: int) -> bytearray:
@@ -13,6 +18,19 @@ def batch(timestamp_ms: int) -> bytearray:
     return builder.build()
 
 
+def raise_epoch(gateway: Gateway, name: str) -> None:
+    """Begin another leader epoch in a topic's first partition, as an unclean stop and a start do.
+
+    A start finds no answers that were kept, either.
+    """
+    topic = gateway.catalog.get(name)
+    assert topic is not None
+    log = topic.partitions[0].log
+    assert isinstance(log, MemoryPartitionLog)
+    log._contents.raise_epoch()
+    gateway.catalog.encoded.forget(topic)
+
+
 async def test_epochs_are_listed_back_from_the_current_one() -> None:
     """Each with the offset at which it ended; those that wrote nothing are passed."""
     async with (
@@ -20,14 +38,10 @@ async def test_epochs_are_listed_back_from_the_current_one() -> None:
         await AsyncClient.connect(served.host, served.port) as client,
     ):
         await AdminClient(client).create_topic("events", partitions=2)
-        topic = served.gateway.catalog.get("events")
-        assert topic is not None
-        log = topic.partitions[0].log
-        assert isinstance(log, MemoryPartitionLog)
         for epoch in range(4):
             if epoch != 2:
                 await client.produce("events", 0, batch(1000 - epoch))
-            log._contents.raise_epoch()
+            raise_epoch(served.gateway, "events")
         await AdminClient(client).delete_records("events", {0: 1})
         first, second = await describe_ranges(client, "events", [0, 1])
         assert (1, 3, 3, 3, 2) == (
@@ -50,12 +64,8 @@ async def test_no_more_epochs_are_asked_for_than_are_shown() -> None:
         await AsyncClient.connect(served.host, served.port) as client,
     ):
         await AdminClient(client).create_topic("events")
-        topic = served.gateway.catalog.get("events")
-        assert topic is not None
-        log = topic.partitions[0].log
-        assert isinstance(log, MemoryPartitionLog)
         for _ in range(40):
             await client.produce("events", 0, batch(5))
-            log._contents.raise_epoch()
+            raise_epoch(served.gateway, "events")
         (found,) = await describe_ranges(client, "events", [0])
         assert list(range(40, 24, -1)) == [one.leader_epoch for one in found.epochs]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgw.backend.memory import MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.protocol.messages.fetch import (
@@ -395,6 +396,28 @@ async def test_one_flush_is_one_answer(
     held = [gateway.start(produce_request(batch(b"a"), index=index), 9) for index in (0, 1, 2)]
     backend.release()
     assert sorted(orders(0, 1, 2)) == sorted(client.apply(await answered(pending)))
+    for one in held:
+        await one.response()
+
+
+async def test_what_a_wait_has_not_looked_at_is_not_told(
+    gateway: InProcessGateway,
+    client: Client,
+    backend: MemoryBackend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the answer to a wait would need the disk it ends; the next one has the rest."""
+    pending = client.start(max_wait_ms=10_000)
+    backend.hold()
+    held = [gateway.start(produce_request(batch(b"a"), index=index), 9) for index in (0, 1, 2)]
+    with monkeypatch.context() as disk:
+        disk.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
+        backend.release()
+        answers = client.apply(await answered(pending))
+        assert {Place("orders", 0): View(0, 1, 0)} == {one: client.views[one] for one in answers}
+        assert not answers[Place("orders", 0)].records
+        answers = client.apply(await answered(client.start(max_wait_ms=10_000)))
+    assert [[(0, 0)]] * 3 == [offsets_in(answers[one]) for one in sorted(orders(0, 1, 2))]
     for one in held:
         await one.response()
 

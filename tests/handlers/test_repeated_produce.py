@@ -240,3 +240,21 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         places = side.dispatcher._places
         assert places is not None
         assert 4 == len(places)
+
+
+async def test_no_records_are_kept() -> None:
+    """A place remembers nothing of the frame that it was learnt from: it may be of megabytes."""
+    async with InProcessGateway() as gateway:
+        side = await start_side(gateway)
+        frame = bytearray(side.frame(records(bytes(1000))))
+        answer = side.dispatcher.start(memoryview(frame), side.session)
+        assert isinstance(answer, DueAnswer)
+        while not answer.done():  # noqa: ASYNC110 - the backend needs turns of the loop
+            await asyncio.sleep(0)
+        del answer
+        places = side.dispatcher._places
+        assert places is not None
+        assert 1 == len(places)
+        await asyncio.sleep(0)
+        # Refused with a BufferError as long as anything looks at its bytes.
+        frame.clear()
