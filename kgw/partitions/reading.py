@@ -269,8 +269,7 @@ class FetchRead:
 
     def stop(self) -> None:
         """Read and wait no longer: nobody wants the answer, or the same again."""
-        if self._wait is not None:
-            self._wait.cancel()
+        self._drop_wait()
         if self._task is not None:
             self._task.cancel()
         self._callback = None
@@ -361,6 +360,13 @@ class FetchRead:
             wait = self._wait = FetchWait(self._heard(), self._deadlines, self._woken)
         wait.begin(self._min_bytes - self.size_bytes, self._deadline_s)
 
+    def _drop_wait(self) -> None:
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            # And let go of it: the two know each other, and a thousand such pairs a second were
+            # for the garbage collector, which stops everything for 5 ms at a time.
+            wait.cancel()
+
     def _heard(self) -> Sequence[Partition]:
         """Return the partitions that the wait has to listen to."""
         return [part.partition for part in self.parts if part.partition is not None]
@@ -393,8 +399,8 @@ class FetchRead:
             self._wait_for_more()
 
     def _finish(self) -> None:
-        if self._wait is not None and not self.may_repeat:
-            self._wait.cancel()
+        if not self.may_repeat:
+            self._drop_wait()
         self.is_done = True
         callback, self._callback = self._callback, None
         if callback is not None:

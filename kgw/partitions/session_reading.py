@@ -80,8 +80,8 @@ class SessionRead(FetchRead):
                 self.records = [*compress(self.records, seen)]
 
     def stop(self) -> None:
-        super().stop()
         self._stop_waiting()
+        super().stop()
 
     def _read_hot(self) -> bool:
         self._collect()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from kgw.backend.memory import MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode
+from kgw.partitions.waits import FetchWait
 from kgw.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -20,7 +22,14 @@ from kgw.protocol.messages.fetch import (
 )
 from kgw.records.batch import split_batches
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, offsets_in, produce, produce_request
+from tests.handlers.support import (
+    batch,
+    create_topic,
+    fetch_request,
+    offsets_in,
+    produce,
+    produce_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -467,6 +476,28 @@ async def test_bytes_of_several_partitions_add_up(
         await produce(gateway, batch(b"x" * 100), index=index)
     response = await answered(pending)
     assert [2, 1] == [len(offsets_in(data)) for data in response.responses[0].partitions]
+
+
+async def test_a_wait_that_is_over_is_nothing_for_the_collector(
+    gateway: InProcessGateway, client: Client
+) -> None:
+    """No long poll may leave a cycle behind: a thousand a second end so, with a session or not."""
+    gc.collect()
+    gc.disable()
+    try:
+        pending = [
+            client.start(max_wait_ms=10_000),
+            gateway.start(fetch_request(max_wait_ms=10_000), 11),
+        ]
+        assert 2 == sum(isinstance(one, FetchWait) for one in gc.get_objects())
+        await produce(gateway, batch(b"a"), index=0)
+        for one in pending:
+            await answered(one)
+        del one, pending
+        gateway.session.forget_poll()
+        assert [] == [one for one in gc.get_objects() if isinstance(one, FetchWait)]
+    finally:
+        gc.enable()
 
 
 async def test_errors_do_not_wait(client: Client) -> None:

@@ -114,8 +114,8 @@ func latency(ctx context.Context, chosen *options) (figures, error) {
 func (chosen *options) meet(ctx context.Context, producer, consumer *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	var seen int
-	for seen == 0 {
+	seen := make(map[int32]bool)
+	for len(seen) < chosen.partitions {
 		// A consumer at the end may ask for it after the record was written: so one more, until one comes.
 		for partition := range chosen.partitions {
 			record := &kgo.Record{
@@ -128,9 +128,10 @@ func (chosen *options) meet(ctx context.Context, producer, consumer *kgo.Client)
 		poll, done := context.WithTimeout(ctx, 200*time.Millisecond)
 		fetches := consumer.PollFetches(poll)
 		done()
-		seen = fetches.NumRecords()
+		fetches.EachRecord(func(record *kgo.Record) { seen[record.Partition] = true })
 		if ctx.Err() != nil {
-			return fmt.Errorf("the consumer saw nothing: %w", errors.Join(fetches.Err(), ctx.Err()))
+			return fmt.Errorf("the consumer saw %d of %d partitions: %w",
+				len(seen), chosen.partitions, errors.Join(fetches.Err(), ctx.Err()))
 		}
 	}
 	return nil

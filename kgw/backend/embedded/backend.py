@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -154,6 +155,7 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
         self._store.sync_many = self._sync_many
+        self._store.rest = partial(sleep, self._options.rest_s)
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(self._options.switch_interval_s)
@@ -530,7 +532,8 @@ class EmbeddedBackend(Backend):
         self._relaxed.submit(self._store.relaxed.reserve, log, reserved_end)
 
     def _retire_soon(self, retirement: Retirement) -> None:
-        self._maintenance.submit(self._store.retire, retirement)
+        # Not behind a checkpoint or a compaction: until it is done, groups sync their segments.
+        self._notes.submit(self._store.retire, retirement)
 
 
 def _nothing() -> None:

@@ -20,13 +20,16 @@ from kgw.records.errors import RecordError
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.side import SideEntry
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
-_CHUNK_ENTRIES: Final = 1024
+_CHUNK_ENTRIES: Final = 128
+"""Entries between two rests: 0.2 ms of the interpreter, which the event loop needs meanwhile."""
 
 
 class IndexBuilder:
@@ -83,11 +86,19 @@ class IndexBuilder:
             self._last_time_ms = self._largest_ms
 
 
-def write_indexes(fs: FileSystem, segment: Segment, interval_bytes: int, *, is_final: bool) -> None:
+def write_indexes(
+    fs: FileSystem,
+    segment: Segment,
+    interval_bytes: int,
+    *,
+    is_final: bool,
+    rest: Callable[[], None] | None = None,
+) -> None:
     """Bring a segment's index files up to date with its side file.
 
     The newest batch is left out unless `is_final`: its last offset is known only from what follows
-    it. Raises OSError, SideFileDamagedError.
+    it. `rest` is called now and then between two looks at the segment. Raises OSError,
+    SideFileDamagedError.
     """
     builder = segment.index_builder
     is_new = builder is None
@@ -104,6 +115,8 @@ def write_indexes(fs: FileSystem, segment: Segment, interval_bytes: int, *, is_f
         index += len(entries)
         if len(entries) < _CHUNK_ENTRIES:
             break
+        if rest is not None:
+            rest()
     if is_final:
         if before is not None:
             last_offset = _last_offset(segment, before)

@@ -71,6 +71,9 @@ class Store(GroupWriter):
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
         self._proven: dict[PartitionKey, int] = {}
+        self.rest: Callable[[], None] | None = None
+        """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
+        its event loop for a moment."""
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -539,10 +542,12 @@ class Store(GroupWriter):
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
         """Sync what a checkpoint is about. Raises StorageError."""
         try:
-            for log, segment in plan.segments:
+            for _, segment in plan.segments:
                 if not segment.is_removed:
                     segment.sync()
                     segment.sync_side()
+            for log, segment in plan.segments:
+                if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)
         except (OSError, SyncFailedError) as error:
             self._note_failed_checkpoint(plan, error)
@@ -558,6 +563,7 @@ class Store(GroupWriter):
                 segment,
                 log.settings.index_interval_bytes,
                 is_final=is_sealed or is_clean,
+                rest=None if is_clean else self.rest,
             )
         except (OSError, SideFileDamagedError) as error:
             if segment.is_removed:

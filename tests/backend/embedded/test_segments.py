@@ -139,3 +139,23 @@ async def test_files_go_after_the_delay(tmp_path: Path) -> None:
     clock.advance(0.2)
     await backend.aclose()
     assert not list(directory.glob("*.deleted"))
+
+
+def test_a_checkpoint_rests_between_turns_of_its_indexes() -> None:
+    """What takes the interpreter leaves it to the loop now and then, once all is synced."""
+    driver = Driver()
+    is_side_dirty: list[bool] = []
+
+    def rest() -> None:
+        is_side_dirty.append(driver.log().segments[-1].side_is_dirty)
+
+    driver.store.rest = rest
+    for number in range(300):
+        driver.submit(b"%d" % number)
+    driver.store.flush_group()
+    driver.checkpoint()
+    assert [False, False] == is_side_dirty
+    # A stop has nobody to rest for.
+    driver.append(b"x")
+    driver.store.checkpoint(clean=True)
+    assert 2 == len(is_side_dirty)

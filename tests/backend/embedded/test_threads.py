@@ -11,6 +11,7 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded import log_state, partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.failures import replace_all_durably
+from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.errors import StorageError
@@ -231,3 +232,27 @@ async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
     assert "have been answered and are not durable" in problems
     await backend.aclose()
     assert not fs.exists("/data/clean.json")
+
+
+async def test_a_full_journal_file_does_not_wait_for_long_maintenance(tmp_path: Path) -> None:
+    """Until it may be used again each group syncs its segments: a compaction takes minutes."""
+    options = EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0)
+    backend = EmbeddedBackend(tmp_path / "data", options)
+    await backend.open()
+    journal = backend._store.journal
+    end = Event()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await backend.maintain(_nothing)
+    long = asyncio.ensure_future(backend.maintain(end.wait))
+    for _ in range(4):
+        await log.append([make_batch([b"value"])])
+    await backend.note(_nothing)
+    has_free_file = journal.has_free_file
+    end.set()
+    await long
+    await backend.aclose()
+    assert has_free_file
+
+
+def _nothing() -> None:
+    """Take a turn."""
