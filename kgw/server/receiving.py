@@ -100,6 +100,10 @@ class FrameReceiver(BufferedProtocol):
         """Go on with what a turn was requested for, `_continue` among it."""
 
     @abstractmethod
+    def cut(self) -> None:
+        """End the connection now."""
+
+    @abstractmethod
     def _write_outgoing(self) -> None:
         """Hand to the transport what the frames of this read were answered with."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Event, get_running_loop, timeout
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.errors import ListenError
@@ -16,7 +17,7 @@ from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer, Transport
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.clock import Clock, Timer
     from kgw.config import Listener
@@ -153,7 +154,7 @@ class Server:
         answered, self._answered = self._answered, {}
         left = list(answered)
         for connection in left[:CONNECTIONS_PER_TURN]:
-            connection.write_answers()
+            self._guard(connection, connection.write_answers)
         for connection in left[CONNECTIONS_PER_TURN:]:
             self.answer_soon(connection)
 
@@ -173,7 +174,7 @@ class Server:
             connection = next(iter(self._turns))
             # Taken out first: it may ask again at once, for its next request.
             del self._turns[connection]
-            connection.take_turn()
+            self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
                 break
         if self._turns:
@@ -220,8 +221,16 @@ class Server:
         self.metrics.request_memory_bytes = self.memory.used_bytes
         due = [one for one in self.connections if one.deadline_s <= now_s]
         for connection in due:
-            connection.check_deadlines(now_s)
+            self._guard(connection, partial(connection.check_deadlines, now_s))
         self._arm_sweep()
+
+    def _guard(self, connection: FrameReceiver, call: Callable[[], None]) -> None:
+        """Call something of a connection; an error ends that one, and must not cost others."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - a bug
+            self.report_bug(error)
+            connection.cut()
 
     # --- the end ----------------------------------------------------------------------------------
 

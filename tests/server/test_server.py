@@ -14,9 +14,9 @@ from kgw.config import Listener
 from kgw.errors import ListenError
 from kgw.logs import LOG_INTERVAL_S
 from kgw.metrics import Metrics
-from kgw.server.connection import TURN_BYTES
+from kgw.server.connection import TURN_BYTES, KafkaConnection
 from kgw.server.limits import Limits
-from kgw.server.server import TURN_S, Server
+from kgw.server.server import SWEEP_INTERVAL_S, TURN_S, Server
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
@@ -292,6 +292,36 @@ async def test_answers_are_written_in_bounded_turns(monkeypatch: pytest.MonkeyPa
             await asyncio.sleep(0)
         assert 5 == len(written)
         assert 3 == len(set(written))
+        for client in clients:
+            await client.aclose()
+
+
+@pytest.mark.parametrize("what", ["write_answers", "take_turn", "check_deadlines"])
+async def test_a_bug_ends_one_connection(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are looked at in the same turn, and those that come later in another."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(3)]
+        await one.until_open(3)
+        seen = []
+
+        def fail_once(self: KafkaConnection, *_: float) -> None:
+            seen.append(self)
+            if len(seen) == 1:
+                raise ZeroDivisionError
+
+        monkeypatch.setattr(KafkaConnection, what, fail_once)
+        for _ in range(2):
+            for connection in list(one.server.connections):
+                connection.deadline_s = 0.0
+                if what == "write_answers":
+                    one.server.answer_soon(connection)
+                elif what == "take_turn":
+                    one.server.request_turn(connection)
+            one.clock.advance(SWEEP_INTERVAL_S)
+            await asyncio.sleep(0)
+            await one.until_open(2)
+        assert 5 == len(seen)
+        assert 1 == one.metrics.internal_errors
         for client in clients:
             await client.aclose()
 
