@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,10 +17,13 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from kgw.records.batch import Compression
+from kgw.records.builder import BatchBuilder
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic
@@ -56,11 +59,21 @@ class Side:
         acks: int = -1,
         index: int = 0,
         client_id: str | None = "client",
+        transactional_id: str | None = None,
+        topics: int = 1,
+        partitions: int = 1,
     ) -> bytes:
         self.correlation_id += 1
         data = PartitionProduceData(index=index, records=records)
-        topic = TopicProduceData(name="orders", topic_id=self.topic.topic_id, partition_data=[data])
-        request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+        topic = TopicProduceData(
+            name="orders", topic_id=self.topic.topic_id, partition_data=[data] * partitions
+        )
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=[topic] * topics,
+        )
         return b"".join(request_frame(request, version, self.correlation_id, client_id))[4:]
 
     async def send(self, frame: bytes, session: Session | None = None) -> bytes | str | None:
@@ -80,11 +93,16 @@ class Side:
     async def produce(self, records: bytes | None, **options: int) -> tuple[int, int]:
         """Return error code and base offset."""
         answer = await self.send(self.frame(records, **options))  # type: ignore[arg-type]
-        assert isinstance(answer, bytes)
-        response = decode_response(answer[4:], 0, options.get("version", 9))[1]
-        assert isinstance(response, ProduceResponse)
-        found = response.responses[0].partition_responses[0]
+        found = told(answer, options.get("version", 9))
         return found.error_code, found.base_offset
+
+
+def told(answer: bytes | str | None, version: int = 9) -> PartitionProduceResponse:
+    """Return what an answer says of its partition."""
+    assert isinstance(answer, bytes)
+    response = decode_response(answer[4:], 0, version)[1]
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0]
 
 
 async def start_side(
@@ -188,18 +206,112 @@ async def test_what_follows_the_records_is_read(gateway: InProcessGateway) -> No
     assert 2 == side.topic.partitions[0].log.end_offset
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_left_over_is_no_part_of_the_records(
+    gateway: InProcessGateway, version: int
+) -> None:
+    """Bytes behind a whole request are not looked at, though the last ones look like its end."""
+    side = await start_side(gateway)
+    whole = side.frame(records(b"a"), version=version)
+    for offset in range(3):
+        found = told(await side.send(whole + bytes(offset)), version)
+        assert (0, offset) == (found.error_code, found.base_offset)
+    assert 3 == side.topic.partitions[0].log.end_offset
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"acks": 0},
+        {"acks": 2},
+        {"transactional_id": "payments"},
+        {"client_id": "x" * 300},
+        {"topics": 0},
+        {"topics": 2},
+        {"partitions": 0},
+        {"partitions": 2},
+        {"index": 7},
+    ],
+)
+async def test_the_unusual_is_not_remembered(unusual: dict[str, Any]) -> None:
+    """It is answered as by the twin, however often it comes, before the usual and behind it."""
+    async with InProcessGateway() as one, InProcessGateway() as other:
+        fast = await start_side(one)
+        plain = await start_side(other, PlainDispatcher)
+        for options, known in [(unusual, 0), (unusual, 0), ({}, 1), (unusual, 1), (unusual, 1)]:
+            mine, its = [
+                await side.send(side.frame(records(b"a"), **options)) for side in (fast, plain)
+            ]
+            assert its == mine
+            places = fast.dispatcher._places
+            assert places is not None
+            assert known == len(places)
+        ends = [side.topic.partitions[0].log.end_offset for side in (plain, fast)]
+        assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_zstd_needs_version_7(gateway: InProcessGateway, version: int) -> None:
+    """A client that is known does not get it in otherwise than one that is not (KIP-110)."""
+    side = await start_side(gateway)
+    builder = BatchBuilder(compression=Compression.ZSTD)
+    builder.add(value=b"a", timestamp_ms=START_MS)
+    batch = builder.build()
+    known = 0 if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert (0, 0) == await side.produce(records(b"a"), version=version)
+    for _ in range(2):
+        assert known == (await side.produce(bytes(batch), version=version))[0]
+
+
+async def test_log_append_time_and_log_start_are_told(gateway: InProcessGateway) -> None:
+    """As they are when the batch comes; a duplicate is told when its first copy came."""
+    topic = await create_topic(gateway, message_timestamp_type="LogAppendTime")
+    fast, plain = [
+        Side(gateway, topic, kind(gateway.gateway)) for kind in (Dispatcher, PlainDispatcher)
+    ]
+    for sequence in range(3):
+        await fast.send(fast.frame(records(b"a", sequence=sequence)))
+    await topic.partitions[0].delete_before(2)
+    gateway.manual_clock.advance(1.0)
+    for sequence, time_ms in [(2, START_MS), (3, START_MS + 1000), (3, START_MS + 1000)]:
+        frame = fast.frame(records(b"a", sequence=sequence))
+        answer = await fast.send(frame)
+        found = told(answer)
+        assert (0, sequence, time_ms, 2) == (
+            found.error_code,
+            found.base_offset,
+            found.log_append_time_ms,
+            found.log_start_offset,
+        )
+        assert answer == await plain.send(frame)
+
+
 async def test_a_topic_that_is_made_again_is_another() -> None:
     """What was known of a deleted topic is forgotten, and its partitions with it."""
     async with InProcessGateway() as gateway:
         side = await start_side(gateway)
         assert (0, 0) == await side.produce(records(b"a"))
         await gateway.gateway.catalog.delete(side.topic)
+        places = side.dispatcher._places
+        assert places is not None
+        assert 0 == len(places)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (unknown, -1) == await side.produce(records(b"a"))
         side.topic = await create_topic(gateway)
         assert (0, 0) == await side.produce(records(b"a"))
         assert (0, 1) == await side.produce(records(b"a"))
         assert 2 == side.topic.partitions[0].log.end_offset
+
+
+async def test_a_topic_that_nobody_told_of_is_gone_as_well(gateway: InProcessGateway) -> None:
+    """A deletion that the state store has not confirmed ends it, though it may come back."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"a"))
+    gateway.gateway.catalog._remove(side.topic)
+    places = side.dispatcher._places
+    assert places is not None
+    assert 1 == len(places)
+    assert (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1) == await side.produce(records(b"a"))
 
 
 async def test_a_failed_append_says_why() -> None:
