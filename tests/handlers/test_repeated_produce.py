@@ -219,6 +219,23 @@ async def test_what_is_left_over_is_no_part_of_the_records(
     assert 3 == side.topic.partitions[0].log.end_offset
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("change", [-1, 1])
+async def test_the_size_of_the_records_counts(
+    gateway: InProcessGateway, version: int, change: int
+) -> None:
+    """A frame that says fewer or more bytes of records than there are stores nothing."""
+    side = await start_side(gateway)
+    for number in range(2):
+        assert (0, number) == await side.produce(records(b"a"), version=version)
+    frame = bytearray(side.frame(records(b"a"), version=version))
+    # The last byte of the size, in both encodings.
+    frame[side.session.produce_head_end + (0 if version >= 9 else 3)] += change
+    answer = await side.send(bytes(frame))
+    assert isinstance(answer, str) or told(answer, version).error_code
+    assert 2 == side.topic.partitions[0].log.end_offset
+
+
 @pytest.mark.parametrize(
     "unusual",
     [
