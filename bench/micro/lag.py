@@ -22,6 +22,7 @@ from kgw.backend.memory import MemoryBackend
 from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.gateway import Gateway
+from kgw.groups.reply import Reply
 from kgw.lag.positions import ClientPositions
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.sql.sqlite import SqliteStateStore
@@ -50,7 +51,7 @@ async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
                 for one in topic.partitions
             },
         )
-        if isinstance(stored, asyncio.Future):
+        if isinstance(stored, Reply):
             await stored
 
 

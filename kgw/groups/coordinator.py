@@ -17,6 +17,7 @@ from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.effects import Answer, Persist, RoundFormed
 from kgw.groups.group import CLASSIC, Group, ListedGroup
+from kgw.groups.reply import Reply
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
 from kgw.groups.rows import CLASSIC_GROUP, GroupRow
 from kgw.groups.states import GroupState
@@ -37,7 +38,6 @@ from kgw.state.base import Change, DamagedRowsError
 from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kgw.clock import Clock, Timer
@@ -194,21 +194,26 @@ class GroupCoordinator:
 
     # --- membership ------------------------------------------------------------------------------
 
-    def join(self, group_id: str, request: JoinRequest) -> Future[JoinResult]:
-        """Take part in the next generation; the future may wait for others to do so too."""
-        waiter: Future[Any] = asyncio.get_running_loop().create_future()
+    def join(self, group_id: str, request: JoinRequest) -> Reply[JoinResult]:
+        """Take part in the next generation; the reply may wait for others to do so too."""
+        waiter: Reply[JoinResult] = Reply()
         code = self._join_problem(group_id, request)
         if code is not ErrorCode.NONE:
             waiter.set_result(JoinResult(code, request.member_id))
             return waiter
         group = self._get_or_create(group_id)
         now_s = self._clock.monotonic_s()
-        self._step(group, self._guarded(group, lambda: group.machine.join(request, waiter, now_s)))
+        try:
+            effects = group.machine.join(request, waiter, now_s)
+        except Exception:
+            self.load_again(group)
+            raise
+        self._step(group, effects)
         return waiter
 
-    def sync(self, group_id: str, request: SyncRequest) -> Future[SyncResult]:
+    def sync(self, group_id: str, request: SyncRequest) -> Reply[SyncResult]:
         """Wait for the assignment, or bring it."""
-        waiter: Future[Any] = asyncio.get_running_loop().create_future()
+        waiter: Reply[SyncResult] = Reply()
         group = self._groups.get(group_id)
         if self._is_closing:
             waiter.set_result(SyncResult(ErrorCode.NOT_COORDINATOR))
@@ -216,8 +221,12 @@ class GroupCoordinator:
             waiter.set_result(SyncResult(_unknown(group_id)))
         else:
             now_s = self._clock.monotonic_s()
-            step = self._guarded(group, lambda: group.machine.sync(request, waiter, now_s))
-            self._step(group, step)
+            try:
+                effects = group.machine.sync(request, waiter, now_s)
+            except Exception:
+                self.load_again(group)
+                raise
+            self._step(group, effects)
         return waiter
 
     def heartbeat(
@@ -234,7 +243,7 @@ class GroupCoordinator:
 
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
-    ) -> Future[list[ErrorCode]] | list[ErrorCode]:
+    ) -> Reply[list[ErrorCode]] | list[ErrorCode]:
         """Let members go; return what became of each, once what follows at once is durable.
 
         While others have yet to join that is nothing: after a crash, whoever left is a member again
@@ -262,7 +271,7 @@ class GroupCoordinator:
         generation: int,
         offsets: OffsetChanges,
         blocks: dict[TopicId, OffsetBlock] | None = None,
-    ) -> Future[ErrorCode] | ErrorCode:
+    ) -> Reply[ErrorCode] | ErrorCode:
         """Store how far a group has read. Commits count in the order of these calls.
 
         Offsets are single ones, or blocks by topic in place of them.
@@ -341,7 +350,7 @@ class GroupCoordinator:
 
     def delete_offsets(
         self, group_id: str, places: Iterable[Place]
-    ) -> Future[ErrorCode] | ErrorCode:
+    ) -> Reply[ErrorCode] | ErrorCode:
         """Forget committed offsets, durably. Those that do not exist are no error."""
         group = self._groups.get(group_id)
         if group is None:
@@ -424,7 +433,7 @@ class GroupCoordinator:
             **group.trace.export(self._clock.monotonic_s(), self._clock.wall_ms()),
         }
 
-    def delete(self, group_id: str) -> Future[ErrorCode] | ErrorCode:
+    def delete(self, group_id: str) -> Reply[ErrorCode] | ErrorCode:
         """Delete a group and its offsets, for good: durable before the answer."""
         group = self._groups.get(group_id)
         if group is None:
@@ -470,7 +479,7 @@ class GroupCoordinator:
     def _deliver(self, group: Group, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
-                waiter = cast("Future[object]", effect.waiter)
+                waiter = cast("Reply[object]", effect.waiter)
                 if group.last_write is not None:
                     group.last_write.answers.append((waiter, effect.result))
                 elif not waiter.done():
@@ -681,13 +690,8 @@ def _unknown(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
-def _after(write: Write, value: Any, refused: Any) -> Future[Any]:
-    """Return a future of a value, due when a write is durable; of another when it fails."""
-    future: Future[Any] = asyncio.get_running_loop().create_future()
-
-    def done(error: Exception | None) -> None:
-        if not future.done():
-            future.set_result(value if error is None else refused)
-
-    write.then.append(done)
-    return future
+def _after(write: Write, value: ResultT, refused: ResultT) -> Reply[ResultT]:
+    """Return a reply that is given when a write is durable; another one when it fails."""
+    reply: Reply[ResultT] = Reply()
+    write.then.append(lambda error: reply.set_result(value if error is None else refused))
+    return reply

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from kgw.groups.reply import Reply
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
     from kgw.offsets.block import OffsetBlock
@@ -87,7 +88,7 @@ class Write:
         self.blocks = blocks
         self.dropped_topics = dropped_topics
         self.is_deletion = is_deletion
-        self.answers: list[tuple[asyncio.Future[object], JoinResult | SyncResult]] = []
+        self.answers: list[tuple[Reply[object], JoinResult | SyncResult]] = []
         self.then: list[Callable[[Exception | None], None]] = []
 
     @property

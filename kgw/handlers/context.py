@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
@@ -185,31 +183,36 @@ class DueAnswer:
         """Give the request up: nobody waits for its answer any more."""
 
 
+class Due(Protocol):
+    """What an answer can wait for."""
+
+    def done(self) -> bool:
+        """Whether it waits no longer."""
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        """Have something called, in the loop, once it does not."""
+
+
 class Later:
-    """An answer that `make` builds once `future` is done.
+    """An answer that `make` builds once `due` is done.
 
     For the paths that run ten thousand times a second: a coroutine would need a task and two more
-    turns of the loop. `make` is called in the loop, and deals with the future's exception itself.
+    turns of the loop. `make` is called in the loop.
     `abandon` is called when nobody waits for the answer any more.
     """
 
-    __slots__ = ("abandon", "future", "make")
+    __slots__ = ("abandon", "done", "make", "when_done")
 
     def __init__(
         self,
-        future: Future[Any],
+        due: Due,
         make: Callable[[], Response | EncodedBody | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:
-        self.future = future
+        self.done = due.done
+        self.when_done = due.when_done
         self.make = make
         self.abandon = abandon
-
-    def done(self) -> bool:
-        return self.future.done()
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self.future.add_done_callback(callback)
 
 
 def advertised_address(context: RequestContext) -> tuple[str, int]:

@@ -10,15 +10,15 @@ v1: throttle time. v2: flexible (KIP-482).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from kgw.groups.reply import Reply
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.handlers.context import RequestContext
-    from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
+from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
@@ -28,7 +28,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
     }
     codes: dict[str, ErrorCode] = {}
     for name, outcome in outcomes.items():
-        codes[name] = await outcome if isinstance(outcome, asyncio.Future) else outcome
+        codes[name] = await outcome if isinstance(outcome, Reply) else outcome
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=codes[name])

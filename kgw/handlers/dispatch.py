@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
@@ -76,7 +77,9 @@ class PendingFrame(DueAnswer):
         return self._later.done()
 
     def result(self) -> list[Buffer] | None:
-        return self._dispatcher.make_frame(self._later, self._handler, self._request, self._context)
+        return self._dispatcher.make_frame(
+            self._later.make, self._handler, self._request, self._context
+        )
 
     def when_done(self, callback: Callable[[object], object]) -> None:
         self._later.when_done(callback)
@@ -92,10 +95,24 @@ class _TaskFrame(DueAnswer):
     Its errors are reported then, too.
     """
 
-    __slots__ = ("_callback", "_error", "_frame", "_is_done", "_pending", "_task", "is_abandonable")
+    __slots__ = (
+        "_callback",
+        "_error",
+        "_frame",
+        "_is_done",
+        "_make_frame",
+        "_task",
+        "is_abandonable",
+    )
 
-    def __init__(self, pending: PendingFrame, task: Future[Any], *, is_abandonable: bool) -> None:
-        self._pending = pending
+    def __init__(
+        self,
+        make_frame: Callable[[], list[Buffer] | None],
+        task: Future[Any],
+        *,
+        is_abandonable: bool,
+    ) -> None:
+        self._make_frame = make_frame
         self._task = task
         self._is_done = False
         self._frame: list[Buffer] | None = None
@@ -106,7 +123,7 @@ class _TaskFrame(DueAnswer):
 
     def _finish(self, _: object) -> None:
         try:
-            self._frame = self._pending.result()
+            self._frame = self._make_frame()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the connection is told
             self._error = error
         self._is_done = True
@@ -256,19 +273,23 @@ class Dispatcher:
         if isinstance(task, asyncio.Task):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        pending = PendingFrame(self, handler, request, context, Later(task, task.result))
+        make_frame = partial(self.make_frame, task.result, handler, request, context)
         # Only a Fetch is given up: it changes nothing. Anything else runs to its end.
-        return _TaskFrame(pending, task, is_abandonable=handler.api_key is ApiKey.FETCH)
+        return _TaskFrame(make_frame, task, is_abandonable=handler.api_key is ApiKey.FETCH)
 
     def make_frame(
-        self, later: Later, handler: Handler, request: Request, context: RequestContext
+        self,
+        make: Callable[[], Response | EncodedBody | None],
+        handler: Handler,
+        request: Request,
+        context: RequestContext,
     ) -> list[Buffer] | None:
         """Return the frame of an answer that is ready; None when there is none.
 
         Raises ProtocolError and asyncio.CancelledError; any other error has an answer.
         """
         try:
-            message: Response | EncodedBody | None = later.make()
+            message = make()
         except (ProtocolError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer

@@ -46,7 +46,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
     version = context.api_version
     client_id = context.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
-    future = context.gateway.groups.join(
+    reply = context.gateway.groups.join(
         request.group_id,
         JoinRequest(
             request.member_id,
@@ -64,9 +64,9 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
             version >= _SKIP_ASSIGNMENT,
         ),
     )
-    if future.done():
-        return _response(future.result(), version)
-    return Later(future, lambda: _response(future.result(), version))
+    if reply.done():
+        return _response(reply.result(), version)
+    return Later(reply, lambda: _response(reply.result(), version))
 
 
 def error_response(

@@ -13,10 +13,10 @@ v1: throttle time. v3: several members, static ones (KIP-345). v4: flexible (KIP
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
+from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.handlers.context import Later
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
@@ -35,9 +35,9 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupRes
         else [LeavingMember(request.member_id)]
     )
     codes = context.gateway.groups.leave(request.group_id, leaving)
-    if isinstance(codes, asyncio.Future):
-        future = codes
-        return Later(future, lambda: _response(request, future.result(), context.api_version))
+    if isinstance(codes, Reply):
+        reply = codes
+        return Later(reply, lambda: _response(request, reply.result(), context.api_version))
     return _response(request, codes, context.api_version)
 
 

@@ -20,10 +20,10 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
+from kgw.groups.reply import Reply
 from kgw.handlers.context import Later
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -80,9 +80,9 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommi
                 one.error_code = one.error_code or code
         return response
 
-    if isinstance(code, asyncio.Future):
-        future = code
-        return Later(future, lambda: answer(future.result()))
+    if isinstance(code, Reply):
+        reply = code
+        return Later(reply, lambda: answer(reply.result()))
     return answer(code)
 
 

@@ -9,10 +9,10 @@ Behaviour:
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.groups.reply import Reply
 from kgw.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -47,7 +47,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
     outcome = gateway.groups.delete_offsets(request.group_id, places)
-    code = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    code = await outcome if isinstance(outcome, Reply) else outcome
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return response

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Later:
-    future = context.gateway.groups.sync(
+    reply = context.gateway.groups.sync(
         request.group_id,
         SyncRequest(
             request.member_id,
@@ -41,9 +41,9 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupRespo
             request.protocol_name,
         ),
     )
-    if future.done():
-        return _response(future.result())
-    return Later(future, lambda: _response(future.result()))
+    if reply.done():
+        return _response(reply.result())
+    return Later(reply, lambda: _response(reply.result()))
 
 
 def error_response(

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Later, RequestContext, Session
+    from kgw.handlers.context import EncodedBody, RequestContext, Session
     from kgw.handlers.table import Handler
-    from kgw.protocol.schema import Request, Struct
+    from kgw.protocol.schema import Request, Response, Struct
     from kgw.types import Buffer
 
 _log = EventLogger(__name__)
@@ -180,13 +180,17 @@ class WatchedDispatcher(Dispatcher):
             offenders.request.reset(token)
 
     def make_frame(
-        self, later: Later, handler: Handler, request: Request, context: RequestContext
+        self,
+        make: Callable[[], Response | EncodedBody | None],
+        handler: Handler,
+        request: Request,
+        context: RequestContext,
     ) -> list[Buffer] | None:
         """As `Dispatcher.make_frame`."""
         offenders = self._offenders
         offenders.begin()
         try:
-            return super().make_frame(later, handler, request, context)
+            return super().make_frame(make, handler, request, context)
         finally:
             offenders.end(
                 "an answer",

@@ -13,6 +13,7 @@ from kgw.cli.main import main
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.reply import Reply
 from kgw.groups.writer import GroupWriter
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def answers_first() -> None:
 
     def broken(self: GroupCoordinator, *who: Any) -> Any:
         answer = commit(self, *who)
-        return ErrorCode.NONE if isinstance(answer, asyncio.Future) else answer
+        return ErrorCode.NONE if isinstance(answer, Reply) else answer
 
     plant(GroupWriter, "_run", late)
     plant(GroupCoordinator, "commit", broken)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kgw.errors import ErrorCode
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
+from kgw.groups.reply import Reply
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     JoinRequest,
@@ -26,8 +27,6 @@ from kgw.types import TopicId
 from tests.groups.model import FlakyStore
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from kgw.groups.classic import ClassicGroup
 
 ResultT = TypeVar("ResultT")
@@ -99,7 +98,7 @@ class GroupDriver:
         id_first: bool = False,
         can_skip: bool = False,
         reason: str | None = None,
-    ) -> Future[JoinResult]:
+    ) -> Reply[JoinResult]:
         """Send a JoinGroup; the answer may come later."""
         self._numbers += 1
         known = {"range": subscription("orders")} if protocols is None else protocols
@@ -132,7 +131,7 @@ class GroupDriver:
         *,
         instance: str | None = None,
         generation: int | None = None,
-    ) -> Future[SyncResult]:
+    ) -> Reply[SyncResult]:
         """Send a SyncGroup; the answer may come later."""
         return self.groups.sync(
             self.group,
@@ -164,7 +163,7 @@ class GroupDriver:
         instance: str | None = None,
         partition: int = 0,
         topic_id: TopicId = TOPIC,
-    ) -> Future[ErrorCode] | ErrorCode:
+    ) -> Reply[ErrorCode] | ErrorCode:
         """Send an OffsetCommit, of a member or from outside."""
         committed = CommittedOffset(
             offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
@@ -210,13 +209,13 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def answer(future: Future[ResultT]) -> ResultT:
+async def answer(future: Reply[ResultT]) -> ResultT:
     """Return an answer that must be there within a few turns of the loop."""
     await turn()
     assert future.done(), "no answer"
     return future.result()
 
 
-async def value(given: Future[ResultT] | ResultT) -> ResultT:
+async def value(given: Reply[ResultT] | ResultT) -> ResultT:
     """Return an answer that came at once or comes within a few turns of the loop."""
-    return await answer(given) if isinstance(given, asyncio.Future) else given
+    return await answer(given) if isinstance(given, Reply) else given

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kgw.groups.classic import ClassicGroup
     from kgw.groups.effects import Effect
     from kgw.groups.group import Group
+    from kgw.groups.reply import Reply
     from kgw.groups.writer import Write
     from kgw.state.base import Change
 
@@ -119,7 +120,7 @@ class Client:
 class Pending:
     """A request that has not been answered yet."""
 
-    def __init__(self, kind: str, future: Future[Any], client: Client, since_s: float) -> None:
+    def __init__(self, kind: str, future: Reply[Any], client: Client, since_s: float) -> None:
         self.kind = kind
         self.future = future
         self.client = client
@@ -427,13 +428,13 @@ class GroupModel:
             self.accepted.setdefault(place, set()).add(number)
         acknowledged = self.acknowledged
 
-        def done(future: Future[ErrorCode]) -> None:
-            is_stored = not future.cancelled() and future.result() is ErrorCode.NONE
+        def done(_: object) -> None:
+            is_stored = answer.result() is ErrorCode.NONE
             if is_stored and number > self.dropped.get(topic_id, 0):
                 for place in places:
                     acknowledged[place] = max(number, acknowledged.get(place, 0))
 
-        answer.add_done_callback(done)
+        answer.when_done(done)
         return answer
 
     async def leave(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
+from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.leave_group import (
@@ -225,9 +226,9 @@ async def test_race_11_deleted_group_stays_deleted(driver: GroupDriver) -> None:
     await driver.leave(LeavingMember(member.member_id))
     late = driver.ask_to_commit(6)
     deletion = driver.groups.delete(driver.group)
-    assert isinstance(deletion, asyncio.Future)
+    assert isinstance(deletion, Reply)
     assert NONE is await answer(deletion)
-    assert NONE is await answer(late) if isinstance(late, asyncio.Future) else late
+    assert NONE is await answer(late) if isinstance(late, Reply) else late
     await driver.crash()
     assert "Dead" == driver.state
     assert driver.committed() is None
@@ -358,7 +359,7 @@ async def test_race_21_overlapping_commits_count_in_their_order(driver: GroupDri
     driver.store.gate.set_result(None)
     driver.store.gate = None
     for one in asked:
-        assert isinstance(one, asyncio.Future)
+        assert isinstance(one, Reply)
         assert NONE is await answer(one)
     assert 5 == driver.committed()
     await driver.crash()
