@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import (
@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
+    from kgw.handlers.repeated_commit import KnownCommits
     from kgw.handlers.repeated_produce import KnownPlaces
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
-    from kgw.protocol.messages.produce import ProduceRequest
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE = int(ApiKey.PRODUCE)
+_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
+_REPEATED = frozenset({_PRODUCE, _OFFSET_COMMIT})
 # Enough for some twenty partitions. What goes beyond is counted for all connections together: what
 # is kept of a poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
 _KNOWN_POLL_BYTES = 1024
@@ -157,7 +159,7 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {int(key): served[key] for key in served}
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Task[Response | None]] = set()
-        self._places: KnownPlaces | None = None
+        self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
         self._large_polls = PollBudget()
 
     def may_overlap(self, frame: Buffer) -> bool:
@@ -182,8 +184,9 @@ class Dispatcher:
             return refuse(frame, handler, self._gateway, session)
         requests = self._gateway.metrics.requests
         requests[handler.label] = requests.get(handler.label, 0) + 1
-        if api_key == _PRODUCE and self._places is not None:
-            repeated = self._places.start(frame, api_version, correlation_id, session)
+        known_requests = self._repeated.get(api_key)
+        if known_requests is not None:
+            repeated = known_requests.start(frame, api_version, correlation_id, session)
             if repeated is not None:
                 return repeated
         module = handler.module
@@ -215,8 +218,8 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = self._error(handler, request, context, error)
-        if api_key == _PRODUCE:
-            self._note_place(frame, api_version, cast("ProduceRequest", request), session)
+        if api_key in _REPEATED:
+            self._note(api_key, frame, api_version, request, session)
         if answer is None:
             return None
         if isinstance(answer, Response):
@@ -225,17 +228,25 @@ class Dispatcher:
             return PendingFrame(self, handler, request, context, answer)
         return self._wait(handler, request, context, answer)
 
-    def _note_place(
-        self, frame: memoryview, version: int, request: ProduceRequest, session: Session
+    def _note(
+        self, api_key: int, frame: memoryview, version: int, request: Any, session: Session
     ) -> None:
-        """Remember what the client of a Produce request is likely to repeat."""
-        if self._places is None:
-            # At first use: it imports the messages.
+        """Remember what the client of a Produce or an OffsetCommit is likely to repeat."""
+        known = self._repeated.get(api_key)
+        if known is None:
+            known = self._repeated[api_key] = self._known_requests(api_key)
+            self._gateway.catalog.when_deleted.append(known.forget)
+        known.note(frame, version, request, session)
+
+    def _known_requests(self, api_key: int) -> KnownPlaces | KnownCommits:
+        # Imported at first use, since they import messages.
+        if api_key == _PRODUCE:
             from kgw.handlers.repeated_produce import KnownPlaces
 
-            self._places = KnownPlaces(self._gateway)
-            self._gateway.catalog.when_deleted.append(self._places.forget)
-        self._places.note(frame, version, request, session)
+            return KnownPlaces(self._gateway)
+        from kgw.handlers.repeated_commit import KnownCommits
+
+        return KnownCommits(self._gateway)
 
     def _decode(
         self, frame: memoryview, session: Session, request_codec: Codec[Request]

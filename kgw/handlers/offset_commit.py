@@ -119,7 +119,7 @@ def _accept(
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
-            code = _problem(one, limit)
+            code = problem(one, limit)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif topic.partition(index) is None:
@@ -143,7 +143,8 @@ def _accept(
     return accepted
 
 
-def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
+def problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
+    """Return what is wrong with an offset in itself, its metadata being limited in bytes."""
     if one.committed_offset < 0:
         return ErrorCode.INVALID_REQUEST
     metadata = one.committed_metadata
