@@ -333,12 +333,26 @@ class FetchRead:
     async def _read_cold(self) -> None:
         try:
             await self._read_all()
+            while not self._is_complete() and self._has_missed():
+                await self._read_all()
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
             self._fail(error)
             return
         self._finish_or_wait()
+
+    def _has_missed(self) -> bool:
+        """Whether anything has happened while the disk was waited for: nobody listened then."""
+        for part in self.parts:
+            partition = part.partition
+            if partition is not None and (
+                partition.topic.is_deleted
+                or partition.log.high_watermark != part.high_watermark
+                or partition.log.log_start_offset != part.log_start_offset
+            ):
+                return True
+        return False
 
     def _limit(self, part: PartitionRead) -> int | None:
         """Return how many bytes a part may have; None when nothing is left for it."""

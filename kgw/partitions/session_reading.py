@@ -95,6 +95,10 @@ class SessionRead(FetchRead):
         await super()._read_all()
         self._settle()
 
+    def _has_missed(self) -> bool:
+        read = set(self.records)
+        return super()._has_missed() or any(one not in read for one in self.session.dirty)
+
     def _collect(self) -> None:
         self.records = self.session.in_turn()
         self.parts = [self._part(record) for record in self.records]

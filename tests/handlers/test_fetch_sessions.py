@@ -34,6 +34,7 @@ from tests.handlers.support import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kgw.backend.base import ReadResult
     from kgw.backend.memory import MemoryBackend
     from kgw.testing.gateway import PendingResponse
 
@@ -429,6 +430,45 @@ async def test_what_a_wait_has_not_looked_at_is_not_told(
     assert [[(0, 0)]] * 3 == [offsets_in(answers[one]) for one in sorted(orders(0, 1, 2))]
     for one in held:
         await one.response()
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+async def test_what_comes_while_the_disk_is_read_counts(
+    gateway: InProcessGateway, client: Client, monkeypatch: pytest.MonkeyPatch, has_session: bool
+) -> None:
+    """Nobody listens then: whoever waits for more afterwards would miss it until the deadline."""
+    await produce(gateway, batch(b"a"), index=1)
+    topic = gateway.gateway.catalog.get("orders")
+    assert topic is not None
+    log = topic.partitions[1].log
+    assert isinstance(log, MemoryPartitionLog)
+    may_read = asyncio.Event()
+
+    async def read(offset: int, max_bytes: int, upper_bound: int, **_: bool) -> ReadResult:
+        await may_read.wait()
+        return log._read(offset, max_bytes, upper_bound, at_least_one=True)
+
+    monkeypatch.setattr(log, "read_hot", lambda *_: None)
+    monkeypatch.setattr(log, "read", read)
+    places = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in (0, 1, 2)
+    ]
+    request = FetchRequest(
+        max_wait_ms=10_000,
+        min_bytes=2 * len(batch(b"a")),
+        max_bytes=1 << 20,
+        session_id=client.session_id if has_session else 0,
+        session_epoch=client.epoch if has_session else -1,
+        topics=[] if has_session else [FetchTopic(topic="orders", partitions=places)],
+    )
+    pending = gateway.start(request, BY_NAME)
+    await turns()
+    await produce(gateway, batch(b"a"), index=0)
+    assert not pending.done
+    may_read.set()
+    answers = client.apply(await answered(pending))
+    assert [[(0, 0)]] * 2 == [offsets_in(answers[one]) for one in orders(0, 1)]
 
 
 async def test_long_polls_hear_of_partitions_just_added(
