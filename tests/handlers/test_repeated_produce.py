@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.memory import MemoryBackend
+from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import ErrorCode, KgwError
 from kgw.handlers import repeated_produce
 from kgw.handlers.context import DueAnswer, Session
@@ -30,6 +30,8 @@ from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic
 
 if TYPE_CHECKING:
+    from kgw.gateway import Gateway
+    from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
 
 VERSIONS = range(repeated_produce.FIRST_VERSION, 14)
@@ -89,7 +91,9 @@ class Side:
             return repr(error)
         if buffers is None:
             return None
-        return b"".join(buffers).replace(self.topic.topic_id, bytes(16))
+        answer = b"".join(buffers)
+        assert frame[4:8] == answer[4:8], "the correlation id"
+        return answer.replace(self.topic.topic_id, bytes(16))
 
     async def produce(self, records: bytes | None, **options: int) -> tuple[int, int]:
         """Return error code and base offset."""
@@ -221,6 +225,17 @@ async def test_what_is_left_over_is_no_part_of_the_records(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+async def test_a_frame_that_ends_behind_its_head(gateway: InProcessGateway, version: int) -> None:
+    """It cannot be decoded, wherever it ends: the connection ends."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"a"), version=version)
+    whole = side.frame(records(b"a"), version=version)
+    for end in range(side.session.produce_head_end, len(whole)):
+        assert str(await side.send(whole[:end])).startswith("DecodeError")
+    assert 1 == side.topic.partitions[0].log.end_offset
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("change", [-1, 1])
 async def test_the_size_of_the_records_counts(
     gateway: InProcessGateway, version: int, change: int
@@ -243,6 +258,7 @@ async def test_the_size_of_the_records_counts(
         {"acks": 0},
         {"acks": 2},
         {"transactional_id": "payments"},
+        {"client_id": "x" * 240},
         {"client_id": "x" * 300},
         {"topics": 0},
         {"topics": 2},
@@ -344,6 +360,19 @@ async def test_a_failed_append_says_why() -> None:
             assert (ErrorCode.KAFKA_STORAGE_ERROR, -1) == refused
 
 
+async def test_a_log_that_takes_nothing_says_so_at_once(gateway: InProcessGateway) -> None:
+    """What is refused before it is queued will never be told of again."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"a"))
+    log = side.topic.partitions[0].log
+    assert isinstance(log, MemoryPartitionLog)
+    log.retire("the disk has failed")
+    frame = side.frame(records(b"b"))
+    buffers = side.dispatcher.start(memoryview(bytearray(frame)), side.session)
+    assert isinstance(buffers, list)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == told(b"".join(buffers)).error_code
+
+
 async def test_duplicates_get_their_first_offset() -> None:
     """A retry is not stored again, whether its batch is stored already or still on its way."""
     backend = MemoryBackend()
@@ -362,6 +391,14 @@ async def test_duplicates_get_their_first_offset() -> None:
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions share a few places; those without one are served all the same."""
     monkeypatch.setattr(repeated_produce, "MAX_KNOWN", 4)
+    made: list[Partition] = []
+
+    class Counted(repeated_produce.KnownPlace):
+        def __init__(self, gateway: Gateway, partition: Partition, *rest: Any) -> None:
+            made.append(partition)
+            super().__init__(gateway, partition, *rest)
+
+    monkeypatch.setattr(repeated_produce, "KnownPlace", Counted)
     async with InProcessGateway() as gateway:
         side = await start_side(gateway, partitions=50)
         for round_ in range(2):
@@ -370,6 +407,8 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
         assert places is not None
         assert 4 == len(places)
+    # To remember takes as long as to answer: of those without a place one in sixteen is.
+    assert len(made) <= 4 + 96 // 16
 
 
 async def test_no_records_are_kept() -> None:
