@@ -220,7 +220,7 @@ class SegmentedLog:
             else:
                 self._marks.append((segment, SegmentMark(segment)))
             end = self._end_of_run(segment, batches, start)
-            run = batches[start:end]
+            run = batches if end - start == len(batches) else batches[start:end]
             position = segment.size_bytes
             if position == 0:
                 segment.begun_ms = self.directory.wall_ms()
@@ -235,6 +235,8 @@ class SegmentedLog:
 
     def _end_of_run(self, segment: Segment, batches: Sequence[RecordBatch], start: int) -> int:
         """Return how far `segment` takes the batches; it takes the one at `start` in any case."""
+        if start + 1 == len(batches):
+            return start + 1
         room_bytes = min(self.settings.segment_bytes, MAX_POSITION) - segment.size_bytes
         # An entry of Kafka's index is made once in index_interval_bytes at most.
         room_index = self.settings.segment_index_bytes // 8 - segment.index_count

@@ -311,12 +311,16 @@ class Segment:
             batches, self.size_bytes, self.largest_timestamp_ms
         )
         self.side = (written, tail + entries)
+        since_index, interval_bytes = self.bytes_since_index, settings.index_interval_bytes
+        size_bytes = self.size_bytes
         for buffer in buffers:
-            if self.bytes_since_index > settings.index_interval_bytes:
+            if since_index > interval_bytes:
                 self.index_count += 1
-                self.bytes_since_index = 0
-            self.bytes_since_index += len(buffer)
-            self.size_bytes += len(buffer)
+                since_index = 0
+            since_index += len(buffer)
+            size_bytes += len(buffer)
+        self.bytes_since_index = since_index
+        self.size_bytes = size_bytes
         return buffers
 
     def write_side(

@@ -59,7 +59,8 @@ class Append(BaseAppend):
         self.log = log
         self.batches = batches
         self.attempt = log.attempt
-        self.result = AppendResult(base_offset, batches[-1].last_offset, batches[-1].leader_epoch)
+        last = batches[-1]
+        self.result = AppendResult(base_offset, last.last_offset, last.leader_epoch)
         self.is_durable = True
         """Whether success means more than that the system has the bytes."""
         # Nearly always one batch, ten thousand times a second: sum() costs a microsecond more.
@@ -364,7 +365,8 @@ class GroupWriter:
         try:
             try:
                 self._load_last(log)
-                before = log.mark() if may_wait else None
+                # Where the durable part ends matters while all of it is.
+                before = log.mark() if may_wait and log.durable is None else None
                 redos = log.write(batches)
             except OSError as error:
                 log.undo()
@@ -444,18 +446,26 @@ class GroupWriter:
 
         Returns the logs whose high watermark has moved.
         """
-        moved: dict[SegmentedLog, None] = {}
+        # The last of each log says it all: there may be fifty of one in a group.
+        last: dict[SegmentedLog, Append] = {}
+        refused: list[Append] = []
         for append in group:
-            log = append.log
             if append.error is None:
-                offsets = log.offsets
-                advance = offsets.advance_durable if append.is_durable else offsets.advance_written
-                if advance(append.result.last_offset + 1):
-                    moved[log] = None
-            elif append.attempt == log.attempt and not log.is_deleted and self.failure is None:
+                last[append.log] = append
+            else:
+                refused.append(append)
+        moved: list[SegmentedLog] = []
+        for log, append in last.items():
+            offsets = log.offsets
+            advance = offsets.advance_durable if append.is_durable else offsets.advance_written
+            if advance(append.result.last_offset + 1):
+                moved.append(log)
+        for append in refused:
+            log = append.log
+            if append.attempt == log.attempt and not log.is_deleted and self.failure is None:
                 log.offsets.rewind(log.offsets.high_watermark)
                 log.attempt += 1
-        return list(moved)
+        return moved
 
     def fail(self, error: Exception) -> None:
         """Write nothing any more, until the next start: a sync has failed."""
