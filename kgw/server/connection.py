@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, cast
 from kgw.errors import ProtocolError
 from kgw.handlers.context import DueAnswer
 from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
-from kgw.server.shared import State
+from kgw.server.shared import (
+    CLOSED,
+    FINISHING,
+    LINGERING,
+    NOT_ADMITTED,
+    OPEN,
+    REFUSING,
+)
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
-    from kgw.server.shared import Shared
+    from kgw.server.shared import Shared, State
     from kgw.types import Buffer
 
 # A request larger than this takes its turn among those of other connections: decoding and answering
@@ -91,7 +98,7 @@ class KafkaConnection(FrameReceiver):
         self._transport = cast("Transport", transport)
         session = self._server.admit(self, self._transport)
         if session is None:
-            self.state = State.NOT_ADMITTED
+            self.state = NOT_ADMITTED
             self._transport.abort()
             return
         self.session = session
@@ -103,9 +110,9 @@ class KafkaConnection(FrameReceiver):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.state is State.NOT_ADMITTED:
+        if self.state is NOT_ADMITTED:
             return
-        self.state = State.CLOSED
+        self.state = CLOSED
         self._note_unsent(0)
         self._abandon()
         self.session.forget_poll()
@@ -187,7 +194,7 @@ class KafkaConnection(FrameReceiver):
 
     def write_answers(self) -> None:
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         failure = self._collect_answers()
         if failure is None:
@@ -227,7 +234,7 @@ class KafkaConnection(FrameReceiver):
         """Start what has been waiting, as far as its turn has come, and read on."""
         parked = self._parked
         may_overlap = self._server.dispatcher.may_overlap
-        while parked and not self._writing_paused and self.state is State.OPEN:
+        while parked and not self._writing_paused and self.state is OPEN:
             if self._started and not (self._overlapping and may_overlap(parked[0])):
                 break
             if len(parked[0]) > TURN_BYTES:
@@ -238,7 +245,7 @@ class KafkaConnection(FrameReceiver):
             frame = parked.pop(0)
             self._let_go(len(frame))
             self._start(frame)
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._read_on()
         elif not self._started:
             self._end()
@@ -246,7 +253,7 @@ class KafkaConnection(FrameReceiver):
     def take_turn(self) -> None:
         """Start the large request, or take up the rest of the read, that waited for a turn."""
         self._has_turn = True
-        if self._parked and self.state is State.OPEN:
+        if self._parked and self.state is OPEN:
             self._pump()
         if self._continuing:
             self._continue()
@@ -293,7 +300,7 @@ class KafkaConnection(FrameReceiver):
 
     def check_deadlines(self, now_s: float) -> None:
         """Drop the connection if one of its deadlines has passed, else name the next one."""
-        if self.state is State.LINGERING:
+        if self.state is LINGERING:
             if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
                 self._transport.abort()
             return
@@ -341,9 +348,9 @@ class KafkaConnection(FrameReceiver):
 
         A request that only waits for more to come is given up; what was not started never will be.
         """
-        if self.state is not State.OPEN:
+        if self.state is not OPEN:
             return
-        self._stop(State.FINISHING)
+        self._stop(FINISHING)
         if all(isinstance(one, DueAnswer) and one.is_abandonable for one in self._started):
             self._abandon()
         if not self._started:
@@ -355,9 +362,9 @@ class KafkaConnection(FrameReceiver):
 
     def _refuse(self, error: ProtocolError) -> None:
         """The client broke the protocol: answer what came before, then close."""
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._server.report_drop(self, "protocol", str(error))
-            self._stop(State.REFUSING)
+            self._stop(REFUSING)
             if self._started:
                 self._pause_reading()
             else:
@@ -370,9 +377,9 @@ class KafkaConnection(FrameReceiver):
         else:
             self._server.report_bug(error)
             reason, detail = "bug", type(error).__name__
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._server.report_drop(self, reason, detail)
-            self._stop(State.REFUSING)
+            self._stop(REFUSING)
         if not self._started:
             self._end()
 
@@ -391,12 +398,12 @@ class KafkaConnection(FrameReceiver):
         would be lost with it: a producer that keeps on sending would not learn what was stored.
         """
         self._write_outgoing()
-        if self.state is State.REFUSING:
+        if self.state is REFUSING:
             self._transport.close()
             return
-        if self.state is not State.FINISHING or self._transport.is_closing():
+        if self.state is not FINISHING or self._transport.is_closing():
             return
-        self.state = State.LINGERING
+        self.state = LINGERING
         self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S
         self.deadline_s = LOOK_AT_NEXT_SWEEP
         if self._reading_paused:

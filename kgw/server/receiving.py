@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS
-from kgw.server.shared import State
+from kgw.server.shared import OPEN
 
 if TYPE_CHECKING:
     from asyncio import Transport
@@ -66,7 +66,7 @@ class FrameReceiver(BufferedProtocol):
     def __init__(self, server: Shared, max_frame_bytes: int) -> None:
         self._server = server
         self.max_frame_bytes = max_frame_bytes
-        self.state = State.OPEN
+        self.state = OPEN
         # When the server's sweep has to look at this connection again.
         self.deadline_s = NEVER
         self._active_s = server.now_s
@@ -127,7 +127,7 @@ class FrameReceiver(BufferedProtocol):
         server = self._server
         self._active_s = server.now_s
         server.metrics.bytes_received += nbytes
-        if self.state is not State.OPEN:
+        if self.state is not OPEN:
             return
         if self._frame is not None:
             self._grow_frame(nbytes)
@@ -160,7 +160,7 @@ class FrameReceiver(BufferedProtocol):
             # A frame must not share its bytes with the next read: its records are stored as they
             # are, long after this call.
             self._accept(memoryview(bytearray(data[start:position])))
-            if self.state is not State.OPEN:
+            if self.state is not OPEN:
                 return
         if position < end:
             self._prefix = bytes(data[position:end])
@@ -207,7 +207,7 @@ class FrameReceiver(BufferedProtocol):
             self._frame = None
             self._accept(frame)
             memory.give_back(self, partial_bytes=room)
-            if self.state is State.OPEN:
+            if self.state is OPEN:
                 self._pause_if_full()
             return
         larger = memoryview(bytearray(min(self._frame_bytes, filled * GROWTH)))
@@ -287,7 +287,7 @@ class FrameReceiver(BufferedProtocol):
     def _continue(self) -> None:
         self._continuing = False
         leftover = self._leftover
-        if leftover is None or self.state is not State.OPEN:
+        if leftover is None or self.state is not OPEN:
             return
         self._leftover = None
         self._server.memory.give_back(self, held_bytes=len(leftover))
@@ -297,5 +297,5 @@ class FrameReceiver(BufferedProtocol):
 
     def memory_available(self) -> None:
         """The budget that all connections share has room again."""
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._read_on()
