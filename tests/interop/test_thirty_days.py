@@ -198,7 +198,8 @@ def test_a_client_is_told_that_retention_has_passed_it_by(
     admin = _admin(gateway)
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
     _wait("retention removes nothing", lambda: _low(gateway) > READ_UNTIL + 1)
-    assert ["committed-below-start"] == _marks(gateway, admin_port)
+    # What is left may be at risk, too, until the next pass removes it.
+    assert "committed-below-start" in _marks(gateway, admin_port)
     consumer = _consumer(gateway)
     message = _next(consumer)
     consumer.close()

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _MAX_PROBLEMS: Final = 100
 _MAX_REPORTED: Final = 10_000
+_LOOK_FOR_ROOM_BYTES: Final = 8 << 20
+"""What the event loop may write at most before the disk is asked again: others fill it, too."""
 """A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
 
@@ -229,6 +231,7 @@ class GroupWriter:
                 may_sync or self.relaxed.may_wait(log, end_offset)
             ):
                 return None
+        self._spare_bytes -= size_bytes
         group = list(pending)
         pending.clear()
         return group
@@ -344,7 +347,7 @@ class GroupWriter:
         except OSError as error:
             return StorageError(str(error))
         needed_bytes = self.options.min_free_bytes + sum(append.size_bytes for append in group)
-        self._spare_bytes = free_bytes - needed_bytes
+        self._spare_bytes = min(free_bytes - needed_bytes, _LOOK_FOR_ROOM_BYTES)
         self.is_out_of_space = free_bytes < needed_bytes
         if not self.is_out_of_space:
             return None

@@ -13,7 +13,7 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.kernel_sync import KernelSyncs
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.errors import StorageError
+from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import File
+    from kgw.records.batch import RecordBatch
 
 _UNTIMED = RELAXED._replace(flush_interval_ms=3_600_000)
 
@@ -228,6 +229,35 @@ async def test_a_large_relaxed_append_is_left_to_the_thread() -> None:
     await log.append([make_batch([bytes(JOURNALED.quick_bytes)])])
     fs.on_operation = None
     assert {"kgw-flusher"} == writers
+    await backend.aclose()
+
+
+async def _stored(log: PartitionLog, batch: RecordBatch) -> type[Exception] | None:
+    """Append a batch; return the kind of error that refused it."""
+    try:
+        await log.append([batch])
+    except StorageError as error:
+        return type(error)
+    return None
+
+
+async def test_what_is_kept_free_stays_free_of_small_appends() -> None:
+    """The loop counts what it writes: the state store has what is left to itself."""
+    fs = SimulatedFs()
+    options = JOURNALED._replace(min_free_bytes=1 << 20)
+    backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    await _reserved(backend, log)
+    await _asleep(backend)
+    fs.capacity_bytes -= fs.free_bytes("/data") - options.min_free_bytes - 2 * options.quick_bytes
+    # Written by the thread, which asks the disk.
+    await log.append([make_batch([bytes(options.quick_bytes)])])
+    await _asleep(backend)
+    batches = [make_batch([bytes(options.quick_bytes // 10)]) for _ in range(40)]
+    outcomes = [await _stored(log, batch) for batch in batches]
+    assert DiskFullError in outcomes
+    assert fs.free_bytes("/data") >= options.min_free_bytes
     await backend.aclose()
 
 
