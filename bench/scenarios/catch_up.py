@@ -128,7 +128,10 @@ class CatchUpBesideLive(CatchUp):
 
 
 DISK = "The disk and the client, which decodes what comes from it on the same two cores."
-TURNS = "Turns on two cores: reading at full speed keeps both busy, whoever else has a request."
+TURNS = (
+    "The disk, whose syncs wait behind reads; and turns on two cores, both of which a reader at"
+    " full speed keeps busy."
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
     CatchUp(

@@ -72,7 +72,10 @@ WAKE_UPS = (
     "Hand-overs: a record wakes the gateway, its writer (strict: and the disk), the parked fetch"
     " and the client in turn, on cores that are mostly asleep."
 )
-COLLECTION = "The tail is the client's and the server's turns on two busy cores."
+TURNS = (
+    "The tail is turns on two busy cores; strict: also groups of over 32 KB a partition, which sync"
+    " their segments, and each journal file of 16 MB, whose segments are synced beside the next."
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
     Latency(
@@ -95,7 +98,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         name="latency/50mb",
         title="End to end at 50 MB/s",
         what="50,000 records of 1 KB a second.",
-        limited_by=COLLECTION,
+        limited_by=TURNS,
         bars=_bars(strict=(None, 0.5), relaxed=(None, 0.5), synced=(1.0, 1.0)),
         rate_mb_per_s=50,
     ),

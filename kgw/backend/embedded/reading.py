@@ -6,10 +6,11 @@ A batch is served when the checksum of its header in the side file and its own C
 from __future__ import annotations
 
 from bisect import bisect_right
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import ReadResult, SegmentInfo
-from kgw.backend.embedded.cached_reading import Place
+from kgw.backend.embedded.cached_reading import Place, is_slow
 from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.errors import CorruptionError
 from kgw.records.batch import (
@@ -154,7 +155,9 @@ def _read_verified(
     """Return whole verified batches up to the first damaged one; None when all end by `offset`."""
     start = entries[0].position
     data = buffers.take(entries[-1].end_position - start)
+    began_s = thread_time()
     data = data[: segment.read_into(data, start)].toreadonly()
+    read_slowly = is_slow(len(data), thread_time() - began_s)
     place = Place(segment, index, 0)
     verified = 0
     skipped = 0
@@ -176,7 +179,7 @@ def _read_verified(
                 return ReadResult([], 0, offset), place
             break
         verified = at + entry.size_bytes
-        place = Place(segment, index + count, count)
+        place = Place(segment, index + count, count, read_slowly)
         if end_offset <= offset:
             skipped = verified
         else:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.cached_reading import Place, ReadPlaces, read_cached
+from kgw.backend.embedded import cached_reading, reading
+from kgw.backend.embedded.cached_reading import Place, ReadPlaces, is_slow, read_cached
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
 from kgw.testing.faults import Fault, FaultKind
@@ -220,3 +220,40 @@ def test_a_real_file_is_peeked_into(tmp_path: Path) -> None:
     finally:
         file.close()
     assert 0 == file.peek_into(memoryview(room), 0)
+
+
+def test_a_reader_whose_bytes_come_slowly_goes_on_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a disk has just brought may cost the processor ten times what the rest does."""
+    cost_s = 0.0
+    now_s = 0.0
+
+    def thread_time() -> float:
+        nonlocal now_s
+        now_s += cost_s
+        return now_s
+
+    for module in (cached_reading, reading):
+        monkeypatch.setattr(module, "thread_time", thread_time)
+    driver = Driver(DIRECT)
+    for number in range(6):
+        driver.append(b"%d" % number * (100 << 10))
+    log = driver.log()
+    places, buffers = ReadPlaces(4), ReadBuffers(2)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    cost_s = 0.001
+    assert None is not read_cached(log, places, buffers, 0, 150 << 10, 6)
+    assert None is read_cached(log, places, buffers, 1, 150 << 10, 6)
+    for cost_s in (0.001, 0.00001):
+        result, place = reading.read_on(log, buffers, 1, 150 << 10, 6)
+        is_expensive = cost_s == 0.001
+        assert Place(log.segments[0], 2, 1, is_expensive) == place
+        places.note(log, 2, place)
+        is_left = read_cached(log, places, buffers, 2, 150 << 10, 6) is None
+        assert (is_expensive, 2) == (is_left, result.next_offset)
+
+
+def test_a_small_read_is_never_slow() -> None:
+    """A kilobyte that took long was held up by something else."""
+    assert [False, True] == [is_slow(size_bytes, 0.001) for size_bytes in (1 << 10, 64 << 10)]
