@@ -63,6 +63,8 @@ class Gateway:
             lambda error: self.report_internal_error("upkeep", error),
         )
         self.fetch_deadlines = FetchDeadlines(clock)
+        self.answer_turns = asyncio.Lock()
+        """Large answers are made one after the other, in `kgw.turns`."""
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
             config.fetch_session_partitions_max,

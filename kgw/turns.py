@@ -7,7 +7,7 @@ count turns, and what is done does not depend on how busy the machine is.
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import Lock, sleep
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -19,21 +19,28 @@ Turns: TypeAlias = "Generator[None, None, ResultT]"
 """Work that yields at the end of each of its turns and returns its result."""
 
 
-def in_turns(work: Turns[ResultT]) -> ResultT | Coroutine[object, object, ResultT]:
+def in_turns(
+    work: Turns[ResultT], queue: Lock | None = None
+) -> ResultT | Coroutine[object, object, ResultT]:
     """Return the result when one turn is enough, else a coroutine that gives the others.
 
-    Raises what the first turn raises; the coroutine, what the others do.
+    Raises what the first turn raises; the coroutine, what the others do. What shares a queue gets
+    its further turns one work after the other: fifty side by side would hold the loop fifty times
+    as long, and the memory of all of them at once.
     """
     try:
         next(work)
     except StopIteration as end:
         result: ResultT = end.value
         return result
-    return finish(work)
+    return finish(work, queue)
 
 
-async def finish(work: Turns[ResultT]) -> ResultT:
+async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
     """Let the loop turn before each further turn of the work, and return its result."""
+    if queue is not None:
+        async with queue:
+            return await finish(work)
     while True:
         await sleep(0)
         try:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from asyncio import ensure_future, sleep
+from asyncio import Lock, ensure_future, sleep
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +46,22 @@ async def test_others_come_between_turns() -> None:
     assert "result" == await answer
     await task
     assert [1, 2, 3] == seen
+
+
+async def test_works_of_one_queue_follow_each_other() -> None:
+    """Each begins at once, so that a short one waits for nobody; the rest comes in order."""
+    queue = Lock()
+    done: list[list[int]] = [[], [], []]
+    rests = [
+        in_turns(work(turns, mine), queue) for turns, mine in zip((3, 3, 1), done, strict=True)
+    ]
+    assert [[0], [0], [0]] == done
+    assert "result" == rests[2]
+    first, second = [ensure_future(rest) for rest in rests[:2]]  # type: ignore[arg-type]
+    assert "result" == await first
+    assert 2 > len(done[1])
+    assert "result" == await second
+    assert not queue.locked()
 
 
 async def test_errors_are_raised_where_the_work_is_awaited() -> None:

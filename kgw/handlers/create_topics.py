@@ -56,7 +56,8 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     topics = await finish(
         encode_in_turns(
             CreateTopicsResponse, [*results, *duplicates], context.api_version, Share(_PER_TURN)
-        )
+        ),
+        context.gateway.answer_turns,
     )
     return CreateTopicsResponse(topics=topics)
 

@@ -59,7 +59,7 @@ _SETTINGS_PER_TURN = 400
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> Answer:
-    return in_turns(_answer(request, context))
+    return in_turns(_answer(request, context), context.gateway.answer_turns)
 
 
 def _answer(

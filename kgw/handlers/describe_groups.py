@@ -39,7 +39,7 @@ _PARTS_PER_TURN = 400
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> Answer:
-    return in_turns(_answer(request, context))
+    return in_turns(_answer(request, context), context.gateway.answer_turns)
 
 
 def _answer(

@@ -47,7 +47,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
                 ErrorCode.INVALID_REQUEST,
                 f"the cursor is at {cursor.topic_name!r}, which is not among the topics asked for",
             )
-    return in_turns(_answer(request, context))
+    return in_turns(_answer(request, context), context.gateway.answer_turns)
 
 
 def _answer(

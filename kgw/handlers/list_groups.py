@@ -26,7 +26,7 @@ _GROUPS_PER_TURN = 500
 
 
 def handle(request: ListGroupsRequest, context: RequestContext) -> Answer:
-    return in_turns(_list(request, context))
+    return in_turns(_list(request, context), context.gateway.answer_turns)
 
 
 def _list(request: ListGroupsRequest, context: RequestContext) -> Turns[ListGroupsResponse]:

@@ -61,7 +61,9 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
     catalog = context.gateway.catalog
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
-        return in_turns(_describe(request, context, list(catalog.topics.values())))
+        return in_turns(
+            _describe(request, context, list(catalog.topics.values())), context.gateway.answer_turns
+        )
     may_create = context.gateway.config.auto_create_topics_enable
     found = [_find(one, context) for one in wanted]
     if (
@@ -70,7 +72,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
         and any(_may_be_created(one) for one in found)
     ):
         return _create_missing(request, found, context)
-    return in_turns(_describe(request, context, found))
+    return in_turns(_describe(request, context, found), context.gateway.answer_turns)
 
 
 def error_response(
@@ -118,7 +120,7 @@ async def _create_missing(
     created = [
         await _create(one.name or "", context) if _may_be_created(one) else one for one in found
     ]
-    return await finish(_describe(request, context, created))
+    return await finish(_describe(request, context, created), context.gateway.answer_turns)
 
 
 async def _create(name: str, context: RequestContext) -> Found:
