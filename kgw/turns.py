@@ -8,10 +8,10 @@ count turns, and what is done does not depend on how busy the machine is.
 from __future__ import annotations
 
 from asyncio import Lock, sleep
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Generator
 
 ResultT = TypeVar("ResultT")
 
@@ -19,12 +19,23 @@ Turns: TypeAlias = "Generator[None, None, ResultT]"
 """Work that yields at the end of each of its turns and returns its result."""
 
 
-def in_turns(
-    work: Turns[ResultT], queue: Lock | None = None
-) -> ResultT | Coroutine[object, object, ResultT]:
-    """Return the result when one turn is enough, else a coroutine that gives the others.
+class Rest(Generic[ResultT]):
+    """What is left of work after its first turn: awaited, it takes the others."""
 
-    Raises what the first turn raises; the coroutine, what the others do. What shares a queue gets
+    __slots__ = ("_queue", "_work")
+
+    def __init__(self, work: Turns[ResultT], queue: Lock | None) -> None:
+        self._work = work
+        self._queue = queue
+
+    def __await__(self) -> Generator[object, None, ResultT]:
+        return finish(self._work, self._queue).__await__()
+
+
+def in_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT | Rest[ResultT]:
+    """Return the result when one turn is enough, else what is left.
+
+    Raises what the first turn raises; the rest, what the others do. What shares a queue gets
     its further turns one work after the other: fifty side by side would hold the loop fifty times
     as long, and the memory of all of them at once.
     """
@@ -33,7 +44,7 @@ def in_turns(
     except StopIteration as end:
         result: ResultT = end.value
         return result
-    return finish(work, queue)
+    return Rest(work, queue)
 
 
 async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:

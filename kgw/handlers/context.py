@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
+LARGE_REQUEST_BYTES = 16 << 10
+"""A request larger than this takes its turn among those of other connections."""
+
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
 

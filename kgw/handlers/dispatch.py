@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import (
+    LARGE_REQUEST_BYTES,
     DueAnswer,
     EncodedBody,
     KnownHeader,
@@ -23,6 +24,7 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import body_frame, response_frame
 from kgw.protocol.headers import decode_request_header, peek_request_header
 from kgw.protocol.schema import Response
+from kgw.turns import Rest
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -161,6 +163,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Response | None]] = set()
         self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
         self._large_polls = PollBudget()
+        self._large_works = 0
 
     def may_overlap(self, frame: Buffer) -> bool:
         """Whether this request may start while earlier ones that overlap still wait.
@@ -226,7 +229,7 @@ class Dispatcher:
             return self._encode(handler, request, context, answer)
         if isinstance(answer, Later):
             return PendingFrame(self, handler, request, context, answer)
-        return self._wait(handler, request, context, answer)
+        return self._wait(handler, request, context, answer, len(frame))
 
     def _note(
         self, api_key: int, frame: memoryview, version: int, request: Any, session: Session
@@ -279,14 +282,29 @@ class Dispatcher:
         request: Request,
         context: RequestContext,
         answer: Awaitable[Response | None],
+        frame_bytes: int,
     ) -> _TaskFrame:
         task = asyncio.ensure_future(answer)
+        if frame_bytes > LARGE_REQUEST_BYTES and isinstance(answer, Rest):
+            self._large_works += 1
+            task.add_done_callback(self._end_large_work)
         if isinstance(task, asyncio.Task):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         make_frame = partial(self.make_frame, task.result, handler, request, context)
         # Only a Fetch is given up: it changes nothing. Anything else runs to its end.
         return _TaskFrame(make_frame, task, is_abandonable=handler.api_key is ApiKey.FETCH)
+
+    def _end_large_work(self, _: object) -> None:
+        self._large_works -= 1
+
+    @property
+    def has_large_work(self) -> bool:
+        """Whether a large request is being answered in turns.
+
+        Decoded it takes a hundred times its bytes, which no budget counts: another one should wait.
+        """
+        return self._large_works > 0
 
     def make_frame(
         self,

@@ -11,7 +11,7 @@ from asyncio import CancelledError, Transport
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import DueAnswer
+from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer
 from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
 from kgw.server.shared import (
     CLOSED,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A request larger than this takes its turn among those of other connections: decoding and answering
 # one may take 30 ms when it is made for that, and fifty may become complete at the same time.
-TURN_BYTES = 16 << 10
+TURN_BYTES = LARGE_REQUEST_BYTES
 
 # How long a client may take to close after a drained server has shut its side.
 LINGER_S = 1.0
@@ -242,6 +242,9 @@ class KafkaConnection(FrameReceiver):
                     self._server.request_turn(self)
                     break
                 self._has_turn = False
+                if self._server.dispatcher.has_large_work and not may_overlap(parked[0]):
+                    self._server.hold(self)
+                    break
             frame = parked.pop(0)
             self._let_go(len(frame))
             self._start(frame)

@@ -57,6 +57,8 @@ class Server:
         self._quiet = QuietLog()
         self._answered: dict[KafkaConnection, None] = {}
         self._turns: dict[FrameReceiver, None] = {}
+        # Those whose turn has come, and who wait for a large answer of somebody else.
+        self._held: dict[FrameReceiver, None] = {}
         self._giving_turns = False
         self._empty = Event()
         self._empty.set()
@@ -131,6 +133,7 @@ class Server:
         self.connections.discard(connection)
         self._answered.pop(connection, None)
         self._turns.pop(connection, None)
+        self._held.pop(connection, None)
         self.metrics.connections_open -= 1
         host = connection.session.client_host
         left = self._by_host.get(host, 1) - 1
@@ -170,17 +173,26 @@ class Server:
 
     def _give_turns(self) -> None:
         enough_s = self._clock.monotonic_s() + TURN_S
-        while self._turns:
-            connection = next(iter(self._turns))
+        while True:
+            waiting = self._turns
+            if self._held and not self.dispatcher.has_large_work:
+                waiting = self._held
+            if not waiting:
+                break
+            connection = next(iter(waiting))
             # Taken out first: it may ask again at once, for its next request.
-            del self._turns[connection]
+            del waiting[connection]
             self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
                 break
-        if self._turns:
+        if self._turns or self._held:
             self.loop.call_soon(self._give_turns)
         else:
             self._giving_turns = False
+
+    def hold(self, connection: FrameReceiver) -> None:
+        """Called from `take_turn` alone. The work that is waited for keeps the loop turning."""
+        self._held[connection] = None
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
         count(self.metrics.connections_dropped, reason)

@@ -24,6 +24,9 @@ class Dispatch(Protocol):
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 
+    @property
+    def has_large_work(self) -> bool: ...
+
 
 class Shared(Protocol):
     """What connections have in common: the server, or a test's stand-in for it."""
@@ -44,6 +47,9 @@ class Shared(Protocol):
 
     def request_turn(self, connection: FrameReceiver) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
+
+    def hold(self, connection: FrameReceiver) -> None:
+        """Have `take_turn` called once the dispatcher has no large work."""
 
     def answer_soon(self, connection: KafkaConnection) -> None:
         """Have `write_answers` called once, soon: after what else is answered in this turn."""

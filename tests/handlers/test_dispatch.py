@@ -278,3 +278,16 @@ def test_what_may_overlap() -> None:
     assert [True, False, False] == [
         dispatcher.may_overlap(memoryview(frame)) for frame in (produce, fetch, metadata)
     ]
+
+
+async def test_large_answers_to_large_requests_are_told_of(gateway: InProcessGateway) -> None:
+    """From their first turn to their last; small requests, and those of one turn, never."""
+    dispatcher = gateway.dispatcher
+    gone = [MetadataRequestTopic(name=f"gone-{number:04}") for number in range(2_000)]
+    for topics, is_large in [(gone[:5], False), (gone[:900], False), (gone, True)]:
+        pending = gateway.start(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
+        assert is_large is dispatcher.has_large_work
+        response = await pending.response()
+        assert isinstance(response, MetadataResponse)
+        assert len(topics) == len(response.topics)
+        assert not dispatcher.has_large_work

@@ -80,6 +80,7 @@ class FakeDispatcher:
         self.waiting: dict[int, FakeAnswer] = {}
         self.bug: Exception | None = None
         self.answer_bytes = 0
+        self.has_large_work = False
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
@@ -198,6 +199,7 @@ class FakeServer:
         self.forgotten = 0
         self.answered: list[KafkaConnection] = []
         self.turns: list[FrameReceiver] = []
+        self.held: list[FrameReceiver] = []
         self.gives_turns = True
 
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
@@ -207,6 +209,9 @@ class FakeServer:
         self.turns.append(connection)
         if self.gives_turns:
             self.loop.call_soon(connection.take_turn)
+
+    def hold(self, connection: FrameReceiver) -> None:
+        self.held.append(connection)
 
     def answer_soon(self, connection: KafkaConnection) -> None:
         if connection not in self.answered:

@@ -351,3 +351,33 @@ async def test_large_requests_share_a_turn_of_the_loop() -> None:
         for client in clients:
             assert 1 == await client.answer()
             await client.aclose()
+
+
+async def test_large_requests_wait_for_a_large_answer() -> None:
+    """While one is made, turn by turn, others are not even decoded; Produce is."""
+    async with running() as one:
+        one.dispatcher.has_large_work = True
+        clients = [await one.connect() for _ in range(3)]
+        await one.until_open(3)
+        waiting = list(one.server.connections)
+        for number, api_key in enumerate((METADATA, METADATA, PRODUCE)):
+            frame = request(api_key, number, bytes(TURN_BYTES))
+            waiting[number].get_buffer(-1)[: len(frame)] = frame
+            waiting[number].buffer_updated(len(frame))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [2] == one.dispatcher.started
+        start = one.dispatcher.start
+
+        def begin(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+            one.dispatcher.has_large_work = True
+            return start(frame, session)
+
+        one.dispatcher.start = begin  # type: ignore[method-assign]
+        for number in (0, 1):
+            one.dispatcher.has_large_work = False
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert [2, *range(number + 1)] == one.dispatcher.started
+        for client in clients:
+            await client.aclose()
