@@ -14,13 +14,13 @@ import sqlite3
 from asyncio import get_running_loop
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.errors import StorageError
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.schema import SqliteDialect
 from kgw.state.sql.sqlite_file import open_database, storage_error
-from kgw.state.sql.store import SqlStateStore
+from kgw.state.sql.store import SqlStateStore, written_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from kgw.state.base import ConflictError
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
-    from kgw.state.sql.store import Waiting
+    from kgw.state.sql.store import Versions, Waiting
 
 ResultT = TypeVar("ResultT")
+
+VERSIONS_KEPT: Final = 10_000
+"""Once more are known, they are asked for anew: some 3 MB."""
 
 
 class SqliteStateStore(SqlStateStore):
@@ -57,6 +60,8 @@ class SqliteStateStore(SqlStateStore):
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._problems: list[str] = []
+        self._versions: Versions = {}
+        """Of rows written lately, since nobody else writes: asked for once. For the thread."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -64,6 +69,7 @@ class SqliteStateStore(SqlStateStore):
 
     async def _connect(self) -> None:
         self._problems.clear()
+        self._versions.clear()
         thread = ThreadPoolExecutor(1, thread_name_prefix="kgw-state")
         try:
             self._connection = await get_running_loop().run_in_executor(thread, self._opened)
@@ -127,12 +133,20 @@ class SqliteStateStore(SqlStateStore):
 
     def _write_now(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
         """Do what `SqlStateStore._write` does, without a way between threads for each statement."""
-        rows: list[Sequence[Any]] = []
-        for statement, parameters in self._version_queries(group):
-            rows += self._fetch_now(statement, parameters)
-        conflicts, batches = self._stage(group, rows)
-        if batches:
-            self._transact_now(batches)
+        versions = self._versions
+        if len(versions) > VERSIONS_KEPT:
+            versions.clear()
+        unknown = [place for place in written_places(group) if place not in versions]
+        try:
+            for statement, parameters in self._version_queries(unknown):
+                self._note_versions(self._fetch_now(statement, parameters), versions)
+            conflicts, batches = self._stage(group, versions)
+            if batches:
+                self._transact_now(batches)
+        except BaseException:
+            # They may be those of rows that are not stored.
+            versions.clear()
+            raise
         return conflicts
 
     def _open_connection(self) -> sqlite3.Connection:

@@ -25,6 +25,7 @@ GROUP_CHANGES: Final = 10_000
 """A shared commit takes no further set once it holds this many changes."""
 
 _Entries = dict[schema.Place, tuple[bytes | None, int]]
+Versions = dict[schema.Place, int]
 Query = tuple[str, "Sequence[Any]"]
 """A statement and its parameters."""
 
@@ -214,36 +215,35 @@ class SqlStateStore(StateStore):
 
         Raises StorageError, as `_transact`.
         """
-        rows: list[Sequence[Any]] = []
-        for statement, parameters in self._version_queries(group):
-            rows += await self._fetch(statement, parameters)
-        conflicts, batches = self._stage(group, rows)
+        versions: Versions = {}
+        for statement, parameters in self._version_queries(written_places(group)):
+            self._note_versions(await self._fetch(statement, parameters), versions)
+        conflicts, batches = self._stage(group, versions)
         if batches:
             await self._transact(batches)
         return conflicts
 
-    def _version_queries(self, group: Sequence[Waiting]) -> list[Query]:
-        """Return what asks for kind, key and version of every row that a group writes."""
-        places = list(
-            {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
-        )
+    def _version_queries(self, places: Sequence[schema.Place]) -> list[Query]:
+        """Return what asks for kind, key and version of rows."""
         return [
             self._dialect.select_versions(places[start : start + schema.VERSIONS_PER_SELECT])
             for start in range(0, len(places), schema.VERSIONS_PER_SELECT)
         ]
 
-    def _stage(
-        self, group: Sequence[Waiting], rows: Sequence[Sequence[Any]]
-    ) -> tuple[dict[int, ConflictError], list[Batch]]:
-        """Return the conflicts of a group by the set's number, and what writes the other sets.
-
-        `rows` are the answers to `_version_queries`.
-        """
-        versions: dict[schema.Place, int] = {}
+    def _note_versions(self, rows: Sequence[Sequence[Any]], versions: Versions) -> None:
+        """Add an answer to one of `_version_queries`."""
         for kind, stored_key, version in rows:
             key = self._dialect.read_text(stored_key)
             if key is not None:
                 versions[kind, key] = version
+
+    def _stage(
+        self, group: Sequence[Waiting], versions: Versions
+    ) -> tuple[dict[int, ConflictError], list[Batch]]:
+        """Return the conflicts of a group by the set's number, and what writes the other sets.
+
+        `versions` are those of all rows that it writes (none: 0), and will be those after it.
+        """
         conflicts: dict[int, ConflictError] = {}
         entries: _Entries = {}
         batches: list[Batch] = []
@@ -274,12 +274,17 @@ class SqlStateStore(StateStore):
             if value is None
         ]
         return [
-            *([(dialect.upsert_entry, kept)] if kept else ()),
+            *(dialect.upserts(kept) if kept else ()),
             *(dialect.deletions(gone) if gone else ()),
         ]
 
 
-def _stage(changes: Sequence[Change], versions: dict[schema.Place, int], entries: _Entries) -> None:
+def written_places(group: Sequence[Waiting]) -> list[schema.Place]:
+    """Return kind and key of every row that a group writes."""
+    return list({(change.kind, change.key): 0 for waiting in group for change in waiting.changes})
+
+
+def _stage(changes: Sequence[Change], versions: Versions, entries: _Entries) -> None:
     """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
     own_versions: dict[schema.Place, int] = {}
     own_entries: _Entries = {}
