@@ -651,17 +651,17 @@ class GroupCoordinator:
 
     def _count(self, group: Group) -> None:
         """Keep the gauges of states and members."""
-        state = group.machine.state.value
+        state = group.machine.state
         member_count = len(group.machine.members)
-        states = self._metrics.groups
-        if group.counted_state != state:
+        if group.counted_state is not state:
+            states = self._metrics.groups
             if group.counted_state is not None:
-                states[group.counted_state] -= 1
-            group.counted_state = state
-            if group.machine.state is not GroupState.DEAD:
-                count(states, state)
-            else:
+                states[group.counted_state.value] -= 1
+            if state is GroupState.DEAD:
                 group.counted_state = None
+            else:
+                group.counted_state = state
+                count(states, state.value)
         self._metrics.group_members += member_count - group.counted_members
         group.counted_members = member_count
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kgw.clock import Timer
     from kgw.groups.classic import ClassicGroup
     from kgw.groups.rows import GroupRow
+    from kgw.groups.states import GroupState
     from kgw.groups.trace import Trace
     from kgw.groups.writer import Write
 
@@ -74,7 +75,7 @@ class Group:
         self.timer: Timer | None = None
         self.timer_s = 0.0
         self.is_being_deleted = False
-        self.counted_state: str | None = None
+        self.counted_state: GroupState | None = None
         self.counted_members = 0
 
     def __repr__(self) -> str:

@@ -219,11 +219,11 @@ class MemberTable:
             return False
         own = self._own(request)
         others = len(self._by_id) - (own is not None)
-        known_by_own = {protocol.name for protocol in own.protocols} if own is not None else ()
-        return any(
-            self._knowing.get(protocol.name, 0) - (protocol.name in known_by_own) == others
-            for protocol in request.protocols
-        )
+        known_by_own = [name for name, _ in own.protocols] if own is not None else ()
+        for name, _ in request.protocols:
+            if self._knowing.get(name, 0) - (name in known_by_own) == others:
+                return True
+        return False
 
     def elect_protocol(self) -> str:
         """Return the protocol that everybody knows and most members like best.
@@ -247,7 +247,7 @@ class MemberTable:
 
     def _count(self, member: Member, change: int) -> None:
         self.size_bytes += change * _size_bytes(member)
-        for name in {protocol.name for protocol in member.protocols}:
+        for name in {name for name, _ in member.protocols}:
             count = self._knowing.get(name, 0) + change
             if count:
                 self._knowing[name] = count
@@ -257,5 +257,7 @@ class MemberTable:
 
 def _size_bytes(one: Member | JoinRequest) -> int:
     """Return how much somebody says of itself; names are counted in characters."""
-    own = len(one.client_id) + len(one.group_instance_id or "")
-    return own + sum(len(protocol.name) + len(protocol.metadata) for protocol in one.protocols)
+    size_bytes = len(one.client_id) + len(one.group_instance_id or "")
+    for name, metadata in one.protocols:
+        size_bytes += len(name) + len(metadata)
+    return size_bytes
