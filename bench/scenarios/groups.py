@@ -113,8 +113,14 @@ class Rebalance(Scenario):
         }
 
 
-PER_MEMBER = "The interpreter: two requests a member, and each is told its part by itself."
-PER_GROUP = "The interpreter and the state store: what a group has agreed on is made durable."
+PER_MEMBER = (
+    "The interpreter, on one core: two requests a member, each read, decoded, encoded and written "
+    "by itself; a fifth of it are the writes to the sockets."
+)
+PER_GROUP = (
+    "The interpreter, on one core: two requests and two rows a group, which are made durable; "
+    "a tenth of it is writing rows, another one writing answers."
+)
 PER_POLL = "The interpreter: nearly all of it are the long polls."
 
 SCENARIOS: tuple[Scenario, ...] = (
