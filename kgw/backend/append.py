@@ -5,19 +5,24 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from typing import TYPE_CHECKING
 
+from kgw.logs import EventLogger
+
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Generator
 
     from kgw.backend.base import AppendResult
 
+_log = EventLogger(__name__)
+
 
 class Append:
     """Batches on their way into a log; told of in the event loop's thread.
 
     As much of a future as an append needs. There are ten thousand a second, and each callback of a
-    future is a turn of the loop; these are called from within `finish`, so they are brief, never
-    raise and never append. It cannot be cancelled. May be awaited where speed does not count.
+    future is a turn of the loop; these are called from within `finish`, so they are brief and never
+    append; what one raises is logged. It cannot be cancelled. May be awaited where speed does not
+    count.
     """
 
     __slots__ = ("_callbacks", "error", "is_done", "result")
@@ -44,7 +49,10 @@ class Append:
         callbacks, self._callbacks = self._callbacks, None
         if callbacks is not None:
             for callback in callbacks:
-                callback(self)
+                try:
+                    callback(self)
+                except Exception as error:  # noqa: BLE001 - the appends behind it are waiting
+                    _log.error("told of an append, it failed", error=error)
 
     def __await__(self) -> Generator[object, None, AppendResult]:
         if not self.is_done:

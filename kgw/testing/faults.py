@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 from enum import Enum
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -135,6 +136,25 @@ class SimulatedFile(File):
                 self._inode.fail_sync()
                 raise
             self._inode.sync()
+            self._fs.finish("fdatasync", self.path)
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Ask for a sync that the kernel makes beside the program; returns what lets it be done.
+
+        It covers what has been written by now, and needs the handle no more.
+        """
+        with self._fs.lock:
+            self._check_open()
+            return partial(self._finish_sync, self._fs.sequence)
+
+    def _finish_sync(self, sequence: int) -> None:
+        with self._fs.lock:
+            try:
+                self._fs.strike("fdatasync", self.path)
+            except OSError:
+                self._inode.fail_sync()
+                raise
+            self._inode.sync_until(sequence)
             self._fs.finish("fdatasync", self.path)
 
     def truncate(self, size: int) -> None:
@@ -354,6 +374,11 @@ class SimulatedFs(FileSystem):
             return max(0, self.capacity_bytes - self._used_bytes)
 
     # --- for its files ---------------------------------------------------------------------------
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest change."""
+        return self._sequence
 
     def strike(self, call: str, path: str) -> FaultKind | None:
         """Fail this call if its turn has come. Returns SHORT where it should do half its work."""

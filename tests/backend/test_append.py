@@ -54,3 +54,17 @@ async def test_giving_up_waiting_leaves_the_append_alone() -> None:
     append.result = RESULT
     append.finish()
     assert RESULT == await append
+
+
+def test_a_callback_that_fails_keeps_the_others_from_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Appends are answered one after the other: a bug in one answer must not silence the rest."""
+    append = Append()
+    told: list[Append] = []
+    append.when_done(lambda _: int("nothing"))
+    append.when_done(told.append)
+    append.result = RESULT
+    append.finish()
+    assert [append] == told
+    assert "ValueError" in caplog.text

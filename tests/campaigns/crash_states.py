@@ -19,6 +19,7 @@ from tests.campaigns.crash_compaction import (
     JournaledMachine,
 )
 from tests.campaigns.crash_model import Contents, Machine, random_options
+from tests.campaigns.crash_pen import HastyPenMachine, PenMachine
 from tests.campaigns.support import Report, main
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ STEPS_A_LIFE = 25
 LIVES = 4
 
 
-class EnoughError(Exception):
-    """As many states have been seen as were asked for."""
+class EnoughError(BaseException):
+    """As many states have been seen as were asked for. No handler of errors may take it for one."""
 
 
 class Explorer:
@@ -69,6 +70,8 @@ class Explorer:
             return
         self._try_state(self._machine.fs, may_nest=True)
         self._report.count("states_inside_compaction", int(is_compacting))
+        if isinstance(self._machine, PenMachine) and self._machine.is_kernel_syncing:
+            self._report.count("states_while_the_kernel_syncs")
         is_unsynced = is_compacting and self._machine.started().relaxed.unsynced_bytes > 0
         self._report.count("states_inside_compaction_with_unsynced_records", int(is_unsynced))
         if self._report.counts["states"] >= self._wanted:
@@ -200,6 +203,11 @@ def explore_run(report: Report, run_seed: int, wanted: int, kind: type[Machine] 
     report.count("relaxed_losses", machine.relaxed_losses)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
+    if isinstance(machine, PenMachine):
+        report.count("groups_of_the_loop", machine.loop_groups)
+        report.count("groups_of_the_thread", machine.thread_groups)
+        report.count("sets_for_the_kernel", machine.kernel_sets)
+        report.count("sets_that_the_kernel_did_not_take", machine.kernel_refusals)
     widest_ms = int(machine.widest_loss_s * 1_000)
     report.counts["widest_loss_ms"] = max(report.counts["widest_loss_ms"], widest_ms)
 
@@ -250,6 +258,7 @@ class UntimedMachine(Machine):
 
 CONTROLS: dict[type[Machine], str] = {
     HastyMachine: "LOST offset",
+    HastyPenMachine: "LOST offset",
     RecklessMachine: "the high watermark went back",
     UntimedMachine: "OVERDUE",
 }
@@ -269,7 +278,13 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
-    report.require("states", wanted)
+    pen_states = wanted // 2
+    explore(report, seed + 3, wanted + wanted // 10 + pen_states, PenMachine)
+    report.require("states", wanted + wanted // 10 + pen_states)
+    report.require("states_while_the_kernel_syncs", pen_states // 10)
+    report.require("groups_of_the_loop", pen_states // 10)
+    report.require("groups_of_the_thread", pen_states // 10)
+    report.require("sets_for_the_kernel", pen_states // 10)
     report.require("states_inside_compaction", wanted // 10)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)

@@ -1,5 +1,7 @@
 """D6: the n-th file call fails, for every n, once and persistently.
 
+With the store driven alone, and with the flusher's loop, thread and kernel.
+
 Run as `python -m tests.campaigns.nth_call --full --seed N`.
 """
 
@@ -21,6 +23,7 @@ from tests.campaigns.crash_model import (
     random_options,
     serve,
 )
+from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
 from tests.campaigns.support import Report, main, replaced
 
 if TYPE_CHECKING:
@@ -172,10 +175,45 @@ class FaultyMachine(Machine):
         self._struck_seen = len(fs.struck)
 
 
-def run_script(report: Report, seed: int, fault: Fault | None) -> bool:
+class FaultyPenMachine(PenMachine, FaultyMachine):
+    """One whose loop, thread and kernel meet the fault, each at its turn."""
+
+    def begin_life(self, fs: SimulatedFs) -> list[str]:
+        self._unsafe: set[Append] = set()
+        return super().begin_life(fs)
+
+    def settled(self, append: Append) -> None:
+        own = [path for path in self._failed_syncs() if f"/{append.log.key}/" in path]
+        if append in self._hopeless or own:
+            self._unsafe.add(append)
+
+    def _answer(self, append: Append) -> None:
+        if append.log.is_deleted:
+            self._waiting.pop(append)
+            return
+        if append.error is None and append in self._unsafe:
+            self.report.fail(f"acknowledged after {self._failed_syncs()} had failed")
+        if isinstance(append.error, DiskFullError):
+            self._forget_possible(append)
+        # What was decided before a sync failed may be answered after it.
+        Machine._answer(self, append)
+
+
+class _DeafPenMachine(FaultyPenMachine):
+    """The control: the kernel says that all is well."""
+
+    def make_syncs(self, fs: SimulatedFs) -> SteppedSyncs:
+        syncs = super().make_syncs(fs)
+        syncs.tells_of_failures = False
+        return syncs
+
+
+def run_script(
+    report: Report, seed: int, fault: Fault | None, kind: type[FaultyMachine] = FaultyMachine
+) -> bool:
     """Run the script of a seed with one fault; whether it struck."""
     random = Random(seed)
-    machine = FaultyMachine(random, SimulatedFs(), random_options(random), report)
+    machine = kind(random, SimulatedFs(), random_options(random), report)
     failures = report.failure_count
     fs = machine.fs
     place = f"seed {seed} {fault}"
@@ -243,6 +281,9 @@ def run(seed: int, full: bool) -> Report:
         for kind in FaultKind:
             for persistent in (False, True):
                 run_every_n(report, script, kind, persistent=persistent, full=full)
+                run_every_n(
+                    report, script, kind, persistent=persistent, full=full, machine=FaultyPenMachine
+                )
     control = Report("control: failed syncs are not noticed", seed)
     with replaced(segment, "sync_file", _sync_and_hope):
         # A short script may have no such sync that an answer rests on.
@@ -251,6 +292,13 @@ def run(seed: int, full: bool) -> Report:
             if any("acknowledged after" in failure for failure in control.failures):
                 break
     report.expect_alarm(control, "acknowledged after")
+    deaf = Report("control: failed syncs of the kernel are not noticed", seed)
+    for nth in range(10, 1_000, 10):
+        # One call in ten or twenty is such a sync.
+        run_script(deaf, seed * 10 + nth, Fault(FaultKind.EIO, nth), _DeafPenMachine)
+        if any("acknowledged after" in failure for failure in deaf.failures):
+            break
+    report.expect_alarm(deaf, "acknowledged after")
     for kind in FaultKind:
         for lasting in ("once", "for_good"):
             # Every n, so that as many as the script has such calls.
@@ -261,11 +309,17 @@ def run(seed: int, full: bool) -> Report:
 
 
 def run_every_n(
-    report: Report, script: int, kind: FaultKind, *, persistent: bool, full: bool
+    report: Report,
+    script: int,
+    kind: FaultKind,
+    *,
+    persistent: bool,
+    full: bool,
+    machine: type[FaultyMachine] = FaultyMachine,
 ) -> None:
     """Let the n-th call fail for n = 1, 2, ... until the script has no such call any more."""
     nth = 1
-    while run_script(report, script, Fault(kind, nth, persistent)):
+    while run_script(report, script, Fault(kind, nth, persistent), machine):
         report.count("faults")
         report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
         nth += 1 if full else 149

@@ -486,6 +486,17 @@ async def test_an_error_of_the_disk_is_final(
         assert again.failure is None
 
 
+async def test_nothing_of_a_set_is_left_for_the_next_commit(path: Path) -> None:
+    """A value that Python cannot hand to SQLite fails its set, all of it, and no other."""
+    statement = "INSERT INTO state_entry VALUES (?, ?, ?, ?, ?)"
+    rows = [("topic", key, b"x", version, 0) for key, version in (("half", 1), ("rest", 1 << 70))]
+    async with opened(path) as store:
+        with pytest.raises(OverflowError):
+            await store.submit((), [(statement, rows)])
+        await store.apply([Change("topic", "b", b"x")])
+        assert ["b"] == list(await store.load("topic"))
+
+
 async def test_a_rollback_that_fails_is_final_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -504,7 +504,10 @@ class EmbeddedBackend(Backend):
         return not (self._flush_timer.is_syncing or self._checkpoint_lock.locked())
 
     def _finish(self, group: list[Append]) -> None:
-        """Announce and answer a group."""
+        """Announce and answer a group.
+
+        What is raised leaves open what is shown: nothing may be written after it.
+        """
         moved = self._store.complete_group(group)
         for append in group:
             if append.error is None:
@@ -514,9 +517,13 @@ class EmbeddedBackend(Backend):
         for log in moved:
             if log.offsets.durable_end < log.offsets.high_watermark:
                 self._flush_timer.note(log)
+        for log in moved:
             partition = self._logs.get(log)
             if partition is not None and partition.on_advance is not None:
-                partition.on_advance(partition)
+                try:
+                    partition.on_advance(partition)
+                except Exception as error:  # noqa: BLE001 - the others are waiting
+                    _log.error("told of an advance, it failed", error=error, partition=str(log.key))
         for append in group:
             append.finish()
         is_due = self._store.appended_bytes >= self._options.checkpoint_bytes

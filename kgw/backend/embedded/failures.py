@@ -21,6 +21,10 @@ class SyncFailedError(Exception):
     """A sync did not succeed: what is on the disk is unknown, and no later sync will tell."""
 
 
+class SyncNotTriedError(OSError):
+    """A sync was asked for and not begun: nothing has happened to the file, another may try."""
+
+
 class SideFileDamagedError(Exception):
     """A side file does not say what a lookup needs; it must be rebuilt from its segment.
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.failures import SyncFailedError, SyncNotTriedError
+from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
 
 _Result = TypeVar("_Result")
+_log = EventLogger(__name__)
 
 SLOW_WRITE_S: Final = 0.01
 """A write into the page cache that takes longer has waited for a disk, or a busy core."""
@@ -117,39 +120,58 @@ class Flusher:
         store, pen = self._store, self._pen
         if not pen.acquire(blocking=False):
             return False
-        group = store.take_quick_group(may_sync=self.kernel_syncs is not None)
-        if group is None:
-            pen.release()
-            return False
-        self._comes_alone = len(group) == 1
+        group: list[Append] = []
         try:
+            taken = store.take_quick_group(may_sync=self.kernel_syncs is not None)
+            if taken is None:
+                pen.release()
+                return False
+            group = taken
+            self._comes_alone = len(group) == 1
             written = store.write(group, store.failure)
-            if self.kernel_syncs is not None and written.needs_sync:
-                self._begin_syncs(self.kernel_syncs, group, written)
+            if written.needs_sync:
+                self._begin_syncs(group, written)
                 return True
-            store.settle(written, store.sync(written))
+            store.settle(written, ())
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             self._give_up(group, error)
+        if group:
+            # While it has the pen: the thread may be done with the next group in a moment.
+            self._completed.append(group)
         pen.release()
-        self._completed.append(group)
-        return True
+        # Else what is queued gets its error from the thread.
+        return bool(group)
 
-    def _begin_syncs(self, syncs: KernelSyncs, group: list[Append], written: Written) -> None:
+    def _begin_syncs(self, group: list[Append], written: Written) -> None:
         """Have the kernel sync a group; the pen is held until that is done."""
-        files = self._store.begin_syncs(written)
+        syncs = self.kernel_syncs
+        if syncs is None:
+            # It was to be answered unsynced, and too many others are unsynced by now.
+            self._leave_to_thread(group, written)
+            return
         self._is_syncing = True
         try:
+            files = self._store.begin_syncs(written)
             syncs.sync(files, partial(self._synced, group, written, files))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             # Not one sync was tried.
-            self._store.report(f"the kernel syncs no files by itself: {error}; threads do it")
-            self.kernel_syncs = None
-            syncs.close()
+            self._do_without_kernel(error)
             self._store.end_syncs(written)
-            self._jobs.appendleft(partial(self._sync_in_thread, group, written))
-            self._kick()
-            self._is_syncing = False
-            self._pen.release()
+            self._leave_to_thread(group, written)
+
+    def _do_without_kernel(self, error: Exception | None) -> None:
+        self._store.report(f"the kernel syncs no files by itself: {error}; threads do it")
+        syncs, self.kernel_syncs = self.kernel_syncs, None
+        if syncs is not None:
+            with suppress(OSError):
+                syncs.close()
+
+    def _leave_to_thread(self, group: list[Append], written: Written) -> None:
+        """Have the thread sync what has been written, before anything else; the pen goes there."""
+        self._jobs.appendleft(partial(self._sync_in_thread, group, written))
+        self._kick()
+        self._is_syncing = False
+        self._pen.release()
 
     def _synced(
         self,
@@ -158,10 +180,15 @@ class Flusher:
         files: list[File],
         outcomes: list[OSError | None],
     ) -> None:
+        if _was_left_out(outcomes):
+            self._do_without_kernel(next(filter(None, outcomes)))
+            self._store.end_syncs(written)
+            self._leave_to_thread(group, written)
+            return
         self._settle(group, written, files, outcomes)
+        self._completed.append(group)
         self._is_syncing = False
         self._pen.release()
-        self._completed.append(group)
         # The disk has work again before the callers are told.
         if not self._is_awake and self._store.has_pending:
             self._write_here()
@@ -197,7 +224,15 @@ class Flusher:
         self._is_completion_due = False
         completed = self._completed
         while completed:
-            self._complete(completed.popleft())
+            group = completed.popleft()
+            try:
+                self._complete(group)
+            except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
+                _log.error("a group of appends could not be answered", error=error)
+                self._give_up([append for append in group if not append.is_done], error)
+                for append in group:
+                    if not append.is_done:
+                        append.finish()
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -278,6 +313,12 @@ def _set_result(future: Future[_Result], result: _Result) -> None:
 def _set_exception(future: Future[_Result], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+def _was_left_out(outcomes: list[OSError | None]) -> bool:
+    """Whether no sync has failed, and some were not tried: another may sync the files then."""
+    left_out = [one for one in outcomes if isinstance(one, SyncNotTriedError)]
+    return bool(left_out) and len(left_out) == len(outcomes) - outcomes.count(None)
 
 
 def _nothing() -> None:

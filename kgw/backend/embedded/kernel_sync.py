@@ -18,6 +18,8 @@ import platform
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from kgw.backend.embedded.failures import SyncNotTriedError
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
@@ -56,8 +58,12 @@ class KernelSyncs:
         # PyDLL: none of the calls waits, so that the interpreter need not be given up for them.
         self._system_call = ctypes.PyDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
-        self._call(numbers.io_setup, ctypes.c_long(most), ctypes.byref(self._context))
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._call(numbers.io_setup, ctypes.c_long(most), ctypes.byref(self._context))
+        except OSError:
+            os.close(self._eventfd)
+            raise
         self._controls = ctypes.create_string_buffer(_CONTROL.size * most)
         first = ctypes.addressof(self._controls)
         self._pointers = (ctypes.c_void_p * most)(
@@ -81,7 +87,8 @@ class KernelSyncs:
     def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
         """Have files synced, as `fdatasync` does, and `done` called with what went wrong with each.
 
-        In the loop, while no other set is under way. Raises OSError when nothing was begun.
+        In the loop, while no other set is under way. Raises OSError when nothing was begun; what
+        the kernel has not taken of a set gets SyncNotTriedError.
         """
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         for number, descriptor in enumerate(descriptors):
@@ -96,25 +103,32 @@ class KernelSyncs:
         )
         self._done = done
         self._left = begun
-        # What the kernel did not take has not been synced, and may not be tried again.
         self._outcomes = [
-            None if number < begun else OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            None if number < begun else SyncNotTriedError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             for number in range(count)
         ]
 
     def _take_events(self) -> None:
         try:
             os.eventfd_read(self._eventfd)
-        except BlockingIOError:
+            count = self._call(
+                self._numbers.io_getevents,
+                self._context,
+                ctypes.c_long(0),
+                ctypes.c_long(self._most),
+                self._events,
+                None,
+            )
+        except (BlockingIOError, InterruptedError):
+            # There was nothing yet.
             return
-        count = self._call(
-            self._numbers.io_getevents,
-            self._context,
-            ctypes.c_long(0),
-            ctypes.c_long(self._most),
-            self._events,
-            None,
-        )
+        except OSError as error:
+            # Nobody will ever know what became of them; and nobody may wait for it for ever.
+            self._outcomes = [error] * len(self._outcomes)
+            self._left, unknown = 0, self._left
+            if unknown:
+                self._done(self._outcomes)
+            return
         for index in range(count):
             number, _, result, _ = _EVENT.unpack_from(self._events, index * _EVENT.size)
             if result < 0:
@@ -126,5 +140,7 @@ class KernelSyncs:
     def close(self) -> None:
         """Let go of it; what is under way is waited for."""
         self._loop.remove_reader(self._eventfd)
-        self._call(self._numbers.io_destroy, self._context)
-        os.close(self._eventfd)
+        try:
+            self._call(self._numbers.io_destroy, self._context)
+        finally:
+            os.close(self._eventfd)

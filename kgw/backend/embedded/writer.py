@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 _MAX_PROBLEMS: Final = 100
-_MAX_REPORTED: Final = 10_000
 _LOOK_FOR_ROOM_BYTES: Final = 8 << 20
 """What the event loop may write at most before the disk is asked again: others fill it, too."""
+_MAX_REPORTED: Final = 10_000
 """A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
 
@@ -146,7 +146,7 @@ class GroupWriter:
         """Why nothing is written any more: a sync failed, once and for all."""
         self.is_out_of_space = False
         self._spare_bytes = 0
-        """What may be written before the disk is asked again whether it has room."""
+        """What the loop may write before the disk is asked again whether it has room."""
         self.retire_soon: Callable[[Retirement], None] = self.retire
         """What to do with a full journal file; at once unless a shell has something better."""
         self.sync_many: Callable[[Sequence[Segment]], list[SyncFailedError | None]] = sync_each
@@ -213,10 +213,11 @@ class GroupWriter:
         may be answered before it is durable.
         """
         pending = self._pending
-        size_bytes = 0
+        size_bytes = batch_count = 0
         last: dict[SegmentedLog, Append] = {}
         for append in pending:
             size_bytes += append.size_bytes
+            batch_count += len(append.batches)
             last[append.log] = append
         if (
             not pending
@@ -227,7 +228,7 @@ class GroupWriter:
             return None
         for log, append in last.items():
             end_offset = append.result.last_offset + 1
-            if not log.has_place_for(len(pending), size_bytes, end_offset) or not (
+            if not log.has_place_for(batch_count, size_bytes, end_offset) or not (
                 may_sync or self.relaxed.may_wait(log, end_offset)
             ):
                 return None

@@ -124,7 +124,9 @@ class SqliteStateStore(SqlStateStore):
             for statement, rows in batches:
                 connection.executemany(statement, rows)
             connection.commit()
-        except sqlite3.Error as error:
+        except Exception as error:
+            # Of any kind: a number too large for a column is no error of SQLite's, and what came
+            # before it must not wait for the next commit.
             try:
                 connection.rollback()
             except sqlite3.Error as second:

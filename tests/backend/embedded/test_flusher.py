@@ -6,11 +6,12 @@ import asyncio
 import errno
 import os
 from threading import current_thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.failures import SyncNotTriedError
 from kgw.backend.embedded.kernel_sync import KernelSyncs
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.errors import DiskFullError, StorageError
@@ -319,4 +320,154 @@ async def test_strict_appends_are_stored_through_the_kernels_syncs(tmp_path: Pat
     await backend.open()
     log = await backend.open_partition(KEY, TOPIC, SETTINGS)
     assert 150 == log.high_watermark
+    await backend.aclose()
+
+
+async def test_what_the_kernel_does_not_take_of_a_set_is_synced_by_the_thread() -> None:
+    """Nothing has happened to those files: that they are few, or memory is, breaks no directory."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    done, syncs.done = syncs.done, None
+    assert done is not None
+    done([SyncNotTriedError(errno.EAGAIN, "not that many")] * len(syncs.files))
+    assert 1 == (await append).base_offset
+    assert syncs.is_closed
+    assert backend.health.writable
+    assert 2 == (await log.append([make_batch([b"b"])])).base_offset
+    await backend.aclose()
+
+
+async def test_a_sync_that_failed_beside_one_not_tried_is_final() -> None:
+    """No other sync may make the group look durable."""
+    backend, syncs = await _backend()
+    logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
+    for log in logs:
+        await _first(backend, log)
+    size = JOURNALED.journal_append_bytes + 1
+    appends = [log.append([make_batch([bytes(size)])]) for log in logs]
+    await _until_due(syncs)
+    assert 2 == len(syncs.files)
+    done, syncs.done = syncs.done, None
+    assert done is not None
+    done([OSError(errno.EIO, "gone"), SyncNotTriedError(errno.EAGAIN, "not that many")])
+    for append in appends:
+        with pytest.raises(StorageError, match="gone"):
+            await append
+    assert not backend.health.writable
+    await backend.aclose()
+
+
+@pytest.mark.parametrize("place", ["sync", "begin_syncs"])
+async def test_a_bug_on_the_way_to_the_kernel_leaves_the_group_to_the_thread(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever for a set that was never begun."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    monkeypatch.setattr(syncs if place == "sync" else backend._store, place, _broken)
+    assert 1 == (await log.append([make_batch([b"a"])])).base_offset
+    assert 2 == (await log.append([make_batch([b"b"])])).base_offset
+    await backend.aclose()
+
+
+def _broken(*_: object, **__: object) -> NoReturn:
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("place", ["complete_group", "take_quick_group", "settle"])
+async def test_a_bug_while_a_group_is_written_or_answered_fails_it(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error for those appends and for all after them; silence for none."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    monkeypatch.setattr(backend._store, place, _broken)
+    appends = [log.append([make_batch([b"%d" % number])]) for number in range(3)]
+    if place != "take_quick_group":
+        await _until_due(syncs)
+        syncs.finish()
+    with pytest.raises(StorageError, match="a bug"):
+        await appends[0]
+    for append in appends[1:]:
+        with pytest.raises(StorageError):
+            await append
+    with pytest.raises(StorageError, match="a bug"):
+        await log.append([make_batch([b"c"])])
+    assert not backend.health.writable
+    monkeypatch.undo()
+    await backend.aclose()
+
+
+async def test_who_fails_to_take_news_of_an_advance_keeps_nobody_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The records are stored: they are answered, and the fault is logged."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    log.on_advance = _broken
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    syncs.finish()
+    assert 1 == (await append).base_offset
+    assert "told of an advance, it failed" in caplog.text
+    assert backend.health.writable
+    log.on_advance = None
+    await backend.aclose()
+
+
+async def test_the_loop_asks_again_whether_the_disk_has_room() -> None:
+    """What it has written counts, and after a few megabytes what others have written, too."""
+    fs = SimulatedFs()
+    options = JOURNALED._replace(min_free_bytes=16 << 20)
+    backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore())
+    await backend.open()
+    assert backend._preparing is not None
+    await backend._preparing
+    log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    await _reserved(backend, log)
+    await _asleep(backend)
+    batch = bytes(JOURNALED.quick_bytes // 2)
+    fs.capacity_bytes -= fs.free_bytes("/data") - (12 << 20)
+    answers: list[Exception | None] = []
+    while len(answers) < 100 and not any(answers):
+        append = log.append([make_batch([batch])])
+        (outcome,) = await asyncio.gather(append, return_exceptions=True)
+        answers.append(outcome if isinstance(outcome, Exception) else None)
+    assert isinstance(answers[-1], DiskFullError)
+    assert not backend.health.writable
+    await backend.aclose()
+
+
+async def test_a_group_is_ready_to_be_answered_before_the_pen_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread may wait for the pen, and be done with the next group before the loop goes on."""
+    backend, syncs = await _backend()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await _first(backend, log)
+    flusher = backend._flusher
+    assert flusher is not None
+    append = log.append([make_batch([b"a"])])
+    await _until_due(syncs)
+    pen, completed = flusher._pen, flusher._completed
+    ready: list[int] = []
+
+    class Watched:
+        """A pen that is watched as it is given back."""
+
+        def release(self) -> None:
+            ready.append(len(completed))
+            pen.release()
+
+    monkeypatch.setattr(flusher, "_pen", Watched())
+    syncs.finish()
+    monkeypatch.undo()
+    await append
+    assert [1] == ready
     await backend.aclose()
