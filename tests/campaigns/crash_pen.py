@@ -35,6 +35,10 @@ REFUSED_SHARE = 0.01
 """How often the kernel takes no sync, or not all of a set: threads do it from then on."""
 
 
+MOST_BESIDE = 30
+"""Appends beside what another does in one step."""
+
+
 class _Loop:
     """Calls that are due, in order."""
 
@@ -67,7 +71,8 @@ class _Clock:
         self._now_s = 0.0
 
     def monotonic_s(self) -> float:
-        self._now_s += self._random.choice((0.0, 0.00001, 0.0001, 0.001, 0.001, 0.02))
+        slow = self._random.random() < 0.01
+        self._now_s += 0.02 if slow else self._random.choice((0.0, 0.00001, 0.0001, 0.001))
         return self._now_s
 
 
@@ -195,6 +200,7 @@ class PenMachine(Machine):
     loop_groups = 0
     thread_groups = 0
     _beside_left = 0
+    _is_beside = False
     _is_thread_running = False
     _is_given_back = False
     """Whether the loop stands still, having just given the pen back."""
@@ -271,14 +277,25 @@ class PenMachine(Machine):
         while self.turn():
             pass
 
+    def step(self) -> None:
+        self._beside_left = self.random.randrange(MOST_BESIDE)
+        super().step()
+
+    def _append_beside(self) -> None:
+        was_beside, self._is_beside = self._is_beside, True
+        try:
+            super()._append_beside()
+        finally:
+            self._is_beside = was_beside
+
     # --- appending -------------------------------------------------------------------------------
 
     def append_once(self) -> None:
         """Append now and then, and let others have their turns; much is left under way."""
         store = self.started()
         count = self.random.choice((1, 1, 2, 3, 6))
-        if self._is_thread_running:
-            # There is a chance at each of its operations: it would never come to an end.
+        if self._is_beside:
+            # There is a chance at each operation of another: it might never come to an end.
             count = min(count, self._beside_left)
             self._beside_left -= count
         for _ in range(count):
@@ -323,7 +340,6 @@ class PenMachine(Machine):
 
     def _run_thread(self) -> None:
         """Run the thread until it sleeps, the loop beside it."""
-        self._beside_left = self.random.randrange(6)
         self._is_thread_running = True
         tokens = cast("_Tokens", self._flusher._wakeup)
         try:

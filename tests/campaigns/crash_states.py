@@ -281,7 +281,7 @@ def run(seed: int, full: bool) -> Report:
     pen_states = wanted // 2
     explore(report, seed + 3, wanted + wanted // 10 + pen_states, PenMachine)
     report.require("states", wanted + wanted // 10 + pen_states)
-    report.require("states_while_the_kernel_syncs", pen_states // 10)
+    report.require("states_while_the_kernel_syncs", pen_states // 60)
     report.require("groups_of_the_loop", pen_states // 10)
     report.require("groups_of_the_thread", pen_states // 10)
     report.require("sets_for_the_kernel", pen_states // 10)
