@@ -4,17 +4,22 @@ Most reads go on behind the one before, and meet bytes that were written or read
 A thread, and a search in the side file, would cost several times what they do. So the place behind
 each answer is remembered, and what can be had there without waiting is read, verified and answered
 at once. Whatever is not as it should be is left to `reading`, which decides what it means.
+
+Every byte is verified whenever it is served. Batch by batch, with two checksums each, that costs
+more than reading: so from a place where a second reader comes by, one checksum over all that was
+found right there is kept, and the third compares that one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from time import thread_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import ReadResult
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES
-from kgw.backend.embedded.side import ENTRY, ENTRY_BYTES
+from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.records.batch import CRC_START, HEADER_BYTES, PREFIX_BYTES
 from kgw.records.crc import crc32c
 
@@ -31,8 +36,25 @@ virtual machine."""
 _LEAST_TIMED_BYTES: Final = 64 << 10
 _LEAST_ENTRIES: Final = 32
 _MOST_ENTRIES: Final = 2048
+# Of an entry: base offset; position and size; the checksum of the header.
+_ENTRY_OFFSET: Final = Struct(">q")
+_ENTRY_PLACE: Final = Struct(">24xII")
+_ENTRY_CRC: Final = Struct(">32xI4x")
 # Of a header: base offset, length, CRC, last offset delta, number of records.
 _FIELDS: Final = Struct(">qi5xI2xi30xi")
+
+
+class Verified(NamedTuple):
+    """Batches back to back that were found right, and one checksum over all their bytes."""
+
+    position: int
+    size_bytes: int
+    checksum: int
+    next_offset: int
+    entries: int
+    has_records: bool
+    limit_bytes: int
+    """What they had to fit into, and the batch behind them did not."""
 
 
 class Place(NamedTuple):
@@ -43,6 +65,10 @@ class Place(NamedTuple):
     entries: int
     is_slow: bool = False
     """Whether reading up to there has cost so much that a thread goes on."""
+    was_read: bool = False
+    """Whether a reader has gone on from here: the next one may not be the last."""
+    verified: Verified | None = None
+    """What has been read from here twice."""
 
 
 def is_slow(size_bytes: int, cpu_s: float) -> bool:
@@ -66,21 +92,30 @@ class ReadPlaces:
         """Return where the batch begins that begins at `offset`, if that is known."""
         return self._places.get((log, offset))
 
-    def note(self, log: SegmentedLog, offset: int, place: Place) -> None:
-        """Remember where the batch at `offset` begins, or will."""
+    def note(self, log: SegmentedLog, offset: int, place: Place) -> Place:
+        """Remember where the batch at `offset` begins, or will; return all that is known of it."""
         places = self._places
         key = (log, offset)
         # Dictionaries keep their order of insertion: the last one in was noted last.
-        places.pop(key, None)
+        before = places.pop(key, None)
+        if (
+            before is not None
+            and not place.was_read
+            and before.segment is place.segment
+            and before.number == place.number
+        ):
+            place = before._replace(is_slow=place.is_slow)
         if len(places) >= self._limit:
             del places[next(iter(places))]
         places[key] = place
+        return place
 
 
 class _Piece(NamedTuple):
     """Verified batches that lie back to back, and the place behind them."""
 
     view: memoryview
+    position: int
     next_offset: int
     place: Place
     has_records: bool
@@ -106,23 +141,68 @@ def read_cached(
     has_records = False
     while size_bytes < max_bytes or not views:
         limit = min(max_bytes - size_bytes, BUFFER_BYTES)
-        piece = _read_piece(place, buffers, next_offset, limit, upper_bound, at_least_one=not views)
+        piece = _read_again(place, buffers, limit, upper_bound)
         if piece is None:
-            return None
-        if not piece.view:
-            break
+            piece = _read_piece(
+                place, buffers, next_offset, limit, upper_bound, at_least_one=not views
+            )
+            if piece is None:
+                return None
+            if not piece.view:
+                break
+            if piece.is_full:
+                places.note(log, next_offset, _noticed(place, piece, limit))
         views.append(piece.view)
         size_bytes += len(piece.view)
         next_offset = piece.next_offset
-        place = piece.place
+        place = places.note(log, next_offset, piece.place)
         has_records = has_records or piece.has_records
         if piece.is_full and max_bytes - size_bytes < BUFFER_BYTES:
             break
     if not views or (not has_records and next_offset < upper_bound):
         # The end of the segment; or what compaction has emptied, and there is more behind it.
         return None
-    places.note(log, next_offset, place)
     return ReadResult(views, size_bytes, next_offset)
+
+
+def _noticed(place: Place, piece: _Piece, limit_bytes: int) -> Place:
+    """Return the place of a piece that was verified batch by batch, and ended by the limit.
+
+    Most are read once. The first reader pays nothing for those to come, the second does.
+    """
+    if not place.was_read:
+        return place._replace(was_read=True)
+    verified = Verified(
+        piece.position,
+        len(piece.view),
+        crc32c(piece.view),
+        piece.next_offset,
+        piece.place.entries,
+        piece.has_records,
+        limit_bytes,
+    )
+    return place._replace(verified=verified)
+
+
+def _read_again(
+    place: Place, buffers: ReadBuffers, max_bytes: int, upper_bound: int
+) -> _Piece | None:
+    """Read what was verified here before; None when that does not fit, or has another checksum."""
+    verified = place.verified
+    if (
+        verified is None
+        or not verified.size_bytes <= max_bytes <= verified.limit_bytes
+        or verified.next_offset > upper_bound
+    ):
+        return None
+    view = buffers.take(verified.size_bytes)
+    position, next_offset = verified.position, verified.next_offset
+    if place.segment.peek_bytes(view, position) != len(view) or crc32c(view) != verified.checksum:
+        return None
+    behind = Place(place.segment, place.number + verified.entries, verified.entries)
+    return _Piece(
+        view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=True
+    )
 
 
 def _read_piece(
@@ -135,81 +215,100 @@ def _read_piece(
     at_least_one: bool,
 ) -> _Piece | None:
     """Read batches from `offset` on; none at the end of the segment or at the upper bound."""
-    segment, index, guess, _ = place
-    found = _choose(segment, index, guess, max_bytes, upper_bound, at_least_one=at_least_one)
-    if found is None:
+    segment, number, guess = place[:3]
+    entries = _entries_from(segment, number, guess, max_bytes)
+    if entries is None:
         return None
-    chosen, start, is_full = found
-    if not chosen:
-        return _Piece(memoryview(b""), offset, place, has_records=False, is_full=is_full)
-    if chosen[0][0] != offset:
+    count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
+    if not count:
+        return _Piece(memoryview(b""), 0, offset, place, has_records=False, is_full=is_full)
+    start, end = _place(entries, 0)[0], _end(entries, count - 1)
+    if end - start < count * HEADER_BYTES:
         return None
-    view = buffers.take(sum(one[1] for one in chosen))
+    view = buffers.take(end - start)
+    size_bytes = len(view)
     began_s = thread_time()
-    if segment.peek_bytes(view, start) != len(view):
+    if segment.peek_bytes(view, start) != size_bytes:
         return None
-    read_slowly = is_slow(len(view), thread_time() - began_s)
+    read_slowly = is_slow(size_bytes, thread_time() - began_s)
     at = 0
     has_records = 0
-    count = 0
-    # The entries' own checksums are not looked at: an entry whose header has the checksum, the
-    # offset and the size that it names can be no other.
-    for base_offset, size_bytes, header_crc in chosen:
-        if crc32c(view[at : at + HEADER_BYTES]) != header_crc:
+    done = 0
+    # Nothing of an entry is believed but the checksum of a header, and that of the right header: it
+    # says all that is needed of its batch. Where the entries say that it is has been a proposal.
+    for (header_crc,) in _ENTRY_CRC.iter_unpack(memoryview(entries)[: count * ENTRY_BYTES]):
+        header = view[at : at + HEADER_BYTES]
+        if len(header) < HEADER_BYTES or crc32c(header) != header_crc:
             return None
-        header_offset, length, crc, last_delta, records = _FIELDS.unpack_from(view, at)
-        end = at + size_bytes
-        if (
-            header_offset != base_offset
-            or length + PREFIX_BYTES != size_bytes
-            or crc32c(view[at + CRC_START : end]) != crc
-        ):
+        base_offset, length, crc, last_delta, records = _FIELDS.unpack(header)
+        end = at + PREFIX_BYTES + length
+        if end > size_bytes or crc32c(view[at + CRC_START : end]) != crc:
+            return None
+        if base_offset < offset or (not done and base_offset > offset):
             return None
         if base_offset + last_delta >= upper_bound:
             break
         at = end
-        count += 1
+        done += 1
         has_records |= records
         offset = base_offset + last_delta + 1
-    behind = Place(segment, index + count, count, read_slowly)
-    return _Piece(view[:at].toreadonly(), offset, behind, has_records != 0, is_full)
-
-
-def _choose(
-    segment: Segment,
-    index: int,
-    guess: int,
-    max_bytes: int,
-    upper_bound: int,
-    *,
-    at_least_one: bool,
-) -> tuple[list[tuple[int, int, int]], int, bool] | None:
-    """Return base offset, size and checksum of header of the batches that fit; where they begin.
-
-    And whether the limit ended them. None when the side file would have to be waited for, or shows
-    batches that do not lie back to back.
-    """
-    chosen: list[tuple[int, int, int]] = []
-    start = position = 0
-    size_bytes = 0
-    wanted = min(max(guess + guess // 4, _LEAST_ENTRIES), _MOST_ENTRIES)
-    while True:
-        entries = segment.peek_entries(index, wanted)
-        if entries is None:
+    else:
+        if at != size_bytes:
             return None
-        for base_offset, _, _, at, entry_bytes, header_crc, _ in ENTRY.iter_unpack(entries):
-            if base_offset >= upper_bound:
-                return chosen, start, False
-            if not chosen:
-                start = position = at
-            size_bytes += entry_bytes
-            if at != position or entry_bytes < HEADER_BYTES:
-                return None
-            if size_bytes > max_bytes and (chosen or not at_least_one):
-                return chosen, start, True
-            chosen.append((base_offset, entry_bytes, header_crc))
-            position += entry_bytes
-        if len(entries) < wanted * ENTRY_BYTES:
-            return chosen, start, False
-        index += wanted
+    behind = Place(segment, number + done, done, read_slowly)
+    return _Piece(view[:at].toreadonly(), start, offset, behind, has_records != 0, is_full)
+
+
+def _entries_from(
+    segment: Segment, number: int, guess: int, max_bytes: int
+) -> bytes | bytearray | None:
+    """Return entries from the one with that number on, unverified: as many as may be needed.
+
+    None when that would have to wait for the disk.
+    """
+    wanted = min(max(guess + guess // 4, _LEAST_ENTRIES), _MOST_ENTRIES)
+    entries = segment.peek_entries(number, wanted)
+    if entries is None:
+        return None
+    asked = wanted
+    while (
+        len(entries) == asked * ENTRY_BYTES
+        and _end(entries, asked - 1) - _place(entries, 0)[0] <= max_bytes
+    ):
         wanted = min(wanted * 4, _MOST_ENTRIES)
+        more = segment.peek_entries(number + asked, wanted)
+        if more is None:
+            return None
+        entries = bytes(entries) + more
+        asked += wanted
+    return entries
+
+
+def _fitting(
+    entries: bytes | bytearray, max_bytes: int, upper_bound: int, *, at_least_one: bool
+) -> tuple[int, bool]:
+    """Return how many of the batches are to be read, and whether it is the limit that ends them."""
+    count = len(entries) // ENTRY_BYTES
+    if count and _base_offset(entries, count - 1) >= upper_bound:
+        count = bisect_left(range(count), upper_bound, key=lambda at: _base_offset(entries, at))
+    if not count:
+        return 0, False
+    most_end = _place(entries, 0)[0] + max_bytes
+    if _end(entries, count - 1) <= most_end:
+        return count, False
+    fitting = bisect_right(range(count), most_end, key=lambda at: _end(entries, at))
+    return max(fitting, 1 if at_least_one else 0), True
+
+
+def _base_offset(entries: bytes | bytearray, at: int) -> int:
+    offset: int = _ENTRY_OFFSET.unpack_from(entries, at * ENTRY_BYTES)[0]
+    return offset
+
+
+def _place(entries: bytes | bytearray, at: int) -> tuple[int, int]:
+    return _ENTRY_PLACE.unpack_from(entries, at * ENTRY_BYTES)
+
+
+def _end(entries: bytes | bytearray, at: int) -> int:
+    position, size_bytes = _place(entries, at)
+    return position + size_bytes
