@@ -18,6 +18,7 @@ from kgw.groups.group import GroupSettings
 from kgw.groups.rounds import GroupLimits
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
+from kgw.partitions.answer_room import AnswerRoom
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.fetch_sessions import FetchSessionCache
 from kgw.partitions.producer_ids import ProducerIds
@@ -65,6 +66,7 @@ class Gateway:
         self.fetch_deadlines = FetchDeadlines(clock)
         self.answer_turns = asyncio.Lock()
         """Large answers are made one after the other, in `kgw.turns`."""
+        self.answer_room = AnswerRoom(self.metrics)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
             config.fetch_session_partitions_max,

@@ -54,12 +54,6 @@ if TYPE_CHECKING:
 
 _READ_COMMITTED = 1
 _NOTE_INTERVAL_S = 1.0
-# An answer from memory is read in one turn of the loop: 0.3 ms for each MB.
-_ANSWER_BYTES = 8 << 20
-# Of all connections together; each answer may have half of what is left.
-_UNSENT_BYTES = 16 << 20
-# What everybody gets, whatever others have left lying: a batch at least comes anyway.
-_LEAST_ANSWER_BYTES = 64 << 10
 # A session's idle partitions are noted so often: all of them, at one poll.
 _NOTE_ALL_INTERVAL_S = 10.0
 # And no connection has more noted in a second than that.
@@ -160,6 +154,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
             deadline_s=deadline_s,
             clock=gateway.clock,
             deadlines=gateway.fetch_deadlines,
+            room=gateway.answer_room,
             may_repeat=True,
         )
         poll = _Poll(request, read)
@@ -211,6 +206,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         deadline_s=_deadline_s(request, context),
         clock=gateway.clock,
         deadlines=gateway.fetch_deadlines,
+        room=gateway.answer_room,
     )
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
@@ -229,14 +225,8 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
 
 
 def _max_bytes(request: FetchRequest, gateway: Gateway) -> int:
-    """Return how large an answer may get: smaller the more of others clients have not taken.
-
-    A hundred clients that ask for 50 MB each and read none of it would take 5 GB. One that is
-    quick gets as much as it asks for in a few answers instead of one.
-    """
-    left_bytes = _UNSENT_BYTES - gateway.metrics.unsent_bytes
-    room_bytes = max(_LEAST_ANSWER_BYTES, min(_ANSWER_BYTES, left_bytes // 2))
-    return min(request.max_bytes, gateway.config.fetch_max_bytes, room_bytes)
+    next_bytes = gateway.answer_room.next_bytes
+    return min(request.max_bytes, gateway.config.fetch_max_bytes, next_bytes)
 
 
 def _deadline_s(request: FetchRequest, context: RequestContext) -> float:

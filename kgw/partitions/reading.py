@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import EpochEnd, PartitionLog
     from kgw.clock import Clock
+    from kgw.partitions.answer_room import AnswerRoom
     from kgw.partitions.partition import Partition
     from kgw.partitions.waits import FetchDeadlines
     from kgw.types import Buffer
@@ -161,6 +162,8 @@ class FetchRead:
         "_deadlines",
         "_max_bytes",
         "_min_bytes",
+        "_reading_bytes",
+        "_room",
         "_task",
         "_wait",
         "error",
@@ -180,9 +183,13 @@ class FetchRead:
         deadline_s: float,
         clock: Clock,
         deadlines: FetchDeadlines,
+        room: AnswerRoom | None = None,
         may_repeat: bool = False,
     ) -> None:
-        """With `may_repeat` it goes on listening when it has ended empty, until `stop`."""
+        """With a `room` what is read from the disk gets no larger than that has room for.
+
+        With `may_repeat` it goes on listening when it has ended empty, until `stop`.
+        """
         self.parts = parts
         self.size_bytes = 0
         self.is_done = False
@@ -199,6 +206,8 @@ class FetchRead:
         self._deadline_s = deadline_s
         self._clock = clock
         self._deadlines = deadlines
+        self._room = room
+        self._reading_bytes = 0
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -320,7 +329,9 @@ class FetchRead:
                         continue  # the next request: what waits for a disk holds little memory
                     if self.size_bytes and self._clock.monotonic_s() >= self._deadline_s:
                         continue  # the client has waited long enough, and gets something
+                    limit = self._reserve(part)
                     result = await _read_on(part, log, limit, at_least_one=not self.size_bytes)
+                    self._reserve_more(result.size_bytes - limit)
             except StorageError as error:
                 part.fail_with(error)
             else:
@@ -340,6 +351,9 @@ class FetchRead:
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
             self._fail(error)
             return
+        finally:
+            # From here on the connection counts it: the answer leaves in this turn of the loop.
+            self._reserve_more(-self._reading_bytes)
         self._finish_or_wait()
 
     def _has_missed(self) -> bool:
@@ -353,6 +367,26 @@ class FetchRead:
             ):
                 return True
         return False
+
+    def _reserve(self, part: PartitionRead) -> int:
+        """Return how much of a part may be read from the disk now; it is counted as being read.
+
+        When the request came there may have been more room: a hundred clients that come together
+        wait for a few threads.
+        """
+        room = self._room
+        if room is not None and self.size_bytes + room.next_bytes < self._max_bytes:
+            self._max_bytes = self.size_bytes + room.next_bytes
+            # Whole batches that fit are less than that, and waiting makes no more of them.
+            self._min_bytes = min(self._min_bytes, 1)
+        limit = max(0, min(part.max_bytes, self._max_bytes - self.size_bytes))
+        self._reserve_more(limit)
+        return limit
+
+    def _reserve_more(self, size_bytes: int) -> None:
+        if self._room is not None:
+            self._room.reading_bytes += size_bytes
+            self._reading_bytes += size_bytes
 
     def _limit(self, part: PartitionRead) -> int | None:
         """Return how many bytes a part may have; None when nothing is left for it."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.clock import Clock
+    from kgw.partitions.answer_room import AnswerRoom
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.partition import Partition
     from kgw.partitions.waits import FetchDeadlines
@@ -40,6 +41,7 @@ class SessionRead(FetchRead):
         deadline_s: float,
         clock: Clock,
         deadlines: FetchDeadlines,
+        room: AnswerRoom | None = None,
     ) -> None:
         super().__init__(
             [],
@@ -48,6 +50,7 @@ class SessionRead(FetchRead):
             deadline_s=deadline_s,
             clock=clock,
             deadlines=deadlines,
+            room=room,
         )
         self.records: list[SessionPartition] = []
         self.session = session

@@ -623,6 +623,46 @@ async def test_reads_from_the_disk(
     assert [b"b"] == values_in(await answer_of(pending))
 
 
+async def test_what_is_being_read_from_the_disk_counts_for_others(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much each may have is decided when it is read: clients that come together share it."""
+    await create_topic(gateway)
+    for _ in range(4):
+        await produce(gateway, batch(b"x" * 50_000))
+    disk = ColdLog(gateway, monkeypatch)
+    disk.may_read.clear()
+    room = gateway.gateway.answer_room
+    gateway.gateway.metrics.unsent_bytes = (16 << 20) - 600_000
+    pending = [gateway.start(fetch_request(), 12) for _ in range(3)]
+    await turns()
+    assert 300_000 + 150_000 + 75_000 == room.reading_bytes
+    disk.may_read.set()
+    assert [4, 2, 1] == [len(offsets_in(await answer_of(one))) for one in pending]
+    assert 0 == room.reading_bytes
+    disk.errors[0] = StorageError("broken")
+    assert ErrorCode.KAFKA_STORAGE_ERROR == (await fetch(gateway, fetch_request())).error_code
+    assert 0 == room.reading_bytes
+
+
+async def test_what_there_is_room_for_is_an_answer(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for bytes that he will not get."""
+    await create_topic(gateway)
+    for _ in range(4):
+        await produce(gateway, batch(b"x" * 50_000))
+    disk = ColdLog(gateway, monkeypatch)
+    disk.may_read.clear()
+    request = fetch_request(max_wait_ms=10_000)
+    request.min_bytes = 150_000
+    pending = gateway.start(request, 12)
+    gateway.gateway.metrics.unsent_bytes = 16 << 20
+    await turns()
+    disk.may_read.set()
+    assert 1 == len(offsets_in(await answer_of(pending)))
+
+
 async def test_answers_are_not_of_empty_batches_alone(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

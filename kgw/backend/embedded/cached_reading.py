@@ -197,9 +197,14 @@ def _read_again(
         return None
     view = buffers.take(verified.size_bytes)
     position, next_offset = verified.position, verified.next_offset
-    if place.segment.peek_bytes(view, position) != len(view) or crc32c(view) != verified.checksum:
+    began_s = thread_time()
+    if place.segment.peek_bytes(view, position) != len(view):
         return None
-    behind = Place(place.segment, place.number + verified.entries, verified.entries)
+    read_slowly = is_slow(len(view), thread_time() - began_s)
+    if crc32c(view) != verified.checksum:
+        return None
+    number = place.number + verified.entries
+    behind = Place(place.segment, number, verified.entries, read_slowly)
     return _Piece(
         view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=True
     )

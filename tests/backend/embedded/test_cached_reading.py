@@ -46,6 +46,7 @@ def _flat(result: ReadResult) -> tuple[bytes, int, int]:
     return b"".join(result.buffers), result.size_bytes, result.next_offset
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(1, 200), min_size=1, max_size=12),
     records=st.integers(1, 3),
