@@ -118,6 +118,7 @@ class Config:
     max_connections: int
     max_connections_per_ip: int
     socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     fetch_session_partitions_max: int

@@ -62,7 +62,6 @@ REFUSED_SERVER_SETTINGS = {
     "request.timeout.ms": _ONE_NODE,
     "server.max.startup.time.ms": _NO_QUORUM,
     "socket.receive.buffer.bytes": "the system sizes its socket buffers",
-    "socket.send.buffer.bytes": "the system sizes its socket buffers",
     "super.users": _SECURITY,
     "transactional.id.expiration.ms": _TRANSACTIONS,
 }

@@ -498,6 +498,16 @@ SERVER_SETTINGS = table(
         minimum=1,
     ),
     Setting(
+        "socket.send.buffer.bytes",
+        INT,
+        256 << 10,
+        "What the system may take of answers before a client does, for each connection; "
+        "-1 leaves it to the system.",
+        section="limits",
+        unit="bytes",
+        minimum=-1,
+    ),
+    Setting(
         "fetch.max.bytes",
         INT,
         55 << 20,

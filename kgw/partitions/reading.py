@@ -314,6 +314,7 @@ class FetchRead:
 
     async def _read_all(self) -> None:
         self.size_bytes = 0
+        self._reserve_more(-self._reading_bytes)
         for part in self.parts:
             partition = part.examine()
             if partition is None:

@@ -139,6 +139,9 @@ class KafkaConnection(FrameReceiver):
 
     def _accept(self, frame: memoryview) -> None:
         """Start a request, or park it until its turn comes."""
+        if self._unsent_bytes:
+            # Who asks for more has taken what came before, as a rule.
+            self._note_unsent(self._transport.get_write_buffer_size())
         started = self._started
         if (
             self._parked

@@ -34,6 +34,7 @@ class Limits(NamedTuple):
     connections: int = 10_000
     connections_per_ip: int = 1 << 31
     backlog: int = 1024
+    send_buffer_bytes: int = 256 << 10
 
 
 def limits_from(config: Config) -> Limits:
@@ -58,6 +59,7 @@ def limits_from(config: Config) -> Limits:
         connections=min(config.max_connections, connections_below(raise_descriptor_limit())),
         connections_per_ip=config.max_connections_per_ip,
         backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
     )
 
 

@@ -11,7 +11,7 @@ from kgw.handlers.context import Session
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
 from kgw.server.connection import KafkaConnection
-from kgw.server.listeners import bind, bound_listener, plain_host
+from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
 from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 
@@ -83,6 +83,7 @@ class Server:
                     one.close()
             raise
         for listener, sockets in opened:
+            limit_sending(sockets, self.limits.send_buffer_bytes)
             for one in sockets:
                 self._listening.append(
                     await self.loop.create_server(

@@ -463,7 +463,7 @@ class TestDeadlines:
         assert ["unsent"] == peer.server.drops
 
     async def test_unsent_bytes_are_counted(self) -> None:
-        """When a large answer leaves and at each sweep, until the client has taken all or gone."""
+        """When a large answer leaves, at the next request and each sweep, until the client goes."""
         peer = Peer()
         peer.dispatcher.answer_bytes = 100_000
         peer.transport.unsent = 60_000
@@ -472,6 +472,10 @@ class TestDeadlines:
         peer.transport.unsent = 7_000
         peer.at(1)
         assert 7_000 == peer.server.metrics.unsent_bytes
+        peer.transport.unsent = 3_000
+        peer.dispatcher.answer_bytes = 100
+        peer.send(at_once(2))
+        assert 3_000 == peer.server.metrics.unsent_bytes
         peer.connection.connection_lost(None)
         assert 0 == peer.server.metrics.unsent_bytes
 

@@ -32,9 +32,10 @@ def test_limits_come_from_the_configuration() -> None:
             max_connections=7,
             max_connections_per_ip=5,
             socket_listen_backlog_size=9,
+            socket_send_buffer_bytes=8000,
         )
     )
-    assert (2000, 1500, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9) == limits
+    assert (2000, 1500, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000) == limits
 
 
 def test_defaults_follow_the_machine() -> None:

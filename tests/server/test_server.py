@@ -16,6 +16,7 @@ from kgw.logs import LOG_INTERVAL_S
 from kgw.metrics import Metrics
 from kgw.server.connection import TURN_BYTES, KafkaConnection
 from kgw.server.limits import Limits
+from kgw.server.listeners import limit_sending
 from kgw.server.server import SWEEP_INTERVAL_S, TURN_S, Server
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
@@ -123,6 +124,24 @@ async def test_host_name() -> None:
         client = await one.connect(0, "127.0.0.1")
         assert 5 == await client.ask(5)
         await client.aclose()
+
+
+async def test_what_the_system_takes_of_answers_is_limited() -> None:
+    """Every connection has the send buffer that was asked for; by the system's rule with -1."""
+    with socket.socket() as plain:
+        untouched = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+        limited = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    async with running(limits=Limits(send_buffer_bytes=20_000)) as one:
+        client = await one.connect()
+        await one.until_open(1)
+        [connection] = one.server.connections
+        accepted = connection._transport.get_extra_info("socket")
+        assert limited == accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        client.writer.close()
+    with socket.socket() as plain:
+        limit_sending([plain], -1)
+        assert untouched == plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 
 async def test_address_in_use() -> None:
