@@ -500,7 +500,7 @@ SERVER_SETTINGS = table(
     Setting(
         "socket.send.buffer.bytes",
         INT,
-        256 << 10,
+        -1,
         "What the system may take of answers before a client does, for each connection; "
         "-1 leaves it to the system.",
         section="limits",

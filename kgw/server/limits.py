@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     connections: int = 10_000
     connections_per_ip: int = 1 << 31
     backlog: int = 1024
-    send_buffer_bytes: int = 256 << 10
+    send_buffer_bytes: int = -1
 
 
 def limits_from(config: Config) -> Limits:
