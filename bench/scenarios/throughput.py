@@ -230,9 +230,9 @@ PER_PARTITION = (
     " and copying it out of its request, for readers at the tail, a tenth."
 )
 PAGE_CACHE = (
-    "The page cache: copying into new pages takes 0.2 s/GB, and up to 2 where a virtual machine's"
-    " host has yet to find the memory, which is two thirds of the time then. And the client, on the"
-    " same two cores."
+    "The page cache: with four connections two thirds of the samples are copies into it, with one"
+    " connection two fifths. A bare program pays 0.2 s/GB for them, or up to 2 where, it seems, a"
+    " virtual machine's host has yet to find the memory. And the client, on the same two cores."
 )
 PER_BYTE = "The client, which makes and checks the batches on the same two cores."
 PER_ANSWER = "The interpreter: each partition's part of an answer is found and made by itself."
