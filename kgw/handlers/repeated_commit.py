@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
 from kgw.handlers.context import DueAnswer
+from kgw.handlers.known_heads import KnownHeads
 from kgw.handlers.offset_commit import problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.codec import codec
@@ -39,11 +40,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION: Final = 2
 """The one before lets the client say when it committed; no client of this decade sends it."""
-MAX_KNOWN: Final = 4096
-"""How many are remembered, for all connections together: some 4 MB at most."""
 MAX_FRAME_BYTES: Final = 512
-_FULL_SHARE: Final = 16
-"""Once there are so many, one of so many new ones is remembered, in place of the oldest."""
 _TOPIC_IDS: Final = 10
 
 _CLIENT_ID_POSITION: Final = 8
@@ -125,29 +122,27 @@ class CommitAnswer(DueAnswer):
         return [self._known.frame_of(code, self._correlation_id)]
 
 
-class KnownCommits:
-    """The commits of one gateway by their heads: the bytes from the client id to the offset.
+class KnownCommits(KnownHeads[KnownCommit]):
+    """The commits of one gateway, by version and head: the bytes from the client id to the offset.
 
     No rights are checked here: whoever adds some must make them part of what is looked up.
     """
 
     def __init__(self, gateway: Gateway) -> None:
+        super().__init__()
         self._gateway = gateway
-        self._known: dict[bytes, KnownCommit] = {}
-        self._left_out = 0
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def start(
         self, frame: memoryview, version: int, correlation_id: int, session: Session
     ) -> DueAnswer | None:
         """Begin a request if it repeats an earlier one; None leaves it to `offset_commit`."""
+        of_version = self.by_version.get(version)
+        if of_version is None:
+            return None
         head_end = session.commit_head_end
-        known = self._known.get(bytes(frame[_CLIENT_ID_POSITION:head_end]))
+        known = of_version.get(bytes(frame[_CLIENT_ID_POSITION:head_end]))
         if (
             known is None
-            or version != known.version
             or known.topic.is_deleted
             or frame[head_end + _OFFSET.size :] != known.trailer
         ):
@@ -194,7 +189,7 @@ class KnownCommits:
             topic is None
             or topic.partition(partition.partition_index) is None
             or problem(partition, self._gateway.config.offset_metadata_max_bytes)
-            or not self._has_room()
+            or not self.has_room()
         ):
             return
         head, trailer = _around_offset(request, version)
@@ -205,22 +200,8 @@ class KnownCommits:
             frame[_CLIENT_ID_POSITION:head_end] == head
             and frame[head_end + _OFFSET.size :] == trailer
         ):
-            self._known[head] = KnownCommit(request, topic, version, trailer)
+            self.remember(version, head, KnownCommit(request, topic, version, trailer))
             session.commit_head_end = head_end
-
-    def _has_room(self) -> bool:
-        """Whether another one may be remembered, after the oldest has gone if need be."""
-        if len(self._known) < MAX_KNOWN:
-            return True
-        self._left_out += 1
-        if self._left_out % _FULL_SHARE:
-            return False
-        del self._known[next(iter(self._known))]
-        return True
-
-    def forget(self, _: object = None) -> None:
-        """Forget all of them: a topic has been deleted, and must not be kept in memory."""
-        self._known.clear()
 
 
 def _around_offset(request: OffsetCommitRequest, version: int) -> tuple[bytes, bytes]:

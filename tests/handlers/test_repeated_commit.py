@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode, StorageError
-from kgw.handlers import repeated_commit
+from kgw.handlers import known_heads, repeated_commit
 from kgw.handlers.repeated_commit import KnownCommits
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
@@ -195,12 +195,13 @@ async def test_no_more_than_so_many_are_remembered(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many consumers there are; once full, few new ones take the place of old ones."""
-    monkeypatch.setattr(repeated_commit, "MAX_KNOWN", 4)
+    monkeypatch.setattr(known_heads, "MAX_KNOWN", 4)
     side = await start_side(gateway)
     for number in range(4 + 16):
         assert 0 == await code_of(side, commit(side, 5, group=f"group-{number}"))
     assert 4 == known(side)
     commits = side.dispatcher._repeated[ApiKey.OFFSET_COMMIT]
     assert isinstance(commits, KnownCommits)
-    groups = [one.request.group_id for one in commits._known.values()]
+    (of_version,) = commits.by_version.values()
+    groups = [one.request.group_id for one in of_version.values()]
     assert ["group-1", "group-2", "group-3", "group-19"] == groups
