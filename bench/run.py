@@ -148,6 +148,7 @@ def run(options: argparse.Namespace) -> Path:
         scale=scale,
         warm_s=warm_s,
         say=say,
+        rests=not options.quick,
     )
     todo = [
         (number, name, left)

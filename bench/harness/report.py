@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.harness.servers import ALL_SERVERS
+from bench.harness.servers import ALL_SERVERS, KAFKA_DELETES_SOON
 from bench.harness.verdicts import MEMORY_BAR, ratio, verdicts
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ def performance_page(results: Results, families: Families) -> str:
         " cache.\n",
         "- `kafka` is Apache Kafka with the settings it ships and a heap of 1 GB: it acknowledges",
         " from the page cache. `kafka-synced` is the same with `log.flush.interval.messages=1`.\n",
+        f"- Besides its folders and addresses, one setting differs: `{KAFKA_DELETES_SOON}`, where",
+        " Kafka has a minute. Scenarios delete their topics; what is removed a minute later would",
+        " be in the figures of others.\n",
+        "- Every measurement that moves much data begins with as much free memory that the machine",
+        " has at hand: [bench/README.md](../bench/README.md#free-memory).\n",
         "- The load generators share the machine with the server.\n",
         "- Figures are medians, with the lowest and the highest run in parentheses.\n",
         "\n## Machine\n\n",

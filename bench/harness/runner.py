@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from bench.harness import free_memory
 from bench.harness.machine import STOLEN_SHARE_LIMIT, Meanwhile, Moment
 from bench.harness.results import Measurement, append, append_measurement
 from bench.harness.scenario import Scale, Stage
@@ -67,7 +68,10 @@ class MemoryWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a whole run shares: where it writes, how much it does, how long a JVM is warmed."""
+    """What a whole run shares: where it writes, how much it does, how long a JVM is warmed.
+
+    Without `rests`, no scenario waits for memory to settle: a first look need not.
+    """
 
     output: Path
     directory: Path
@@ -75,6 +79,7 @@ class Plan:
     scale: Scale
     warm_s: float
     say: Callable[[str], None]
+    rests: bool = True
 
 
 class ServerRun:
@@ -188,6 +193,8 @@ class ServerRun:
             scenario.prepare(stage)
             # What was written before must not be written back while the clock runs.
             os.sync()
+            if scenario.rest_s and plan.rests:
+                free_memory.settle(scenario.rest_s)
             data_bytes = server.data_bytes()
             before = Moment.now(_cpu_s(server))
             with MemoryWatch(server) as memory:

@@ -97,6 +97,8 @@ class Scenario(ABC):
     start: Literal["shared", "own", "unstarted"] = "shared"
     warm_rounds: int | None = None
     """How often it may warm up a server of its own, where the topics that it leaves would count."""
+    rest_s: float = 0.0
+    """How long free memory settles before the clock starts: `harness.free_memory` says why."""
 
     def prepare(self, stage: Stage) -> None:  # noqa: B027 - nothing to prepare is the usual case
         """What must be there before the clock starts: topics, data to read. Not measured."""

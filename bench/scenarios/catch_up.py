@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.harness.free_memory import REST_S, settle
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.harness.servers import KGW_SERVERS
 from bench.loads import franz, page_cache
@@ -36,6 +37,7 @@ class CatchUp(Scenario):
     figures: tuple[Figure, ...] = (MB_PER_S, CPU_PER_GB)
     # Syncing or not, Kafka reads in the same way; filling the topic would take it a minute.
     servers: tuple[str, ...] = (*KGW_SERVERS, "kafka")
+    rest_s: float = REST_S
 
     def records(self, stage: Stage) -> int:
         """How many the topic holds: less for a warm-up."""
@@ -96,6 +98,7 @@ class CatchUpBesideLive(CatchUp):
     def measure(self, stage: Stage) -> dict[str, float]:
         alone = franz.answer(self._live(stage))
         page_cache.drop(stage.server.data_dir)
+        settle(self.rest_s)
         live = self._live(stage)
         try:
             time.sleep(LIVE_WARM_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Figure, Scenario
 from bench.loads import confluent
 from bench.loads.frames import create_topics, end_offsets, wait_for_leaders
@@ -22,6 +23,7 @@ class Produce(Scenario):
     """Records of 1 KB, acks=all, the client's default batching."""
 
     figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
+    rest_s: float = REST_S
 
     def prepare(self, stage: Stage) -> None:
         topics = {stage.name: PARTITIONS}

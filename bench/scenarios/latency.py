@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.loads import franz
 
@@ -35,6 +36,7 @@ class Latency(Scenario):
         Figure(name="mb_per_s", title="rate reached", unit="MB/s"),
         Figure(name="cpu_s", title="server CPU", unit="s", better="lower", decimals=2),
     )
+    rest_s: float = REST_S
     rate_mb_per_s: int
 
     def prepare(self, stage: Stage) -> None:

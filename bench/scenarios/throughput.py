@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.harness.servers import ALL_SERVERS, KGW_SERVERS
 from bench.loads import franz
@@ -69,6 +70,7 @@ class _Throughput(Scenario):
     """Records over all partitions of a topic in turn."""
 
     figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
+    rest_s: float = REST_S
     record_bytes: int = 1024
     batch_bytes: int = 16 << 10
     partitions: int = 4
