@@ -509,11 +509,15 @@ class EmbeddedBackend(Backend):
         What is raised leaves open what is shown: nothing may be written after it.
         """
         moved = self._store.complete_group(group)
-        for append in group:
-            if append.error is None:
-                partition = self._logs.get(append.log)
-                if partition is not None:
-                    self._cache.add(partition.tail, append.batches)
+        logs = self._logs
+        self._cache.add(
+            [
+                (logs[append.log].tail, batch)
+                for append in group
+                if append.error is None and append.log in logs
+                for batch in append.batches
+            ]
+        )
         for log in moved:
             if log.offsets.durable_end < log.offsets.high_watermark:
                 self._flush_timer.note(log)

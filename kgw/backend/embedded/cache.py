@@ -14,7 +14,7 @@ from kgw.backend.base import ReadResult
 from kgw.records.batch import read_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.records.batch import RecordBatch
@@ -97,11 +97,24 @@ class HotCache:
         self._order: deque[CachedTail] = deque()
         self.size_bytes = 0
 
-    def add(self, tail: CachedTail, batches: Iterable[RecordBatch]) -> None:
-        """Take batches behind those that the tail has."""
-        for batch in batches:
+    def add(self, added: Sequence[tuple[CachedTail, RecordBatch]]) -> None:
+        """Take batches, each behind those that its tail has: all that was answered together.
+
+        A batch is a view over the request that it came in: 8 MB, perhaps, of which all but this
+        batch of 69 bytes was refused. It is copied where it would keep alive much more than what
+        is cached of that request.
+        """
+        excess_bytes: dict[int, int] = {}
+        for _, batch in added:
+            request = batch.buffer.obj
+            number = id(request)
+            if number not in excess_bytes:
+                excess_bytes[number] = memoryview(request).nbytes
+            excess_bytes[number] -= 2 * len(batch.buffer) + _OVERHEAD_BYTES
+        for tail, batch in added:
+            is_excessive = excess_bytes[id(batch.buffer.obj)] > 0
             tail.base_offsets.append(batch.base_offset)
-            tail.batches.append(_on_its_own(batch))
+            tail.batches.append(read_batch(bytes(batch.buffer)) if is_excessive else batch)
             self._order.append(tail)
             self.size_bytes += len(batch.buffer) + _OVERHEAD_BYTES
         while self.size_bytes > self._limit_bytes and self._order:
@@ -110,18 +123,6 @@ class HotCache:
     def forget_below(self, tail: CachedTail, offset: int) -> None:
         """Forget the batches of a tail that begin below `offset`."""
         self.size_bytes -= tail.forget_below(offset)
-
-
-def _on_its_own(batch: RecordBatch) -> RecordBatch:
-    """Return the batch, copied where it would keep alive much more than itself.
-
-    A batch is a view over the request that it came in: 8 MB, perhaps, of which all but this batch
-    of 69 bytes was refused.
-    """
-    size_bytes = len(batch.buffer)
-    if memoryview(batch.buffer.obj).nbytes <= 2 * size_bytes + _OVERHEAD_BYTES:
-        return batch
-    return read_batch(bytes(batch.buffer))
 
 
 def _joined(buffers: list[Buffer], room: memoryview) -> Buffer:

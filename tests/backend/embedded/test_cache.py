@@ -10,7 +10,7 @@ def _fill(cache: HotCache, tail: CachedTail, count: int, start: int = 0) -> None
     for offset in range(start, start + count):
         batch = make_batch([b"value %04d" % offset])
         batch.assign(offset, 0)
-        cache.add(tail, [batch])
+        cache.add([(tail, batch)])
 
 
 def _offsets(
@@ -60,7 +60,7 @@ def test_a_small_batch_does_not_keep_a_large_request_alive() -> None:
     cache, tail = HotCache(1 << 20), CachedTail()
     stored = bytes(make_batch([b"small"]).buffer)
     request = memoryview(bytearray(stored + bytes(1 << 20)))
-    cache.add(tail, [read_batch(request)])
+    cache.add([(tail, read_batch(request))])
     result = tail.read(ReadBuffers(0), 0, 1 << 20, 1)
     assert result is not None
     assert [stored] == [bytes(buffer) for buffer in result.buffers]
@@ -71,5 +71,27 @@ def test_a_batch_that_fills_its_request_is_not_copied() -> None:
     """The usual request has one batch, which is cached as it came."""
     cache, tail = HotCache(1 << 20), CachedTail()
     batch = make_batch([b"v" * 1000])
-    cache.add(tail, [batch])
+    cache.add([(tail, batch)])
     assert [batch] == tail.batches
+
+
+def test_batches_that_fill_their_request_together_are_not_copied() -> None:
+    """A request with a batch for each of several partitions is cached as it came."""
+    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(4)]
+    stored = bytes(make_batch([b"v" * 1000]).buffer)
+    request = memoryview(bytearray(stored * 4))
+    batches = [read_batch(request, number * len(stored)) for number in range(4)]
+    cache.add(list(zip(tails, batches, strict=True)))
+    assert [[batch] for batch in batches] == [tail.batches for tail in tails]
+
+
+def test_a_part_of_a_request_is_copied() -> None:
+    """What is cached of a request is less than half of it: the rest was refused, perhaps."""
+    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(2)]
+    stored = bytes(make_batch([b"v" * 1000]).buffer)
+    request = memoryview(bytearray(stored * 16))
+    batches = [read_batch(request, number * len(stored)) for number in range(2)]
+    cache.add(list(zip(tails, batches, strict=True)))
+    assert request.obj not in [
+        batch.buffer.obj for tail in tails for batch in tail.batches if batch is not None
+    ]
