@@ -4,7 +4,9 @@
 `fdatasync` that covers them, names from the `sync_directory` of their directory. Of everything
 else, each 512-byte sector, each change of a file's length and each change of a name survives or
 does not, as chance has it. After a failed `fdatasync` the pages read back fine, count as clean, and
-are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do).
+are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do). Each open
+file is told of the error by the first of its syncs that ends after it, and by no other; one that is
+opened later only while nobody has been told (errseq_t of Linux, since 4.13).
 """
 
 from __future__ import annotations
@@ -94,15 +96,16 @@ class Fault(NamedTuple):
 
 
 class SimulatedFile(File):
-    """A handle on a simulated file."""
+    """A handle on a simulated file: what Linux calls an open file description."""
 
-    __slots__ = ("_fs", "_inode", "_is_open")
+    __slots__ = ("_errors_told", "_fs", "_inode", "_is_open")
 
     def __init__(self, fs: SimulatedFs, path: str, inode: Inode) -> None:
         super().__init__(path)
         self._fs = fs
         self._inode = inode
         self._is_open = True
+        self._errors_told = inode.error_count - (0 if inode.is_error_told else 1)
 
     def read_once(self, size: int, position: int) -> bytes:
         with self._fs.lock:
@@ -130,13 +133,7 @@ class SimulatedFile(File):
     def fdatasync(self) -> None:
         with self._fs.lock:
             self._check_open()
-            try:
-                self._fs.strike("fdatasync", self.path)
-            except OSError:
-                self._inode.fail_sync()
-                raise
-            self._inode.sync()
-            self._fs.finish("fdatasync", self.path)
+            self._sync(self._inode.sync)
 
     def begin_sync(self) -> Callable[[], None]:
         """Ask for a sync that the kernel makes beside the program; returns what lets it be done.
@@ -149,13 +146,25 @@ class SimulatedFile(File):
 
     def _finish_sync(self, sequence: int) -> None:
         with self._fs.lock:
-            try:
-                self._fs.strike("fdatasync", self.path)
-            except OSError:
-                self._inode.fail_sync()
-                raise
-            self._inode.sync_until(sequence)
-            self._fs.finish("fdatasync", self.path)
+            self._sync(partial(self._inode.sync_until, sequence))
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        try:
+            self._fs.strike("fdatasync", self.path)
+        except OSError as error:
+            self._inode.fail_sync(error.errno or errno.EIO)
+        else:
+            sync()
+        self.tell_of_error()
+        self._fs.finish("fdatasync", self.path)
+
+    def tell_of_error(self) -> None:
+        """Raise OSError when the write-back of the file has failed and this handle was not told."""
+        inode = self._inode
+        if self._errors_told != inode.error_count:
+            self._errors_told = inode.error_count
+            inode.is_error_told = True
+            raise OSError(inode.error_number, "fdatasync failed", self.path)
 
     def truncate(self, size: int) -> None:
         with self._fs.lock:

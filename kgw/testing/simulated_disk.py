@@ -41,7 +41,16 @@ class Length(NamedTuple):
 class Inode:
     """A regular file: what reads see, what is on disk, and what lies between."""
 
-    __slots__ = ("content", "dirty", "durable", "lengths", "limbo")
+    __slots__ = (
+        "content",
+        "dirty",
+        "durable",
+        "error_count",
+        "error_number",
+        "is_error_told",
+        "lengths",
+        "limbo",
+    )
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -50,6 +59,11 @@ class Inode:
         self.limbo: dict[int, list[Version]] = {}
         """Sectors whose sync has failed: on disk or not, and no later sync changes that."""
         self.lengths: list[Length] = []
+        self.error_count = 0
+        """Syncs that have failed, each to be told once to each open file."""
+        self.error_number = 0
+        self.is_error_told = True
+        """Whether anybody knows of the last one; who opens the file after that is not told."""
 
     def touch(self, start: int, end: int, sequence: int) -> None:
         """Note the sectors of [start, end) as changed but not synced."""
@@ -92,8 +106,11 @@ class Inode:
             else:
                 self.dirty[sector] = versions[len(covered) :]
 
-    def fail_sync(self) -> None:
+    def fail_sync(self, error_number: int) -> None:
         """Count everything dirty as clean without its having reached the disk."""
+        self.error_count += 1
+        self.error_number = error_number
+        self.is_error_told = False
         for sector, versions in self.dirty.items():
             self.limbo.setdefault(sector, []).extend(versions)
         self.dirty.clear()
@@ -105,6 +122,9 @@ class Inode:
         other.dirty = {sector: list(versions) for sector, versions in self.dirty.items()}
         other.limbo = {sector: list(versions) for sector, versions in self.limbo.items()}
         other.lengths = list(self.lengths)
+        other.error_count = self.error_count
+        other.error_number = self.error_number
+        other.is_error_told = self.is_error_told
         return other
 
     def after_power_loss(self, loss: PowerLoss) -> Inode:

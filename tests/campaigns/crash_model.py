@@ -439,8 +439,13 @@ class Machine:
         def observe(call: str, path: str) -> None:
             if observer is not None:
                 observer(call, path)
-            # Files are opened under the pool's lock: there no other thread gets a turn.
-            if call != "open" and self.partitions and self.random.random() < self.beside_share:
+            # Files are opened under the pool's lock, and synced under their own: there no thread
+            # gets a turn that may want the same.
+            if (
+                call not in {"open", "fdatasync"}
+                and self.partitions
+                and self.random.random() < self.beside_share
+            ):
                 fs.on_operation = observer
                 try:
                     self._append_beside()

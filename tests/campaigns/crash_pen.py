@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.backend.embedded.log import SegmentedLog
@@ -253,6 +254,19 @@ class PenMachine(Machine):
         for owner, names in places:
             for name in names:
                 setattr(owner, name, self._with_pen(getattr(owner, name)))
+
+        store.pool.sync = self._with_kernel(store.pool.sync)  # type: ignore[assignment]
+
+    def _with_kernel(self, sync: Callable[[PooledFile], None]) -> Callable[[PooledFile], None]:
+        """A thread that syncs a file waits for the kernel, which syncs it for the loop."""
+
+        def run(pooled: PooledFile) -> None:
+            while pooled.syncing.locked():
+                assert not self._is_thread_running
+                self._syncs.step()
+            sync(pooled)
+
+        return run
 
     def _with_pen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: object, **named: object) -> object:

@@ -284,7 +284,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("states_while_the_kernel_syncs", pen_states // 60)
     report.require("groups_of_the_loop", pen_states // 10)
     report.require("groups_of_the_thread", pen_states // 10)
-    report.require("sets_for_the_kernel", pen_states // 10)
+    report.require("sets_for_the_kernel", pen_states // 15)
     report.require("states_inside_compaction", wanted // 10)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)

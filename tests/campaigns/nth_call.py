@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import segment
+from kgw.backend.embedded import files
 from kgw.errors import DiskFullError, StorageError
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.campaigns.crash_model import (
@@ -27,12 +27,14 @@ from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
 from tests.campaigns.support import Report, main, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import File, FileSystem
+    from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.writer import Append, Written
     from kgw.types import PartitionKey
 
 STEPS = 40
@@ -183,11 +185,25 @@ class FaultyPenMachine(PenMachine, FaultyMachine):
 
     def begin_life(self, fs: SimulatedFs) -> list[str]:
         self._unsafe: set[Append] = set()
+        self._journaled: set[SegmentedLog] = set()
+        """Logs of the last group that the journal has made durable, whatever their files say."""
         return super().begin_life(fs)
 
+    def _guard(self, store: Store) -> None:
+        super()._guard(store)
+        settle = store.settle
+
+        def note_and_settle(written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:
+            self._journaled = set(written.by_journal)
+            settle(written, outcomes)
+
+        setattr(store, "settle", note_and_settle)  # noqa: B010 - the checker forbids the other way
+
     def settled(self, append: Append) -> None:
-        own = [path for path in self._failed_syncs() if f"/{append.log.key}/" in path]
-        if append in self._hopeless or own:
+        segments = append.log.segments
+        # A roll has synced the segments before the last.
+        is_lost = bool(segments) and segments[-1].log_path in self._failed_syncs()
+        if append in self._hopeless or (is_lost and append.log not in self._journaled):
             self._unsafe.add(append)
 
     def _answer(self, append: Append) -> None:
@@ -288,7 +304,7 @@ def run(seed: int, full: bool) -> Report:
                     report, script, kind, persistent=persistent, full=full, machine=FaultyPenMachine
                 )
     control = Report("control: failed syncs are not noticed", seed)
-    with replaced(segment, "sync_file", _sync_and_hope):
+    with replaced(files, "sync_file", _sync_and_hope):
         # A short script may have no such sync that an answer rests on.
         for number in range(6):
             run_every_n(control, seed * 10 + number, FaultKind.EIO, persistent=False, full=full)

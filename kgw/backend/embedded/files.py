@@ -2,6 +2,10 @@
 
 A file in use is never closed under its user, and one with unsynced bytes stays open: a descriptor
 opened after a failed write-back might not be told of the error (durability.md 4.3).
+
+For the same reason there is one sync of a file at a time, and none counts after one that failed:
+Linux tells an open file of an error once, so that of two syncs of it side by side one fails and the
+other succeeds (docs/decisions/0069-one-sync-of-a-file-at-a-time.md).
 """
 
 from __future__ import annotations
@@ -10,7 +14,12 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.failures import is_out_of_descriptors, sync_directory
+from kgw.backend.embedded.failures import (
+    SyncFailedError,
+    is_out_of_descriptors,
+    sync_directory,
+    sync_file,
+)
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File, FileSystem
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 class PooledFile:
     """A file, who uses it, and whether it must stay open."""
 
-    __slots__ = ("dirty", "file", "forgotten", "path", "users")
+    __slots__ = ("dirty", "file", "forgotten", "path", "syncing", "users")
 
     def __init__(self, path: str, file: File) -> None:
         self.path = path
@@ -27,6 +36,8 @@ class PooledFile:
         self.users = 0
         self.dirty = False
         self.forgotten = False
+        self.syncing = Lock()
+        """Held by whoever syncs the file, until it is noted what became of that."""
 
 
 class FilePool:
@@ -39,6 +50,9 @@ class FilePool:
         self._lock = Lock()
         self.loading = Lock()
         """Held by whoever is the first to say what a segment's side file holds."""
+        self.sync_failure: SyncFailedError | None = None
+        """What a sync that failed has said. What it was about may be on no disk, and no
+        other sync of that file will tell, not even after it was closed and opened again."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -98,6 +112,42 @@ class FilePool:
             pooled.users -= 1
             if pooled.forgotten and pooled.users == 0:
                 pooled.file.close()
+
+    # --- syncing -------------------------------------------------------------------------------
+
+    def sync(self, pooled: PooledFile) -> None:
+        """Sync a file in use. Waits for others who do. Raises SyncFailedError."""
+        with pooled.syncing:
+            if self.sync_failure is not None:
+                raise SyncFailedError(str(self.sync_failure))
+            # First: what the flusher writes while this runs makes the file dirty again.
+            pooled.dirty = False
+            try:
+                sync_file(pooled.file)
+            except SyncFailedError as error:
+                self.sync_failure = error
+                raise
+
+    def begin_sync(self, pooled: PooledFile) -> bool:
+        """Let somebody else sync a file in use, until `end_sync`.
+
+        Never waits: False while the file is synced, or when no sync counts any more.
+        """
+        if not pooled.syncing.acquire(blocking=False):
+            return False
+        if self.sync_failure is not None:
+            pooled.syncing.release()
+            return False
+        pooled.dirty = False
+        return True
+
+    def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
+        """Note what became of a sync that `begin_sync` has allowed."""
+        if failure is not None:
+            self.sync_failure = failure
+        pooled.syncing.release()
+
+    # --- closing -------------------------------------------------------------------------------
 
     def forget(self, path: str) -> None:
         """Close a file that was removed or renamed, as soon as nobody uses it."""

@@ -152,6 +152,10 @@ class Flusher:
         self._is_syncing = True
         try:
             files = self._store.begin_syncs(written)
+            if files is None:
+                self._store.end_syncs(written)
+                self._leave_to_thread(group, written)
+                return
             syncs.sync(files, partial(self._synced, group, written, files))
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             # Not one sync was tried.
@@ -202,15 +206,13 @@ class Flusher:
         outcomes: list[OSError | None],
     ) -> None:
         store = self._store
+        failures = [
+            None if error is None else SyncFailedError(f"{file.path}: {error}")
+            for file, error in zip(files, outcomes, strict=True)
+        ]
         try:
-            store.end_syncs(written)
-            store.settle(
-                written,
-                [
-                    None if error is None else SyncFailedError(f"{file.path}: {error}")
-                    for file, error in zip(files, outcomes, strict=True)
-                ],
-            )
+            store.end_syncs(written, failures)
+            store.settle(written, failures)
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             self._give_up(group, error)
 

@@ -573,7 +573,7 @@ def scan_and_repair(
             start = _position_of(scanner.entries, rewrite_from)
             if start is not None:
                 _rewrite(log_file.file, start, found.end_position)
-            sync_file(log_file.file)
+            pool.sync(log_file)
         _replace_side(side_file.file, side_index, scanner.entries)
     finally:
         pool.release(side_file)

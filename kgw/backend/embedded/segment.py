@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SideFileDamagedError, sync_file
+from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry, encode_batches
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files import FilePool, PooledFile
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.indexes import IndexBuilder
@@ -374,8 +375,7 @@ class Segment:
         pooled = self.pool.acquire(path)
         try:
             pooled.file.truncate(size_bytes)
-            sync_file(pooled.file)
-            pooled.dirty = False
+            self.pool.sync(pooled)
         finally:
             self.pool.release(pooled)
 
@@ -398,20 +398,27 @@ class Segment:
                 return
             raise
         try:
-            # First: what the flusher writes while this runs makes the file dirty again.
-            pooled.dirty = False
-            sync_file(pooled.file)
+            self.pool.sync(pooled)
         finally:
-            self.end_sync(pooled)
+            self._release_synced(pooled)
 
-    def begin_sync(self) -> PooledFile:
-        """Return the file for somebody else to sync, who then calls `end_sync`. Raises OSError."""
+    def begin_sync(self) -> PooledFile | None:
+        """Return the file for somebody else to sync, who then calls `end_sync`. Never waits.
+
+        None when that must be left to `sync`. Raises OSError.
+        """
         pooled = self.pool.acquire(self.log_path)
-        pooled.dirty = False
-        return pooled
+        if self.pool.begin_sync(pooled):
+            return pooled
+        self._release_synced(pooled)
+        return None
 
-    def end_sync(self, pooled: PooledFile) -> None:
-        """Give a file back that was synced."""
+    def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
+        """Note what became of a sync, and give the file back."""
+        self.pool.end_sync(pooled, failure)
+        self._release_synced(pooled)
+
+    def _release_synced(self, pooled: PooledFile) -> None:
         self.pool.release(pooled)
         if self.is_removed:
             # Or a file that has no name any more would stay open, and its space be taken.

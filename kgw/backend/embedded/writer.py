@@ -11,6 +11,7 @@ comes last (`relaxed`).
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.append import Append as BaseAppend
@@ -281,23 +282,31 @@ class GroupWriter:
                 outcomes.append(None)
         return outcomes
 
-    def begin_syncs(self, written: Written) -> list[File]:
+    def begin_syncs(self, written: Written) -> list[File] | None:
         """Return the files to be synced, in the order of `Written.syncs`, until `end_syncs`.
 
+        None when another syncs one of them, or such a sync has failed: a thread must wait for it.
         Raises OSError.
         """
         for log in written.by_segment:
             segment = log.segments[-1]
-            written.in_use.append((segment, segment.begin_sync()))
+            pooled = segment.begin_sync()
+            if pooled is None:
+                return None
+            written.in_use.append((segment, pooled))
         files = [pooled.file for _, pooled in written.in_use]
         if written.by_journal:
             files.append(self.journal.active_file)
         return files
 
-    def end_syncs(self, written: Written) -> None:
-        """Give back what `begin_syncs` returned."""
-        for segment, pooled in written.in_use:
-            segment.end_sync(pooled)
+    def end_syncs(self, written: Written, outcomes: Sequence[SyncFailedError | None] = ()) -> None:
+        """Give back what `begin_syncs` returned, with what went wrong; nothing was tried without.
+
+        Before it is known here, no other sync of one of these files begins.
+        """
+        failures = chain(outcomes, repeat(None))
+        for (segment, pooled), failure in zip(written.in_use, failures, strict=False):
+            segment.end_sync(pooled, failure)
         written.in_use.clear()
 
     def settle(self, written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:

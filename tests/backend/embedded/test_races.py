@@ -148,5 +148,5 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
 
 def _fail_sync(file: SimulatedFile) -> None:
     """Fail as a disk does: the pages read back, count as clean, and are nowhere."""
-    file._inode.fail_sync()
-    raise OSError(errno.EIO, "fdatasync failed", file.path)
+    file._inode.fail_sync(errno.EIO)
+    file.tell_of_error()

@@ -1,0 +1,191 @@
+"""Two syncs of one file: the kernel tells an open file of an error once."""
+
+from __future__ import annotations
+
+import errno
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.failures import SyncFailedError, sync_file
+from kgw.backend.embedded.files import FilePool
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
+from kgw.testing.simulated_disk import CrashMode
+from tests.backend.embedded.driver import DIRECT, KEY, ROOT, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.writer import Append
+
+PATH = f"{ROOT}/file"
+NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
+
+
+def _file(fs: SimulatedFs) -> SimulatedFile:
+    file = fs.open(PATH, create=True)
+    file.pwrite((b"bytes",), 0)
+    return file
+
+
+def _fs() -> SimulatedFs:
+    fs = SimulatedFs()
+    fs.make_directory_durably(ROOT)
+    return fs
+
+
+def _fails(sync: Callable[[], None]) -> bool:
+    try:
+        sync()
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
+
+
+def test_of_two_syncs_of_one_open_file_one_is_told_of_the_error() -> None:
+    """The other one succeeds with its bytes on no disk: what the code has to reckon with."""
+    fs = _fs()
+    file = _file(fs)
+    first, second = file.begin_sync(), file.begin_sync()
+    fs.inject(NEXT_SYNC_FAILS)
+    assert [True, False] == [_fails(first), _fails(second)]
+
+
+def test_each_open_file_is_told_of_an_error() -> None:
+    """Also one that was opened after it, while nobody knew; not one that came after that."""
+    fs = _fs()
+    file, other = _file(fs), fs.open(PATH)
+    fs.inject(NEXT_SYNC_FAILS)
+    assert _fails(file.fdatasync)
+    late = fs.open(PATH)
+    assert [True, False] == [_fails(other.fdatasync), _fails(late.fdatasync)]
+    assert [False, False] == [_fails(file.fdatasync), _fails(other.fdatasync)]
+
+
+def _append_beside_a_failed_sync(driver: Driver) -> Append:
+    """Another sync of the file, such as a checkpoint's, gets the error; nobody knows it yet."""
+    driver.append(b"first")
+    store, log = driver.store, driver.log()
+    append = driver.submit(b"second")
+    written = store.write(store.take_group(), None)
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(SyncFailedError):
+        log.segments[-1].sync()
+    store.settle(written, store.sync(written))
+    return append
+
+
+def test_an_append_is_not_answered_after_another_sync_of_its_file_has_failed() -> None:
+    """Its own sync would succeed, and the record is on no disk."""
+    driver = Driver(DIRECT)
+    append = _append_beside_a_failed_sync(driver)
+    assert append.error is not None
+    assert driver.store.failure is not None
+    driver.lose_power(CrashMode.NOTHING)
+    assert [b"first"] == driver.values()
+
+
+def test_control_an_append_whose_sync_is_believed_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncs that know nothing of each other answer what is on no disk."""
+    monkeypatch.setattr(FilePool, "sync", lambda _, pooled: sync_file(pooled.file))
+    driver = Driver(DIRECT)
+    append = _append_beside_a_failed_sync(driver)
+    assert append.error is None
+    driver.lose_power(CrashMode.NOTHING)
+    assert [b"first"] == driver.values()
+
+
+def test_the_loop_leaves_files_to_a_thread_that_another_syncs_or_that_have_failed() -> None:
+    """It cannot wait for them, and the kernel would call them durable."""
+    driver = Driver(DIRECT)
+    driver.append(b"first")
+    store, segment = driver.store, driver.log().segments[-1]
+    driver.submit(b"second")
+    written = store.write(store.take_group(), None)
+    syncs = store.begin_syncs(written)
+    assert syncs is not None
+    assert [segment.log_path] == [file.path for file in syncs]
+    assert store.begin_syncs(store.write([], None)) == []
+    assert segment.begin_sync() is None
+    store.end_syncs(written, [SyncFailedError("gone")])
+    assert segment.begin_sync() is None
+    with pytest.raises(SyncFailedError, match="gone"):
+        segment.sync()
+
+
+def test_what_the_loop_gives_back_untried_may_be_synced() -> None:
+    """The kernel has taken nothing: a thread does it."""
+    driver = Driver(DIRECT)
+    append = driver.submit(b"a")
+    store = driver.store
+    written = store.write(store.take_group(), None)
+    assert store.begin_syncs(written) is not None
+    store.end_syncs(written)
+    store.settle(written, store.sync(written))
+    assert append.error is None
+
+
+def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:
+    """The kernel does not tell who opens it after somebody was told."""
+    fs = _fs()
+    pool = FilePool(fs, 8)
+    _file(fs)
+    pooled = pool.acquire(PATH)
+    fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(SyncFailedError):
+        pool.sync(pooled)
+    pool.release(pooled)
+    pool.forget(PATH)
+    again = pool.acquire(PATH)
+    assert again is not pooled
+    assert not pool.begin_sync(again)
+    with pytest.raises(SyncFailedError):
+        pool.sync(again)
+
+
+def test_one_thread_syncs_a_file_at_a_time() -> None:
+    """The second one begins when it is known what became of the first."""
+    fs = _fs()
+    pool = FilePool(fs, 8)
+    _file(fs)
+    pooled = pool.acquire(PATH)
+    may_end, has_begun = Event(), Event()
+    order: list[str] = []
+
+    def operation(call: str, _: str) -> None:
+        if call == "fdatasync" and not has_begun.is_set():
+            has_begun.set()
+            may_end.wait(10)
+            order.append("first")
+
+    fs.on_operation = operation
+    first = Thread(target=pool.sync, args=(pooled,))
+    first.start()
+    assert has_begun.wait(10)
+    assert not pool.begin_sync(pooled)
+
+    def sync_too() -> None:
+        pool.sync(pooled)
+        order.append("second")
+
+    second = Thread(target=sync_too)
+    second.start()
+    may_end.set()
+    first.join()
+    second.join()
+    assert ["first", "second"] == order
+
+
+def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed() -> None:
+    """What it vouches for may be nowhere else."""
+    driver = Driver()
+    driver.append(b"first", key=KEY)
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    segment = driver.log().segments[-1]
+    pooled = driver.store.pool.acquire(segment.log_path)
+    with pytest.raises(SyncFailedError):
+        driver.store.pool.sync(pooled)
+    driver.store.pool.release(pooled)
+    outcomes = driver.store.sync_many([segment])
+    assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
