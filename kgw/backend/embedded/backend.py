@@ -23,6 +23,7 @@ from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
@@ -89,7 +90,9 @@ class EmbeddedBackend(Backend):
         self._is_open = False
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
+        self.read_ahead: ReadAhead
         self._io: ThreadPoolExecutor
+        self._readers_ahead: ThreadPoolExecutor
         self._maintenance: ThreadPoolExecutor
         self._syncers: ThreadPoolExecutor
         self._relaxed: ThreadPoolExecutor
@@ -127,6 +130,14 @@ class EmbeddedBackend(Backend):
             self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
         self._io = ThreadPoolExecutor(self._options.io_threads, "kgw-io")
+        self._readers_ahead = ThreadPoolExecutor(self._options.read_ahead_threads, "kgw-ahead")
+        self.read_ahead = ReadAhead(
+            self._options.read_ahead,
+            self.read_buffers,
+            self.places,
+            partial(loop.run_in_executor, self._readers_ahead),
+            self._clock.monotonic_s,
+        )
         self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")
         self._syncers = ThreadPoolExecutor(self._options.sync_threads, "kgw-sync")
         # Of its own: a strict append never waits behind the syncs of relaxed ones.
@@ -263,6 +274,7 @@ class EmbeddedBackend(Backend):
     def _stop_executors(self) -> None:
         for executor in (
             self._io,
+            self._readers_ahead,
             self._maintenance,
             self._syncers,
             self._relaxed,

@@ -24,6 +24,8 @@ from kgw.records.batch import CRC_START, HEADER_BYTES, PREFIX_BYTES
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.backend.embedded.segment import Segment
@@ -111,7 +113,7 @@ class ReadPlaces:
         return place
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Verified batches that lie back to back, and the place behind them."""
 
     view: memoryview
@@ -143,7 +145,7 @@ def read_cached(
         limit = min(max_bytes - size_bytes, BUFFER_BYTES)
         piece = _read_again(place, buffers, limit, upper_bound)
         if piece is None:
-            piece = _read_piece(
+            piece = _peek_piece(
                 place, buffers, next_offset, limit, upper_bound, at_least_one=not views
             )
             if piece is None:
@@ -165,7 +167,7 @@ def read_cached(
     return ReadResult(views, size_bytes, next_offset)
 
 
-def _noticed(place: Place, piece: _Piece, limit_bytes: int) -> Place:
+def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
     """Return the place of a piece that was verified batch by batch, and ended by the limit.
 
     Most are read once. The first reader pays nothing for those to come, the second does.
@@ -186,7 +188,7 @@ def _noticed(place: Place, piece: _Piece, limit_bytes: int) -> Place:
 
 def _read_again(
     place: Place, buffers: ReadBuffers, max_bytes: int, upper_bound: int
-) -> _Piece | None:
+) -> Piece | None:
     """Read what was verified here before; None when that does not fit, or has another checksum."""
     verified = place.verified
     if (
@@ -205,12 +207,12 @@ def _read_again(
         return None
     number = place.number + verified.entries
     behind = Place(place.segment, number, verified.entries, read_slowly)
-    return _Piece(
+    return Piece(
         view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=True
     )
 
 
-def _read_piece(
+def _peek_piece(
     place: Place,
     buffers: ReadBuffers,
     offset: int,
@@ -218,24 +220,65 @@ def _read_piece(
     upper_bound: int,
     *,
     at_least_one: bool,
-) -> _Piece | None:
+) -> Piece | None:
     """Read batches from `offset` on; none at the end of the segment or at the upper bound."""
     segment, number, guess = place[:3]
-    entries = _entries_from(segment, number, guess, max_bytes)
+    entries = _entries_from(segment.peek_entries, number, guess, max_bytes)
     if entries is None:
         return None
     count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
     if not count:
-        return _Piece(memoryview(b""), 0, offset, place, has_records=False, is_full=is_full)
+        return Piece(memoryview(b""), 0, offset, place, has_records=False, is_full=is_full)
     start, end = _place(entries, 0)[0], _end(entries, count - 1)
     if end - start < count * HEADER_BYTES:
         return None
     view = buffers.take(end - start)
-    size_bytes = len(view)
     began_s = thread_time()
-    if segment.peek_bytes(view, start) != size_bytes:
+    if segment.peek_bytes(view, start) != len(view):
         return None
-    read_slowly = is_slow(size_bytes, thread_time() - began_s)
+    read_slowly = is_slow(len(view), thread_time() - began_s)
+    return _verified(place, view, start, entries, count, offset, upper_bound, read_slowly, is_full)
+
+
+def read_piece(
+    place: Place, buffers: ReadBuffers, offset: int, max_bytes: int, upper_bound: int
+) -> Piece | None:
+    """Read batches from `offset` on, in a thread; None when there is none that fits, or any doubt.
+
+    Raises OSError, and SideFileDamagedError.
+    """
+    segment, number, guess = place[:3]
+    entries = _entries_from(segment.read_raw_entries, number, guess, max_bytes)
+    if entries is None:
+        return None
+    count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=False)
+    if not count:
+        return None
+    start, end = _place(entries, 0)[0], _end(entries, count - 1)
+    if end - start < count * HEADER_BYTES:
+        return None
+    began_s = thread_time()
+    view, is_cold = segment.read_shared(buffers, start, end - start)
+    if len(view) != end - start:
+        return None
+    read_slowly = is_cold or is_slow(len(view), thread_time() - began_s)
+    return _verified(place, view, start, entries, count, offset, upper_bound, read_slowly, is_full)
+
+
+def _verified(
+    place: Place,
+    view: memoryview,
+    start: int,
+    entries: bytes | bytearray,
+    count: int,
+    offset: int,
+    upper_bound: int,
+    read_slowly: bool,
+    is_full: bool,
+) -> Piece | None:
+    """Return the batches of a view that so many entries speak of; None when any is not right."""
+    segment, number = place[:2]
+    size_bytes = len(view)
     at = 0
     has_records = 0
     done = 0
@@ -261,18 +304,18 @@ def _read_piece(
         if at != size_bytes:
             return None
     behind = Place(segment, number + done, done, read_slowly)
-    return _Piece(view[:at].toreadonly(), start, offset, behind, has_records != 0, is_full)
+    return Piece(view[:at].toreadonly(), start, offset, behind, has_records != 0, is_full)
 
 
 def _entries_from(
-    segment: Segment, number: int, guess: int, max_bytes: int
+    look: Callable[[int, int], bytes | bytearray | None], number: int, guess: int, max_bytes: int
 ) -> bytes | bytearray | None:
     """Return entries from the one with that number on, unverified: as many as may be needed.
 
     None when that would have to wait for the disk.
     """
     wanted = min(max(guess + guess // 4, _LEAST_ENTRIES), _MOST_ENTRIES)
-    entries = segment.peek_entries(number, wanted)
+    entries = look(number, wanted)
     if entries is None:
         return None
     asked = wanted
@@ -281,7 +324,7 @@ def _entries_from(
         and _end(entries, asked - 1) - _place(entries, 0)[0] <= max_bytes
     ):
         wanted = min(wanted * 4, _MOST_ENTRIES)
-        more = segment.peek_entries(number + asked, wanted)
+        more = look(number + asked, wanted)
         if more is None:
             return None
         entries = bytes(entries) + more

@@ -30,6 +30,10 @@ _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _TEMPORARY_SUFFIX: Final = ".tmp"
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+_DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
+
+DIRECT_BLOCK_BYTES: Final = 4096
+"""What reads past the page cache are aligned to: position, length and memory."""
 
 
 class File(ABC):
@@ -77,6 +81,20 @@ class File(ABC):
             return self.read_into_once(buffer, position)
         except OSError:
             return 0
+
+    def uncached_bytes(self, position: int, size_bytes: int) -> int:
+        """Return how much of a range would have to come from a disk; a guess where none can tell.
+
+        It brings nothing into memory, and never raises.
+        """
+        return 0
+
+    def pread_direct(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer as `pread_into`, past the page cache where the system lets one.
+
+        Position, length and memory are multiples of `DIRECT_BLOCK_BYTES`.
+        """
+        return self.pread_into(buffer, position)
 
     def read_into_once(self, buffer: memoryview, position: int) -> int:
         """One call: may read less than the buffer holds, nothing only at the end of the file."""
@@ -294,6 +312,40 @@ class RealFile(File):
         except OSError:
             # EAGAIN: not in memory. Not every file system knows the flag.
             return 0
+
+    def uncached_bytes(self, position: int, size_bytes: int) -> int:
+        # With ctypes: nothing that a start should wait for.
+        from kgw.backend.embedded.page_cache import cached_bytes
+
+        cached = cached_bytes(self._descriptor, position, size_bytes)
+        return size_bytes if cached is None else max(size_bytes - cached, 0)
+
+    def pread_direct(self, buffer: memoryview, position: int) -> int:
+        # By its descriptor: the name may be another file's by now. Opened for each read, which
+        # takes a hundredth of it: there is no second descriptor to keep, to count and to close.
+        if _DIRECT is None:
+            return self.pread_into(buffer, position)
+        path = f"/proc/self/fd/{self._descriptor}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _DIRECT)
+        except OSError:
+            # No such file system, or one that always goes through the page cache.
+            return self.pread_into(buffer, position)
+        done = 0
+        try:
+            while done < len(buffer) and done % DIRECT_BLOCK_BYTES == 0:
+                read_bytes = os.preadv(descriptor, (buffer[done:],), position + done)
+                if not read_bytes:
+                    break
+                done += read_bytes
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # A disk with larger blocks.
+            return self.pread_into(buffer, position)
+        finally:
+            os.close(descriptor)
+        return done
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(self._descriptor, buffers, position)

@@ -101,7 +101,9 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         result = self.tail.read(room, offset, max_bytes, upper_bound)
         if result is None:
             bound = min(upper_bound, self._offsets.high_watermark)
-            result = read_cached(self._log, backend.places, room, offset, max_bytes, bound)
+            result = backend.read_ahead.take(self._log, offset, max_bytes, bound)
+            if result is None:
+                result = read_cached(self._log, backend.places, room, offset, max_bytes, bound)
         return result
 
     async def read(
@@ -109,6 +111,10 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     ) -> ReadResult:
         bound = min(upper_bound, self._offsets.high_watermark)
         backend = self._backend
+        await backend.read_ahead.wait(self._log, offset)
+        ahead = backend.read_ahead.take(self._log, offset, max_bytes, bound)
+        if ahead is not None:
+            return ahead
         result, place = await self._from_disk(
             partial(
                 reading.read_on,
@@ -125,6 +131,8 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             return ReadResult([], 0, offset)
         if place is not None:
             backend.places.note(self._log, result.next_offset, place)
+            if place.is_slow:
+                backend.read_ahead.begin(self._log, result.next_offset, place, bound)
         return result
 
     async def find_by_time(

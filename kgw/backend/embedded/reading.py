@@ -154,10 +154,10 @@ def _read_verified(
 ) -> tuple[ReadResult, Place] | None:
     """Return whole verified batches up to the first damaged one; None when all end by `offset`."""
     start = entries[0].position
-    data = buffers.take(entries[-1].end_position - start)
     began_s = thread_time()
-    data = data[: segment.read_into(data, start)].toreadonly()
-    read_slowly = is_slow(len(data), thread_time() - began_s)
+    data, is_cold = segment.read_shared(buffers, start, entries[-1].end_position - start)
+    data = data.toreadonly()
+    read_slowly = is_cold or is_slow(len(data), thread_time() - began_s)
     place = Place(segment, index, 0)
     verified = 0
     skipped = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry, encode_batches
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files import FilePool, PooledFile
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.indexes import IndexBuilder
+    from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
@@ -31,6 +33,8 @@ _SIDE_TAIL_BYTES: Final = 4096
 """Side entries are gathered up to a page before they are written: with many partitions a write for
 each of them in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
+_LEAST_DIRECT_BYTES: Final = 128 << 10
+"""Below it a read past the page cache takes longer than one that has the kernel read ahead."""
 
 
 class SegmentMark:
@@ -138,6 +142,20 @@ class Segment:
 
         Raises SideFileDamagedError when one of them fails its checksum.
         """
+        data = self.read_raw_entries(index, count)
+        entries: list[SideEntry] = []
+        for position in range(0, len(data), ENTRY_BYTES):
+            entry = decode_entry(data, position)
+            if entry is None:
+                raise SideFileDamagedError(self)
+            entries.append(entry)
+        return entries
+
+    def read_raw_entries(self, index: int, count: int) -> bytes:
+        """Return up to `count` entries as `read_entries`, unverified.
+
+        Raises SideFileDamagedError where the file is too short.
+        """
         written, tail = self.load()
         data = b""
         if index < written:
@@ -154,13 +172,7 @@ class Segment:
         if missing and tail:
             start = max(index - written, 0) * ENTRY_BYTES
             data += tail[start : start + missing]
-        entries: list[SideEntry] = []
-        for position in range(0, len(data), ENTRY_BYTES):
-            entry = decode_entry(data, position)
-            if entry is None:
-                raise SideFileDamagedError(self)
-            entries.append(entry)
-        return entries
+        return data
 
     def read_entry(self, index: int) -> SideEntry:
         """Return one entry that exists. Raises SideFileDamagedError."""
@@ -205,11 +217,28 @@ class Segment:
         finally:
             self.pool.release(pooled)
 
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer as `File.pread_into` from the segment. Raises as `read_bytes`."""
+    def read_shared(
+        self, buffers: ReadBuffers, position: int, size_bytes: int
+    ) -> tuple[memoryview, bool]:
+        """Return bytes as `read_bytes`, and whether they were read past the page cache.
+
+        Much that is not in it yet is: the pages would cost more than the rest of a read, and others
+        could have used them. Raises as `read_bytes`.
+        """
         pooled = self._acquire(self.log_path)
         try:
-            return pooled.file.pread_into(buffer, position)
+            file = pooled.file
+            if (
+                size_bytes < _LEAST_DIRECT_BYTES
+                or file.uncached_bytes(position, size_bytes) < _LEAST_DIRECT_BYTES
+            ):
+                room = buffers.take(size_bytes)
+                return room[: file.pread_into(room, position)], False
+            before = position % DIRECT_BLOCK_BYTES
+            end = before + size_bytes
+            room = buffers.take_pages(end + -end % DIRECT_BLOCK_BYTES)
+            filled = file.pread_direct(room, position - before)
+            return room[before : min(filled, end)], True
         finally:
             self.pool.release(pooled)
 
