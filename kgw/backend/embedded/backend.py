@@ -27,6 +27,7 @@ from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
+from kgw.backend.embedded.write_back import WriteBack
 from kgw.backend.embedded.writer import sync_segment
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.state_place import ServerState
+    from kgw.backend.embedded.store import CheckpointPlan
     from kgw.backend.embedded.writer import Append, Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
@@ -104,6 +106,8 @@ class EmbeddedBackend(Backend):
         self._preparing: asyncio.Task[None] | None = None
         self._checkpoint_lock = asyncio.Lock()
         self._checkpoint_task: asyncio.Task[None] | None = None
+        self._checkpoint_plan: CheckpointPlan | None = None
+        """What is being synced, and nothing else is that holds the lock."""
         self._switch_interval_s: float | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._creator: LogCreator | None = None
@@ -166,6 +170,7 @@ class EmbeddedBackend(Backend):
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
         self._store.sync_many = self._sync_many
+        self._store.write_back_soon = WriteBack(self._syncers.submit).note
         self._store.rest = partial(sleep, self._options.rest_s)
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
@@ -386,9 +391,13 @@ class EmbeddedBackend(Backend):
         self._check_open()
         async with self._checkpoint_lock:
             plan = await self.run_in_flusher(self._store.begin_checkpoint)
-            checkpoints: list[Checkpoint] = await self._run_in(
-                self._maintenance, partial(self._store.finish_checkpoint, plan)
-            )
+            self._checkpoint_plan = plan
+            try:
+                checkpoints: list[Checkpoint] = await self._run_in(
+                    self._maintenance, partial(self._store.finish_checkpoint, plan)
+                )
+            finally:
+                self._checkpoint_plan = None
             # One that was deleted meanwhile must not come back: commits keep their order.
             kept = [
                 one
@@ -513,7 +522,10 @@ class EmbeddedBackend(Backend):
 
     def _is_disk_calm(self) -> bool:
         """Whether no long syncs are under way: 16 KB beside one took up to 44 ms to write."""
-        return not (self._flush_timer.is_syncing or self._checkpoint_lock.locked())
+        if self._flush_timer.is_syncing_much:
+            return False
+        plan = self._checkpoint_plan
+        return plan.is_calm if plan is not None else not self._checkpoint_lock.locked()
 
     def _finish(self, group: list[Append]) -> None:
         """Announce and answer a group.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.backend.embedded.relaxed import FlushSchedule
+from kgw.backend.embedded.write_back import CALM_BYTES
 from kgw.backend.embedded.writer import sync_each
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class FlushTimer:
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._round: asyncio.Task[None] | None = None
+        self.is_syncing_much = False
+        """Whether a round is under way that has much to write: writers wait beside it."""
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
@@ -67,11 +70,6 @@ class FlushTimer:
         due_s = self._schedule.next_due_s()
         if due_s is not None:
             self._arm(due_s)
-
-    @property
-    def is_syncing(self) -> bool:
-        """Whether a round is under way."""
-        return self._round is not None
 
     def age_s(self) -> float:
         """Return for how long the oldest of what is not durable has been so."""
@@ -101,7 +99,12 @@ class FlushTimer:
     async def _flush_due(self) -> None:
         logs = self._schedule.begin(self._loop.time())
         flushes = await self._run_in_flusher(partial(self._store.begin_flush, logs))
-        outcomes = await self._sync(flushes)
+        unsent_bytes = sum(flush.mark.segment.unsent_bytes for flush in flushes)
+        self.is_syncing_much = unsent_bytes > CALM_BYTES
+        try:
+            outcomes = await self._sync(flushes)
+        finally:
+            self.is_syncing_much = False
         moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
         for log, end_offset in moved:
             if end_offset > log.offsets.durable_end:

@@ -167,6 +167,12 @@ class File(ABC):
         call proves nothing: the kernel marks the pages clean all the same.
         """
 
+    def begin_write_back(self, position: int, size: int) -> None:  # noqa: B027 - most cannot
+        """Have the system begin to write bytes to the disk: a hint, which makes nothing durable.
+
+        Whatever goes wrong is for the next `fdatasync` to say.
+        """
+
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or extend it with zeros."""
@@ -352,6 +358,12 @@ class RealFile(File):
 
     def fdatasync(self) -> None:
         os.fdatasync(self._descriptor)
+
+    def begin_write_back(self, position: int, size: int) -> None:
+        # With ctypes: nothing that a start should wait for.
+        from kgw.backend.embedded.kernel_sync import begin_write_back
+
+        begin_write_back(self._descriptor, position, size)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)

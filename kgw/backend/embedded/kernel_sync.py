@@ -45,6 +45,23 @@ buffer, length, offset, reserved, flags, eventfd."""
 _EVENT: Final = Struct("=QQqq")
 """struct io_event: data, control block, result, second result."""
 
+_sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_RANGE_WRITE: Final = 2
+
+
+def begin_write_back(descriptor: int, position: int, size: int) -> None:
+    """Have the system write a part of a file, without waiting for it; nothing where it cannot.
+
+    For a thread: it waits for its turn where the disk has more to do than it takes.
+    """
+    if _sync_file_range is not None:
+        _sync_file_range(
+            ctypes.c_int(descriptor),
+            ctypes.c_int64(position),
+            ctypes.c_int64(size),
+            ctypes.c_uint(_RANGE_WRITE),
+        )
+
 
 class KernelSyncs:
     """Syncs under way: one set at a time, and who is told."""

@@ -6,6 +6,7 @@ tuple that is replaced as a whole: how many entries the file holds, and those no
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -35,6 +36,7 @@ each of them in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
 _LEAST_DIRECT_BYTES: Final = 128 << 10
 """Below it a read past the page cache takes longer than one that has the kernel read ahead."""
+_PAGE_BYTES: Final = 4096
 
 
 class SegmentMark:
@@ -64,6 +66,7 @@ class Segment:
         "log_path",
         "may_hold_rest",
         "pool",
+        "sent_bytes",
         "side",
         "side_is_dirty",
         "size_bytes",
@@ -88,6 +91,9 @@ class Segment:
         """How far Kafka's indexes have been written; None when they must be begun anew."""
         self.bytes_since_index = 0
         self.side_is_dirty = False
+        self.sent_bytes = 0
+        """What the system has been asked to bring to the disk; a hint, and no mark of durability.
+        """
         self.is_removed = False
         self.may_hold_rest = False
         """Whether a write failed that may have left bytes behind `size_bytes`."""
@@ -398,6 +404,7 @@ class Segment:
         self.index_count = mark.index_count
         self.bytes_since_index = mark.bytes_since_index
         self.index_builder = None
+        self.sent_bytes = min(self.sent_bytes, mark.size_bytes)
 
     def _cut(self, path: str, size_bytes: int) -> None:
         """Truncate a file, durably: what was given up must not come back behind later batches."""
@@ -410,7 +417,28 @@ class Segment:
 
     def sync(self) -> None:
         """Make the batches durable, unless they are removed. Raises OSError, SyncFailedError."""
+        self.sent_bytes = self.size_bytes
         self._sync(self.log_path)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What a sync would have to write itself, about."""
+        return max(0, self.size_bytes - self.sent_bytes)
+
+    def write_back(self) -> None:
+        """Have the system begin to write what it has not been asked to. In any thread."""
+        start = self.sent_bytes
+        # The page that the next batch goes on in would be written twice.
+        end = self.size_bytes - self.size_bytes % _PAGE_BYTES
+        if end <= start:
+            return
+        self.sent_bytes = end
+        with suppress(OSError, SideFileDamagedError):
+            pooled = self._acquire(self.log_path)
+            try:
+                pooled.file.begin_write_back(start, end - start)
+            finally:
+                self.pool.release(pooled)
 
     def sync_side(self) -> None:
         """Make the written side entries durable. Raises as `sync`."""
@@ -438,6 +466,7 @@ class Segment:
         """
         pooled = self.pool.acquire(self.log_path)
         if self.pool.begin_sync(pooled):
+            self.sent_bytes = self.size_bytes
             return pooled
         self._release_synced(pooled)
         return None

@@ -21,6 +21,7 @@ from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.recovery import recover_log, replay_journal
 from kgw.backend.embedded.swap import remove_directory
+from kgw.backend.embedded.write_back import CALM_BYTES
 from kgw.backend.embedded.writer import GroupWriter
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.recovery import Anomaly, AnomalyKind
@@ -44,10 +45,12 @@ _STATE_PIECE_BYTES: Final = 4 << 20
 class CheckpointPlan:
     """What a checkpoint is about to note, once its files are synced."""
 
-    __slots__ = ("checkpoints", "is_clean", "logs", "segments")
+    __slots__ = ("checkpoints", "is_calm", "is_clean", "logs", "segments")
 
     def __init__(self, *, is_clean: bool) -> None:
         self.is_clean = is_clean
+        self.is_calm = False
+        """Whether its syncs have little to write, or are done: nobody else is held up."""
         self.checkpoints: list[Checkpoint] = []
         self.segments: list[tuple[SegmentedLog, Segment]] = []
         self.logs: list[SegmentedLog] = []
@@ -534,6 +537,8 @@ class Store(GroupWriter):
                     )
                 plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
                 plan.checkpoints.append(log.make_checkpoint(clean=clean))
+            unsent_bytes = sum(segment.unsent_bytes for _, segment in plan.segments)
+            plan.is_calm = unsent_bytes <= CALM_BYTES
         except (OSError, SyncFailedError) as error:
             self._note_failed_checkpoint(plan, error)
             raise StorageError(f"cannot make a checkpoint: {error}") from error
@@ -546,6 +551,7 @@ class Store(GroupWriter):
                 if not segment.is_removed:
                     segment.sync()
                     segment.sync_side()
+            plan.is_calm = True
             for log, segment in plan.segments:
                 if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)

@@ -28,6 +28,7 @@ from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
+from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
 from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
 
@@ -152,6 +153,8 @@ class GroupWriter:
         """What to do with a full journal file; at once unless a shell has something better."""
         self.sync_many: Callable[[Sequence[Segment]], list[SyncFailedError | None]] = sync_each
         """How several segments of one group are synced; a shell may do it in parallel."""
+        self.write_back_soon: Callable[[Segment], object] = _leave_it
+        """Told of segments that have grown, and that nobody is about to sync."""
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
@@ -327,6 +330,9 @@ class GroupWriter:
             if appends[0].error is None:
                 log.written_end = appends[-1].result.last_offset + 1
                 self.appended_bytes += sum(append.size_bytes for append in appends)
+                segment = log.segments[-1]
+                if segment.unsent_bytes >= WRITE_BACK_BYTES:
+                    self.write_back_soon(segment)
 
     def _admit(
         self, group: list[Append], refusal: StorageError | None
@@ -591,6 +597,10 @@ def sync_segment(segment: Segment) -> SyncFailedError | None:
 def sync_each(segments: Sequence[Segment]) -> list[SyncFailedError | None]:
     """Sync segments one after the other; returns what went wrong with each."""
     return [sync_segment(segment) for segment in segments]
+
+
+def _leave_it(_segment: Segment) -> None:
+    """Do without a thread: what is synced later is written then."""
 
 
 def _keep_quiet(_problem: str) -> None:
