@@ -79,6 +79,7 @@ class Session:
         "polled",
         "principal",
         "produce_head_end",
+        "spread_head_end",
     )
 
     def __init__(
@@ -98,6 +99,8 @@ class Session:
         self.header = NO_HEADER
         # Where the records of its last Produce began, if that may be repeated: `repeated_produce`.
         self.produce_head_end = 0
+        # Where the partitions of its last Produce to several began, likewise: `repeated_spread`.
+        self.spread_head_end = 0
         # Where the offset of its last OffsetCommit stood, in the same way: `repeated_commit`.
         self.commit_head_end = 0
         self.polled: KnownRequest | None = None

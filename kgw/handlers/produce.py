@@ -142,18 +142,8 @@ def _append(
         # A decoded request has a memoryview there; lists of buffers are for those who encode.
         records = cast("Buffer | None", data.records)
         appended = partition.append(records, zstd_allowed=version >= 7)
-    except UnfitRecordsError as error:
-        _refuse_records(answer, error)
-        return
     except KafkaError as error:
-        _refuse(answer, error.code, error.message)
-        if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
-            # In a larger batch the record at fault is not known, as only the header was read.
-            # Without a name clients fail all of the batch's records alike; naming the first would
-            # blame it alone (KIP-467).
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
-            ]
+        refuse_append(answer, data, error)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
@@ -161,6 +151,23 @@ def _append(
         answer.base_offset = appended.base_offset
     else:
         pending.append(Pending(answer, partition, appended.result, appended.is_undecided))
+
+
+def refuse_append(
+    answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError
+) -> None:
+    """Fill in why a partition's batch may not enter."""
+    if isinstance(error, UnfitRecordsError):
+        _refuse_records(answer, error)
+        return
+    _refuse(answer, error.code, error.message)
+    if error.code in _BLAME_A_RECORD and _record_count(data) == 1:
+        # In a larger batch the record at fault is not known, as only the header was read.
+        # Without a name clients fail all of the batch's records alike; naming the first would
+        # blame it alone (KIP-467).
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
+        ]
 
 
 def _record_count(data: PartitionProduceData) -> int:
