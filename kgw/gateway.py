@@ -118,6 +118,7 @@ class Gateway:
             raise
         self.metrics.when_read.append(self._count_unsynced)
         self.metrics.when_read.append(self._count_fetch_sessions)
+        self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.upkeep.start()
 

@@ -315,6 +315,12 @@ class Backend(ABC):
         Raises DataDirectoryError when another process holds it or it cannot be understood.
         """
 
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Begin what appends are better for and no start should wait for. More than once is once.
+
+        Called when everything that is kept has been opened.
+        """
+
     @abstractmethod
     async def aclose(self) -> None:
         """Resolve what was submitted, write the clean marker and let go."""

@@ -62,6 +62,7 @@ class _HeldSyncs:
 async def _backend(fs: SimulatedFs | None = None) -> tuple[EmbeddedBackend, _HeldSyncs]:
     backend = EmbeddedBackend("/data", JOURNALED, fs=fs or SimulatedFs(), state=MemoryStateStore())
     await backend.open()
+    backend.prepare()
     assert backend._preparing is not None
     await backend._preparing
     syncs = _HeldSyncs()
@@ -184,6 +185,8 @@ async def _relaxed() -> tuple[EmbeddedBackend, PartitionLog, SimulatedFs]:
     backend = EmbeddedBackend("/data", JOURNALED, fs=fs, state=MemoryStateStore())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    assert backend._preparing is not None
+    await backend._preparing
     await _reserved(backend, log)
     await _asleep(backend)
     return backend, log, fs
@@ -309,6 +312,7 @@ async def test_strict_appends_are_stored_through_the_kernels_syncs(tmp_path: Pat
     """On a real disk, if the kernel can: everything is there after a start without a clean stop."""
     backend = EmbeddedBackend(tmp_path / "data", JOURNALED)
     await backend.open()
+    backend.prepare()
     assert backend._preparing is not None
     await backend._preparing
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
@@ -427,6 +431,7 @@ async def test_the_loop_asks_again_whether_the_disk_has_room() -> None:
     options = JOURNALED._replace(min_free_bytes=16 << 20)
     backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore())
     await backend.open()
+    backend.prepare()
     assert backend._preparing is not None
     await backend._preparing
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)

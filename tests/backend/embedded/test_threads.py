@@ -256,3 +256,19 @@ async def test_a_full_journal_file_does_not_wait_for_long_maintenance(tmp_path: 
 
 def _nothing() -> None:
     """Take a turn."""
+
+
+async def test_a_start_does_not_wait_for_a_new_journal(tmp_path: Path) -> None:
+    """Its files are written once everything is open, or a partition is: commits would wait."""
+    backend = EmbeddedBackend(tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10))
+    await backend.open()
+    await backend.maintain(_nothing)
+    assert not list((tmp_path / "data" / "journal").iterdir())
+    backend.prepare()
+    preparing = backend._preparing
+    backend.prepare()
+    assert preparing is backend._preparing
+    assert preparing is not None
+    await preparing
+    assert backend._store.journal.is_ready
+    await backend.aclose()
