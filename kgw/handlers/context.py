@@ -172,6 +172,8 @@ class DueAnswer:
 
     is_abandonable = False
     """Whether it may be given up when nobody waits for it any more."""
+    request_count = 1
+    """How many requests it answers."""
 
     def done(self) -> bool:
         """Whether `result` can be called."""
@@ -190,6 +192,16 @@ class DueAnswer:
 
     def abandon(self) -> None:
         """Give the request up: nobody waits for its answer any more."""
+
+
+class Run(NamedTuple):
+    """Requests that were taken together."""
+
+    answer: list[Buffer] | DueAnswer
+    """A buffer for each of them, or what will have them."""
+    request_count: int
+    end: int
+    """Where the next frame begins."""
 
 
 class Due(Protocol):

@@ -20,6 +20,8 @@ from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
@@ -175,6 +177,40 @@ class Partition:
         if config.checks_records or self._entrance is not None:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
+
+    @property
+    def takes_headers(self) -> bool:
+        """Whether a batch may enter by what its header says, and nothing is in front of it."""
+        return self._entrance is None and not self._config.checks_records
+
+    def check_header(self, records: Buffer, now_ms: int, *, zstd_allowed: bool) -> RecordBatch:
+        """Return the batch of a Produce request for `append_all`. Raises KafkaError as `append`."""
+        batch = read_produced_batch(records)
+        validate_batch(batch, self._config, now_ms, zstd_allowed=zstd_allowed)
+        return batch
+
+    def append_all(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[Append, int]:
+        """Submit batches that `check_header` returned, `takes_headers` being so, as one append.
+
+        They have no producer id. Returns their result, and their log append time as `Appended`.
+        """
+        append_time_ms = NO_TIMESTAMP_MS
+        if self._config.uses_log_append_time:
+            append_time_ms = now_ms
+            for batch in batches:
+                batch.set_log_append_time(now_ms)
+        size_bytes = sum([len(batch.buffer) for batch in batches])
+        result = self.log.append(batches)
+        self._in_flight_count += 1
+        if result.is_done:
+            self._answered(size_bytes, None, result)
+        else:
+            result.when_done(partial(self._answered, size_bytes, None))
+        return result, append_time_ms
+
+    def wall_ms(self) -> int:
+        """Return the time by which batches are judged."""
+        return self._clock.wall_ms()
 
     def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch once its records have been looked at, and all before it have entered."""

@@ -11,7 +11,7 @@ from asyncio import CancelledError, Transport
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer
+from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer, Run
 from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
 from kgw.server.shared import (
     CLOSED,
@@ -51,6 +51,7 @@ class KafkaConnection(FrameReceiver):
 
     __slots__ = (
         "_has_turn",
+        "_joined",
         "_outgoing",
         "_outgoing_bytes",
         "_overlapping",
@@ -75,6 +76,8 @@ class KafkaConnection(FrameReceiver):
         self._parked: list[memoryview] = []
         # Answers that are due: each the frame's buffers, or what they will come from.
         self._started: list[list[Buffer] | DueAnswer] = []
+        self._joined = 0
+        """Requests in `_started` that share an answer with one before them."""
         self._overlapping = False
         self._has_turn = False
         # Leaving.
@@ -135,7 +138,7 @@ class KafkaConnection(FrameReceiver):
 
     @property
     def _requests_in_hand(self) -> int:
-        return len(self._started) + len(self._parked)
+        return len(self._started) + len(self._parked) + self._joined
 
     def _accept(self, frame: memoryview) -> None:
         """Start a request, or park it until its turn comes."""
@@ -155,6 +158,45 @@ class KafkaConnection(FrameReceiver):
                 self._pump()
         else:
             self._start(frame)
+
+    def _accept_run(self, data: memoryview, position: int, end: int, most: int) -> Run | None:
+        """Start requests that repeat an earlier one, as if each had been started by itself."""
+        started = self._started
+        if self._parked or self._writing_paused or (started and not self._overlapping):
+            return None
+        if most > 1:
+            limits = self._server.limits
+            if (
+                self.max_frame_bytes < TURN_BYTES
+                or self._held_bytes + end - position > limits.inflight_bytes
+            ):
+                most = 1
+            else:
+                most = min(most, limits.inflight_requests - len(started) - self._joined)
+        try:
+            run = self._server.dispatcher.start_run(data, position, end, self.session, most)
+        except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
+            self._fail(error)
+            return Run([], 1, end)
+        if run is None:
+            return None
+        if self._unsent_bytes:
+            self._note_unsent(self._transport.get_write_buffer_size())
+        answer, count, run_end = run
+        if isinstance(answer, list):
+            if started:
+                started += [[buffer] for buffer in answer]
+            else:
+                self._send(answer)
+            return run
+        if not started:
+            self._overlapping = True
+        answer.frame_bytes = frame_bytes = run_end - position
+        self._joined += count - 1
+        started.append(answer)
+        self._hold(frame_bytes)
+        answer.when_done(self._note_answer)
+        return run
 
     def _start(self, frame: memoryview) -> None:
         """Have a request answered, now or later. What comes before it may still be due."""
@@ -222,6 +264,7 @@ class KafkaConnection(FrameReceiver):
                     failure = error
                     break
                 frame_bytes += answer.frame_bytes
+                self._joined -= answer.request_count - 1
                 if buffers is not None:
                     self._send(buffers)
             else:
@@ -420,6 +463,7 @@ class KafkaConnection(FrameReceiver):
     def _abandon(self) -> None:
         """Give up requests whose answers nobody will read, where that harms nothing."""
         started, self._started = self._started, []
+        self._joined = 0
         for answer in started:
             if isinstance(answer, DueAnswer):
                 self._let_go(answer.frame_bytes)

@@ -30,9 +30,14 @@ from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
+    from kgw.records.batch import RecordBatch
+    from kgw.types import Buffer
 
 VERSIONS = range(repeated_produce.FIRST_VERSION, 14)
 
@@ -94,6 +99,51 @@ class Side:
         answer = b"".join(buffers)
         assert frame[4:8] == answer[4:8], "the correlation id"
         return answer.replace(self.topic.topic_id, bytes(16))
+
+    async def send_together(self, frames: list[bytes], most: int) -> list[bytes | str | None]:
+        """Return the answers to frames that come in one read, each as `send` returns it."""
+        read = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        data = memoryview(bytearray(b"before" + read + b"\0\0\0\xff behind"))
+        end = len(data) - len(b" behind")
+        position = len(b"before")
+        answers: list[bytes | str | None] = []
+        dues: list[tuple[DueAnswer, list[bytes]]] = []
+        while len(answers) + sum(len(asked) for _, asked in dues) < len(frames):
+            place = len(answers) + sum(len(asked) for _, asked in dues)
+            run = self.dispatcher.start_run(data, position, end, self.session, most)
+            if run is None:
+                for due, asked in dues:
+                    answers += await self.told_together(due, asked)
+                dues.clear()
+                answers.append(await self.send(frames[place]))
+                position += 4 + len(frames[place])
+                continue
+            asked = frames[place : place + run.request_count]
+            assert 1 <= run.request_count <= most
+            assert position + sum(4 + len(frame) for frame in asked) == run.end
+            # The next read overwrites what this one brought.
+            data[position : run.end] = bytes(run.end - position)
+            position = run.end
+            if isinstance(run.answer, DueAnswer):
+                assert len(asked) == run.answer.request_count
+                dues.append((run.answer, asked))
+            else:
+                assert not dues
+                answers += self.checked(run.answer, asked)
+        for due, asked in dues:
+            answers += await self.told_together(due, asked)
+        return answers
+
+    async def told_together(self, due: DueAnswer, asked: list[bytes]) -> list[bytes]:
+        while not due.done():  # noqa: ASYNC110 - the backend needs turns of the loop
+            await asyncio.sleep(0)
+        answer = due.result()
+        assert answer is not None
+        return self.checked(answer, asked)
+
+    def checked(self, buffers: list[Buffer], asked: list[bytes]) -> list[bytes]:
+        assert [frame[4:8] for frame in asked] == [bytes(buffer[4:8]) for buffer in buffers]
+        return [bytes(one).replace(self.topic.topic_id, bytes(16)) for one in buffers]
 
     async def produce(self, records: bytes | None, **options: int) -> tuple[int, int]:
         """Return error code and base offset."""
@@ -184,6 +234,86 @@ async def test_answers_are_those_of_the_twin(
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
         assert other.gateway.metrics.requests == one.gateway.metrics.requests
+
+
+@given(
+    version=st.sampled_from(VERSIONS),
+    reads=st.lists(
+        st.lists(
+            st.tuples(batches, st.sampled_from([-1, -1, -1, 1, 0]), st.integers(0, 1), damage),
+            min_size=1,
+            max_size=8,
+        ),
+        max_size=4,
+    ),
+    most=st.integers(1, 9),
+)
+async def test_runs_are_answered_as_by_the_twin(
+    version: int,
+    reads: list[list[tuple[bytes | None, int, int, tuple[str, int, int] | None]]],
+    most: int,
+) -> None:
+    """Requests that come in one read are answered and stored as if they had come by themselves."""
+    async with InProcessGateway() as one, InProcessGateway() as other:
+        fast = await start_side(one, partitions=2)
+        plain = await start_side(other, PlainDispatcher, partitions=2)
+        reads.insert(0, [(records(b"first"), -1, 0, None)])
+        for read in reads:
+            frames: list[list[bytes]] = [[], []]
+            for side, of_side in zip((fast, plain), frames, strict=True):
+                for batch, acks, index, harm in read:
+                    frame = side.frame(batch, version=version, acks=acks, index=index)
+                    if harm is not None and not (version == 13 and harm[0] == "change"):
+                        frame = damaged(frame, *harm)
+                    of_side.append(frame)
+            expected = [await plain.send(frame) for frame in frames[1]]
+            assert expected == await fast.send_together(frames[0], most)
+        for index in (0, 1):
+            # Behind what is not answered (acks=0).
+            last = await plain.produce(records(b"last"), version=version, index=index)
+            assert last == await fast.produce(records(b"last"), version=version, index=index)
+        for mine, its in zip(fast.topic.partitions, plain.topic.partitions, strict=True):
+            assert its.log.end_offset == mine.log.end_offset
+            assert its.log.size_bytes == mine.log.size_bytes
+            assert its.skip_count == mine.skip_count == 0
+        assert other.gateway.metrics.requests == one.gateway.metrics.requests
+
+
+async def test_a_run_that_fails_says_why_to_each() -> None:
+    """Requests whose common append could not be stored have the answer that each would have had."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        side = await start_side(gateway)
+        assert (0, 0) == await side.produce(records(b"a"))
+        backend.fail_next_append()
+        refused = await side.produce(records(b"b"))
+        backend.fail_next_append()
+        frames = [side.frame(records(b"b")) for _ in range(3)]
+        answers = [told(one) for one in await side.send_together(frames, 32)]
+        assert [refused] * 3 == [(one.error_code, one.base_offset) for one in answers]
+        assert (0, 1) == await side.produce(records(b"c"))
+
+
+async def test_a_run_is_one_append(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to one partition that come together are submitted, and later answered, together."""
+    side = await start_side(gateway, partitions=2)
+    for index in (0, 1):
+        assert (0, 0) == await side.produce(records(b"first"), index=index)
+    appended: list[int] = []
+    append = MemoryPartitionLog.append
+
+    def note(log: MemoryPartitionLog, batches: Sequence[RecordBatch]) -> Append:
+        appended.append(len(batches))
+        return append(log, batches)
+
+    monkeypatch.setattr(MemoryPartitionLog, "append", note)
+    frames = [side.frame(records(*[b"v"] * count)) for count in (1, 3, 1)]
+    frames += [side.frame(records(b"v"), index=1), side.frame(records(b"v", sequence=0), index=1)]
+    answers = [told(answer) for answer in await side.send_together(frames, 32)]
+    assert [1, 2, 5, 1, 2] == [answer.base_offset for answer in answers]
+    assert [3, 1, 1] == appended
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -382,6 +382,81 @@ class TestBackPressure:
         assert all(peer.transport.is_reading() for peer in peers)
 
 
+class TestRuns:
+    """Requests that the dispatcher takes together."""
+
+    @staticmethod
+    def peer(inflight_requests: int = 32, inflight_bytes: int = 1 << 20) -> Peer:
+        limits = Limits(inflight_requests=inflight_requests, inflight_bytes=inflight_bytes)
+        peer = Peer(limits=limits)
+        peer.dispatcher.takes_runs = True
+        return peer
+
+    async def test_each_request_counts(self) -> None:
+        """No more are taken than may be in hand, and the rest when those are answered."""
+        peer = self.peer(inflight_requests=4)
+        peer.send(b"".join(request(PRODUCE, one) for one in range(6)))
+        assert [0, 1, 2, 3] == peer.dispatcher.started
+        assert not peer.transport.is_reading()
+        assert 4 == peer.connection._requests_in_hand
+        peer.finish(0)
+        await settle()
+        assert [0, 1, 2, 3, 4, 5] == peer.dispatcher.started
+        assert peer.transport.is_reading()
+        assert 2 == peer.connection._requests_in_hand
+        peer.finish(4)
+        await settle()
+        assert 0 == peer.connection._requests_in_hand
+        assert 0 == peer.server.memory.held_bytes
+
+    async def test_their_bytes_count(self) -> None:
+        """Where all that came would be too much, requests are taken one by one."""
+        peer = self.peer(inflight_bytes=300)
+        peer.send(b"".join(request(PRODUCE, one, bytes(88)) for one in range(6)))
+        assert [0, 1, 2] == peer.dispatcher.started
+        assert 300 == peer.server.memory.held_bytes - len(peer.connection._leftover or b"")
+
+    async def test_others_wait_behind_them(self) -> None:
+        """What may not overlap starts when they are answered, and their order is kept."""
+        peer = self.peer()
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2) + request(METADATA, 3))
+        peer.send(request(PRODUCE, 4))
+        assert [1, 2] == peer.dispatcher.started
+        peer.finish(1)
+        await settle()
+        assert [1, 2, 3] == peer.dispatcher.started
+        assert [1] == peer.transport.answers()
+        peer.dispatcher.takes_runs = False
+        peer.finish(3)
+        await settle()
+        assert [1, 2, 3, 4] == peer.dispatcher.started
+
+    async def test_a_large_turn_ends(self) -> None:
+        """One read's requests take several turns, however they are taken."""
+        peer = self.peer(inflight_requests=1000)
+        peer.send(b"".join(request(PRODUCE, one) for one in range(FRAMES_PER_TURN + 1)))
+        assert FRAMES_PER_TURN == len(peer.dispatcher.started)
+        await settle()
+        assert FRAMES_PER_TURN + 1 == len(peer.dispatcher.started)
+
+    async def test_a_bug_ends_the_connection(self) -> None:
+        """What goes wrong in taking them is reported, and nothing behind it is read."""
+        peer = self.peer()
+        peer.dispatcher.bug_of_runs = RuntimeError("broken")
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
+        assert [] == peer.dispatcher.started
+        assert peer.transport.is_closing()
+
+    async def test_lost_connections_hold_nothing(self) -> None:
+        """What was in hand is given back when the client goes away."""
+        peer = self.peer()
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
+        assert peer.server.memory.held_bytes
+        peer.lose()
+        assert 0 == peer.connection._requests_in_hand
+        assert 0 == peer.server.memory.held_bytes
+
+
 class TestDeadlines:
     async def test_idle(self) -> None:
         """A connection without traffic is closed after the idle time, not before."""
