@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from bench.harness import free_memory
@@ -20,6 +22,7 @@ from bench.harness.scenario import Scale, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from bench.harness.scenario import Scenario
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 MEMORY_LOOK_EVERY_S = 0.25
 # A measurement during which the hypervisor took the cores away is made again so many times.
 STOLEN_REPEATS = 2
+# So long may one take with what it prepares: a server that hangs costs its own row alone.
+MEASUREMENT_LIMIT_S = 180.0
 # One scenario alone has its code compiled sooner than all of them together.
 OWN_WARM_SHARE = 0.25
 WARM_SCALE = Scale(seconds=0.5, share=0.05)
@@ -101,14 +106,19 @@ class ServerRun:
             with self._server(started=True) as server:
                 self._warm(server, shared)
                 # What a failure leaves behind is no place to measure: the others get a new server.
-                while shared and self._measure(shared.pop(0), server):
+                while shared and self._measure(shared.pop(0), lambda: nullcontext(server)):
                     pass
         for scenario in scenarios:
             if scenario.start != "shared":
-                with self._server(started=scenario.start == "own") as server:
-                    if scenario.start == "own":
-                        self._warm(server, [scenario], OWN_WARM_SHARE)
-                    self._measure(scenario, server)
+                self._measure(scenario, partial(self._server_for, scenario))
+
+    @contextmanager
+    def _server_for(self, scenario: Scenario) -> Iterator[Server]:
+        """One that no other scenario has seen."""
+        with self._server(started=scenario.start == "own") as server:
+            if scenario.start == "own":
+                self._warm(server, [scenario], OWN_WARM_SHARE)
+            yield server
 
     @contextmanager
     def _server(self, *, started: bool) -> Iterator[Server]:
@@ -145,24 +155,29 @@ class ServerRun:
                 return
             stage = self._stage(scenario, server, WARM_SCALE)
             try:
-                scenario.prepare(stage)
-                scenario.measure(stage)
-                scenario.finish(stage)
+                with time_limit(MEASUREMENT_LIMIT_S):
+                    scenario.prepare(stage)
+                    scenario.measure(stage)
+                    scenario.finish(stage)
             except Exception as error:  # noqa: BLE001 - what is wrong shows when it is measured
                 self._plan.say(f"warming up with {scenario.name}: {error}")
             finally:
                 shutil.rmtree(stage.directory)
 
-    def _measure(self, scenario: Scenario, server: Server) -> bool:
+    def _measure(
+        self, scenario: Scenario, server_for_it: Callable[[], AbstractContextManager[Server]]
+    ) -> bool:
         """Measures and keeps it, again where it was stolen; whether that went well."""
         self._plan.say(f"{self._name}, run {self._number}: {scenario.name} ({self._left} left)")
         self._left -= 1
         for left in range(STOLEN_REPEATS, -1, -1):
-            try:
-                measurement = self._measure_once(scenario, server)
-            except Exception as error:  # noqa: BLE001 - one row less, and it says why
-                self._note_failure(scenario, server, error)
-                return False
+            with server_for_it() as server:
+                try:
+                    with time_limit(MEASUREMENT_LIMIT_S):
+                        measurement = self._measure_once(scenario, server)
+                except Exception as error:  # noqa: BLE001 - one row less, and it says why
+                    self._note_failure(scenario, server, error)
+                    return False
             append_measurement(self._plan.output, measurement)
             if not measurement.stolen:
                 return True
@@ -219,6 +234,24 @@ class ServerRun:
             scale_share=plan.scale.share,
             figures=figures,
         )
+
+
+@contextmanager
+def time_limit(limit_s: float) -> Iterator[None]:
+    """Raises TimeoutError in what takes longer. For the main thread, and not in one another."""
+
+    def end(*_: object) -> None:
+        message = f"it took longer than {limit_s:.0f} s"
+        raise TimeoutError(message)
+
+    before = signal.signal(signal.SIGALRM, end)
+    # Again after a while: the first may have met what takes a TimeoutError for another's.
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 5.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def derived(figures: dict[str, float], meanwhile: Meanwhile) -> dict[str, float]:

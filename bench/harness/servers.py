@@ -7,6 +7,7 @@ shipped, which acknowledges from the page cache; `kafka-synced` is Kafka that sy
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -37,8 +38,9 @@ ALL_SERVERS = KGW_SERVERS + KAFKA_SERVERS
 class Server(ABC):
     """One process over one data directory; started, stopped and started again by a scenario.
 
-    `ready_s` is how long the last start took; `warms_up` says whether code gets faster while it
-    runs, so that it must run for a while before it is measured.
+    Its port is chosen beforehand, so that it can be asked before it says that it is ready.
+    `began_s` is when its process was last started, by the monotonic clock; `warms_up` says whether
+    code gets faster while it runs, so that it must run for a while before it is measured.
     """
 
     warms_up = False
@@ -47,8 +49,8 @@ class Server(ABC):
         self.name = name
         self.data_dir = data_dir
         self.host = HOST
-        self.port = 0
-        self.ready_s = 0.0
+        self.port, self._other_port = free_ports(2)
+        self.began_s = 0.0
 
     @property
     def bootstrap(self) -> str:
@@ -72,7 +74,7 @@ class Server(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Starts it over whatever its directory holds, on the same port as before.
+        """Starts it over whatever its directory holds, and returns when it is ready.
 
         Raises RuntimeError with what it said when it does not get ready.
         """
@@ -109,7 +111,7 @@ class KgwServer(Server):
         super().__init__(name, data_dir)
         # `-m` takes the package from the working directory first, so that decides the checkout.
         command = ["env", f"--chdir={checkout}", f"PYTHONPATH={checkout}", *SERVE]
-        self._process = GatewayProcess(data_dir, *settings, command=command)
+        self._process = GatewayProcess(data_dir, *settings, command=command, port=self.port)
 
     @property
     def pid(self) -> int:
@@ -120,9 +122,8 @@ class KgwServer(Server):
         return self._process.running
 
     def start(self) -> None:
+        self.began_s = time.monotonic()
         self._process.start()
-        self.port = self._process.port
-        self.ready_s = self._process.start_s
 
     def stop(self) -> None:
         self._process.stop()
@@ -142,14 +143,13 @@ class KafkaServer(Server):
     def __init__(self, name: str, data_dir: Path, *settings: str, cache_dir: Path) -> None:
         super().__init__(name, data_dir)
         self.settings = settings
-        self.port, controller_port = free_ports(2)
         self._log_path = data_dir.with_name(data_dir.name + ".log")
         self._command = [
             str(KAFKA_SCRIPT),
             str(cache_dir),
             str(data_dir),
             str(self.port),
-            str(controller_port),
+            str(self._other_port),
             *settings,
         ]
         self._process: subprocess.Popen[bytes] | None = None
@@ -164,23 +164,22 @@ class KafkaServer(Server):
 
     def start(self) -> None:
         with self._log_path.open("ab") as log:
-            # An operator formats a directory once: that is no part of a start.
+            # An operator formats a directory once, before its first start.
             formatting = {**os.environ, "FORMAT_ONLY": "1"}
             subprocess.run(self._command, stdout=log, stderr=log, env=formatting, check=True)
-            began = time.monotonic()
+            self.began_s = time.monotonic()
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         while True:
             try:
                 socket.create_connection((self.host, self.port)).close()
             except OSError:
-                too_long = time.monotonic() - began > KAFKA_START_LIMIT_S
+                too_long = time.monotonic() - self.began_s > KAFKA_START_LIMIT_S
                 if self._process.poll() is not None or too_long:
                     self.kill()
                     message = f"{self.name} did not get ready; it said:\n{self.log()}"
                     raise RuntimeError(message) from None
                 time.sleep(0.02)
             else:
-                self.ready_s = time.monotonic() - began
                 return
 
     def stop(self) -> None:
@@ -206,12 +205,22 @@ class KafkaServer(Server):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
+    """Ports that nobody listens on just now, from below those that the system gives by itself.
+
+    Whoever tries one of the others before somebody listens may be given it, and answers himself.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for port in random.sample(range(10_000, lowest), 100):
+            try:
+                held.enter_context(socket.socket()).bind((HOST, port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise RuntimeError("no port is free")
 
 
 def fetch_kafka(cache_dir: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,21 @@ from bench.loads.frames import API_VERSIONS_V0, connect, exchange
 
 if TYPE_CHECKING:
     from bench.harness.scenario import Stage
+    from bench.harness.servers import Server
 
 SETTLE_S = 1.0
+TRIED_EVERY_S = 0.002
+ANSWER_LIMIT_S = 60.0
 
 FIRST_ANSWER_MS = Figure(
     name="first_answer_ms", title="first answer after", unit="ms", better="lower", decimals=0
+)
+FORMATTED_MS = Figure(
+    name="formatted_ms",
+    title="the same with making the directory ready before",
+    unit="ms",
+    better="lower",
+    decimals=0,
 )
 IDLE_MB = Figure(
     name="idle_anonymous_mb", title="idle, anonymous memory", unit="MB", better="lower"
@@ -23,25 +34,44 @@ IDLE_MB = Figure(
 CPU_S = Figure(name="start_cpu_s", title="CPU until then", unit="s", better="lower", decimals=2)
 
 
+def _first_answer(server: Server) -> tuple[float, float]:
+    """Tries until ApiVersions is answered; when that was, and the processor time until then.
+
+    Raises TimeoutError.
+    """
+    deadline_s = time.monotonic() + ANSWER_LIMIT_S
+    while True:
+        try:
+            with connect(server.address) as connection:
+                exchange(connection, API_VERSIONS_V0)
+        except ConnectionError:
+            if time.monotonic() > deadline_s:
+                message = f"{server.name} did not answer within {ANSWER_LIMIT_S:.0f} s"
+                raise TimeoutError(message) from None
+            time.sleep(TRIED_EVERY_S)
+        else:
+            return time.monotonic(), server.usage().cpu_s
+
+
 @dataclass(frozen=True, kw_only=True)
 class Startup(Scenario):
-    """On an empty directory (Kafka's is formatted before), until ApiVersions is answered."""
+    """On an empty directory, until ApiVersions is answered; it is asked from the beginning."""
 
-    figures: tuple[Figure, ...] = (FIRST_ANSWER_MS, IDLE_MB, CPU_S)
+    figures: tuple[Figure, ...] = (FIRST_ANSWER_MS, FORMATTED_MS, IDLE_MB, CPU_S)
 
     def measure(self, stage: Stage) -> dict[str, float]:
         server = stage.server
-        server.start()
-        began_s = time.perf_counter()
-        with connect(server.address) as connection:
-            exchange(connection, API_VERSIONS_V0)
-        first_answer_s = server.ready_s + time.perf_counter() - began_s
-        start_cpu_s = server.usage().cpu_s
+        with ThreadPoolExecutor(1) as asking:
+            called_s = time.monotonic()
+            asked = asking.submit(_first_answer, server)
+            server.start()
+            answered_s, cpu_s = asked.result()
         time.sleep(SETTLE_S)
         return {
-            "first_answer_ms": first_answer_s * 1e3,
+            "first_answer_ms": (answered_s - server.began_s) * 1e3,
+            "formatted_ms": (answered_s - called_s) * 1e3,
             "idle_anonymous_mb": server.usage().anonymous_bytes / 1e6,
-            "start_cpu_s": start_cpu_s,
+            "start_cpu_s": cpu_s,
         }
 
 
@@ -49,11 +79,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     Startup(
         name="startup/empty",
         title="on an empty directory",
-        what="Process start to an answered ApiVersions; kgw is asked once it has said `ready`.",
-        limited_by=(
-            "Importing Python's modules. Asked without waiting for `ready`, kgw answers 70 ms"
-            " sooner."
+        what=(
+            "Process start to an answered ApiVersions, tried every 2 ms. Kafka's directory is"
+            " formatted before, by a run of `kafka-storage format` that the second figure counts;"
+            " kgw makes its own when it starts."
         ),
+        limited_by="Importing Python's modules.",
         bars={
             "strict": (
                 Bar(figure="first_answer_ms", at_most=0.07),

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench.harness.machine import CpuTimes, Meanwhile, Moment, parse_cpu_times
 from bench.harness.results import Measurement, append, append_measurement, load
-from bench.harness.runner import derived, pending
+from bench.harness.runner import derived, pending, time_limit
 from bench.harness.scenario import Scale
 from bench.run import UsageError, chosen_scenarios, chosen_servers
 from bench.scenarios.registry import all_scenarios
@@ -29,6 +30,13 @@ def _measurement(
         scale_share=1.0,
         figures={"mb_per_s": value, "stolen_share": stolen_share},
     )
+
+
+def test_what_hangs_is_ended() -> None:
+    """A server that answers nobody costs its own row alone."""
+    with pytest.raises(TimeoutError, match="longer than 0 s"), time_limit(0.01):
+        signal.pause()
+    assert (0.0, 0.0) == signal.getitimer(signal.ITIMER_REAL)
 
 
 def test_measurements_are_appended_and_read_again(tmp_path: Path) -> None:
