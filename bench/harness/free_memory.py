@@ -15,7 +15,7 @@ import time
 # the kernel keeps from the host where this was measured: more would start the giving back.
 READY_BYTES = 960 << 20
 # What is too much is given back every 2 s: that must not happen while the clock runs.
-REST_S = 2.5
+REST_S = 2.1
 
 
 def settle(rest_s: float) -> None:

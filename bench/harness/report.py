@@ -86,7 +86,9 @@ def performance_page(results: Results, families: Families) -> str:
         "- Every measurement that moves much data begins with as much free memory that the machine",
         " has at hand: [bench/README.md](../bench/README.md#free-memory).\n",
         "- The load generators share the machine with the server.\n",
-        "- Figures are medians, with the lowest and the highest run in parentheses.\n",
+        "- Figures are medians, with the lowest and the highest run in parentheses. Those without",
+        " were measured once: rows without a bar, most of `kafka-synced`, and what takes Kafka",
+        " half a minute.\n",
         "\n## Machine\n\n",
         _machines(results),
         "\n",
@@ -95,7 +97,9 @@ def performance_page(results: Results, families: Families) -> str:
         "kgw's median by Kafka's. *strict* and *relaxed* are against `kafka`, *synced* is",
         " `kgw-strict` against `kafka-synced`.\n",
         "Differences of less than 1.5 times between single runs mean nothing on such a",
-        " machine.\n\n",
+        " machine.\n",
+        "What limits a scenario is said below its table, and what would lift a bar that is",
+        " lost.\n\n",
         bars_table(results, families),
         "\n## Memory\n\n",
         "The most anonymous memory at any look, MB, and file-backed beside it, which the kernel",
@@ -230,6 +234,8 @@ def _family_tables(
             rows += of_scenario
             if of_scenario and with_reasons:
                 said = f"{scenario.title}: {scenario.what} {scenario.limited_by}"
+                if scenario.would_lift and _has_lost(results, scenario):
+                    said += f" *What would lift it:* {scenario.would_lift}"
                 reasons.append(f"- `{scenario.name}`, {said}\n")
         if rows:
             head = ("Scenario", "Figure", *ALL_SERVERS, *DURABILITIES)
@@ -238,6 +244,10 @@ def _family_tables(
             if reasons:
                 text += f"\nWhat it is, and what limits it:\n\n{''.join(reasons)}"
             yield text
+
+
+def _has_lost(results: Results, scenario: Scenario) -> bool:
+    return not all(verdict.kept for verdict in verdicts(results, scenario))
 
 
 def _figure_words(figure: Figure) -> str:

@@ -292,7 +292,11 @@ def pending(
         and replace(scale, seconds=one.scale_seconds, share=one.scale_share) == scale
         and not one.stolen
     }
-    return [one for one in scenarios if server in one.servers and one.name not in had]
+    return [
+        one
+        for one in scenarios
+        if server in one.servers and one.name not in had and (run == 1 or server not in one.once)
+    ]
 
 
 def say(text: str) -> None:

@@ -97,6 +97,10 @@ class Scenario(ABC):
     start: Literal["shared", "own", "unstarted"] = "shared"
     warm_rounds: int | None = None
     """How often it may warm up a server of its own, where the topics that it leaves would count."""
+    once: tuple[str, ...] = ()
+    """Servers measured in the first run alone: where no bar needs more, or time forbids it."""
+    would_lift: str = ""
+    """What it would take to keep a bar that is lost; shown where one is."""
     rest_s: float = 0.0
     """How long free memory settles before the clock starts: `harness.free_memory` says why."""
 

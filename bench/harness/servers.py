@@ -33,6 +33,8 @@ HOST = "127.0.0.1"
 KGW_SERVERS = ("kgw-strict", "kgw-relaxed")
 KAFKA_SERVERS = ("kafka", "kafka-synced")
 ALL_SERVERS = KGW_SERVERS + KAFKA_SERVERS
+WITHOUT_SYNCED = (*KGW_SERVERS, "kafka")
+ONE_OF_EACH = ("kgw-strict", "kafka")
 
 
 class Server(ABC):

@@ -62,6 +62,7 @@ IN_TWO_THREADS = (
     "The interpreter, which the loop (two thirds) and the state store's thread share: a read and a "
     "write of the socket for each commit, and a hand-over for each twenty, which share a sync."
 )
+ONE_CORE = "Less Python for each commit; several gateways, each of which has a core for its own."
 
 SCENARIOS: tuple[Scenario, ...] = (
     Commits(
@@ -69,6 +70,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="50 groups, one partition a commit",
         what="OffsetCommit; kgw has made it durable when it answers.",
         limited_by=IN_TWO_THREADS,
+        would_lift=ONE_CORE,
         bars=BARS,
     ),
     Commits(
@@ -76,6 +78,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="50 groups, 1,000 partitions a commit",
         what="OffsetCommit; kgw has made it durable when it answers.",
         limited_by="The interpreter: seeing by columns that 1,000 entries are alike and valid.",
+        would_lift=ONE_CORE,
         bars=BARS,
         partitions=1_000,
     ),

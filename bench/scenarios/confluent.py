@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Figure, Scenario
+from bench.harness.servers import ONE_OF_EACH
 from bench.loads import confluent
 from bench.loads.frames import create_topics, end_offsets, wait_for_leaders
 from bench.scenarios.throughput import CPU_PER_GB, MB_PER_S, RECORDS_PER_S
@@ -24,6 +25,8 @@ class Produce(Scenario):
 
     figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
     rest_s: float = REST_S
+    servers: tuple[str, ...] = ONE_OF_EACH
+    once: tuple[str, ...] = ONE_OF_EACH
 
     def prepare(self, stage: Stage) -> None:
         topics = {stage.name: PARTITIONS}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import ALL_SERVERS, KGW_SERVERS
+from bench.harness.servers import ALL_SERVERS, ONE_OF_EACH
 from bench.loads import franz
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ CPU_PER_GB = Figure(
 # A measurement writes at most so much, so that a whole run fits in the page cache and on the disk.
 MOST_BYTES = 1_500_000_000
 READ_BYTES = 300_000_000
+MOST_PARTITIONS = 1_000
+SYNCED_BAR = 3.0
+"""Of batches of 16 KB, beside a Kafka that syncs each of them."""
 
 
 def _size(size_bytes: int, separator: str = "") -> str:
@@ -144,6 +147,13 @@ class Consume(_Throughput):
         )
 
 
+class Limit(NamedTuple):
+    """What a profile shows, and what it would take to do better."""
+
+    profile: str
+    would_lift: str = ""
+
+
 def _bars(
     figure: str, *, strict: float | None, relaxed: float | None, synced: float | None
 ) -> dict[Durability, tuple[Bar, ...]]:
@@ -164,7 +174,7 @@ def _produce(
     relaxed: float | None = None,
     *,
     synced: float = 1.0,
-    limited_by: str,
+    limit: Limit,
     record_bytes: int = 1 << 10,
     batch_bytes: int = 16 << 10,
     partitions: int = 4,
@@ -172,14 +182,21 @@ def _produce(
     codec: str = "none",
     figure: str = "mb_per_s",
 ) -> Produce:
-    """A row; the first two arguments are its bars."""
+    """A row; the first two arguments are its bars, and without them it is measured once."""
+    once: tuple[str, ...] = ()
+    if strict is None:
+        once = ALL_SERVERS
+    elif synced < SYNCED_BAR or partitions == MOST_PARTITIONS:
+        once = ("kafka-synced",)
     shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
     return Produce(
         name=f"produce/{shape.name}",
         title=shape.title,
         what="Written at full speed.",
-        limited_by=limited_by,
+        limited_by=limit.profile,
+        would_lift=limit.would_lift,
         bars=_bars(figure, strict=strict, relaxed=relaxed, synced=synced),
+        once=once,
         record_bytes=record_bytes,
         batch_bytes=batch_bytes,
         partitions=partitions,
@@ -190,7 +207,7 @@ def _produce(
 
 def _consume(
     *,
-    limited_by: str,
+    limit: Limit,
     bar: float | None = None,
     record_bytes: int = 1 << 10,
     batch_bytes: int = 16 << 10,
@@ -198,19 +215,20 @@ def _consume(
     connections: int = 1,
     codec: str = "none",
     figure: str = "mb_per_s",
-    servers: tuple[str, ...] = (*KGW_SERVERS, "kafka"),
 ) -> Consume:
-    """A row; where it has a bar, the server's processor time has one, too."""
+    """A row; where it has a bar, the server's processor time has one, too. Without, it is once."""
     shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
-    bars = _bars(figure, strict=bar, relaxed=bar, synced=1.0 if "kafka-synced" in servers else None)
+    bars = _bars(figure, strict=bar, relaxed=bar, synced=None if bar is None else 1.0)
     cheap = Bar(figure="cpu_s_per_gb", at_most=1.0)
     return Consume(
         name=f"consume/{shape.name}",
         title=shape.title,
         what="Read at full speed, from the page cache.",
-        limited_by=limited_by,
+        limited_by=limit.profile,
+        would_lift=limit.would_lift,
         bars={durability: (*all_bars, cheap) for durability, all_bars in bars.items()},
-        servers=servers,
+        servers=ONE_OF_EACH if bar is None else ALL_SERVERS,
+        once=ONE_OF_EACH if bar is None else ("kafka-synced",),
         record_bytes=record_bytes,
         batch_bytes=batch_bytes,
         partitions=partitions,
@@ -219,59 +237,79 @@ def _consume(
     )
 
 
-PER_REQUEST = (
+ONE_CORE = (
+    "Less Python for each batch, or several gateways: one has one core for it. Clients that fill"
+    " larger batches are in the rows of 1 MB."
+)
+PER_REQUEST = Limit(
     "The interpreter, 50 to 70 µs a batch in many small parts: appending, noting, answering,"
-    " sending. And the page cache, see the row of 1 MB."
+    " sending. And the page cache, see the row of 1 MB.",
+    ONE_CORE,
 )
-ONE_PARTITION = (
+ONE_PARTITION = Limit(
     "The interpreter: a request carries one small batch. Strict, half of its time goes into writing"
-    " the batch twice, to the journal and to its segment, and having it synced."
+    " the batch twice, to the journal and to its segment, and having it synced.",
+    ONE_CORE,
 )
-PER_PARTITION = (
-    "The interpreter: validating, placing and noting each batch by itself takes half of the time,"
-    " and copying it out of its request, for readers at the tail, a tenth."
+PER_PARTITION = Limit(
+    "The interpreter: validating, placing and noting each batch by itself takes half of the time.",
+    ONE_CORE,
 )
-PAGE_CACHE = (
+PAGE_CACHE = Limit(
     "The page cache: with four connections two thirds of the samples are copies into it, with one"
-    " connection two fifths. A bare program pays 0.2 s/GB for them, or up to 2 where, it seems, a"
-    " virtual machine's host has yet to find the memory. And the client, on the same two cores."
+    " connection two fifths; a bare program pays 0.2 s/GB for them in memory that is at hand. And"
+    " the client, on the same two cores.",
+    "Writing past the page cache, which readers at the tail would then need another cache for.",
 )
-PER_BYTE = "The client, which makes and checks the batches on the same two cores."
-PER_ANSWER = "The interpreter: each partition's part of an answer is found and made by itself."
-COPYING = (
-    "Two copies of each byte, one checksum over it, and the client on the same two cores; "
-    "Kafka sends from the page cache and looks at nothing."
+PER_BYTE = Limit("The client, which makes and checks the batches on the same two cores.")
+PER_ANSWER = Limit(
+    "The interpreter: each partition's part of an answer is found and made by itself."
 )
-DECODING = "The client: it decompresses and decodes every record on the same two cores."
+COPYING = Limit(
+    "Two copies of each byte, one checksum over it, and the client on the same two cores; Kafka"
+    " sends from the page cache and looks at nothing.",
+    "Sending from the page cache without looking, as Kafka does with sendfile; a checksum that is"
+    " wrong would then be found by the client.",
+)
+DECODING = Limit(
+    "The client: it decompresses and decodes every record on the same two cores. What the server"
+    " does is the same as for larger records.",
+    COPYING.would_lift,
+)
 
 SCENARIOS: tuple[Scenario, ...] = (
-    _produce(1.0, 1.3, synced=3.0, limited_by=PER_REQUEST),
-    _produce(1.0, 1.3, synced=3.0, connections=4, limited_by=PER_REQUEST),
-    _produce(batch_bytes=256 << 10, limited_by=PAGE_CACHE),
-    _produce(0.9, 1.0, batch_bytes=1 << 20, limited_by=PAGE_CACHE),
-    _produce(0.9, 1.0, batch_bytes=1 << 20, connections=4, limited_by=PAGE_CACHE),
-    _produce(1.5, 2.5, synced=3.0, partitions=1, limited_by=ONE_PARTITION),
+    _produce(1.0, 1.3, synced=SYNCED_BAR, limit=PER_REQUEST),
+    _produce(1.0, 1.3, synced=SYNCED_BAR, connections=4, limit=PER_REQUEST),
+    _produce(batch_bytes=256 << 10, limit=PAGE_CACHE),
+    _produce(0.9, 1.0, batch_bytes=1 << 20, limit=PAGE_CACHE),
+    _produce(0.9, 1.0, batch_bytes=1 << 20, connections=4, limit=PAGE_CACHE),
+    _produce(1.5, 2.5, synced=SYNCED_BAR, partitions=1, limit=ONE_PARTITION),
     _produce(
-        1.0, 1.3, synced=3.0, record_bytes=100, figure="records_per_s", limited_by=PER_REQUEST
+        1.0,
+        1.3,
+        synced=SYNCED_BAR,
+        record_bytes=100,
+        figure="records_per_s",
+        limit=PER_REQUEST,
     ),
-    _produce(record_bytes=10 << 10, limited_by=PER_REQUEST),
-    _produce(partitions=10, synced=3.0, limited_by=PER_PARTITION),
-    _produce(1.0, 1.5, partitions=100, synced=3.0, limited_by=PER_PARTITION),
-    _produce(1.0, 1.5, partitions=1000, synced=3.0, limited_by=PER_PARTITION),
+    _produce(record_bytes=10 << 10, synced=SYNCED_BAR, limit=PER_REQUEST),
+    _produce(partitions=10, synced=SYNCED_BAR, limit=PER_PARTITION),
+    _produce(1.0, 1.5, partitions=100, synced=SYNCED_BAR, limit=PER_PARTITION),
+    _produce(1.0, 1.5, partitions=MOST_PARTITIONS, synced=SYNCED_BAR, limit=PER_PARTITION),
     *(
-        _produce(batch_bytes=256 << 10, codec=codec, limited_by=PER_BYTE)
+        _produce(batch_bytes=256 << 10, codec=codec, limit=PER_BYTE)
         for codec in ("gzip", "snappy", "lz4", "zstd")
     ),
-    _consume(bar=0.9, servers=ALL_SERVERS, limited_by=COPYING),
-    _consume(bar=0.9, connections=4, limited_by=COPYING),
-    _consume(bar=0.9, record_bytes=100, figure="records_per_s", limited_by=DECODING),
-    _consume(record_bytes=10 << 10, limited_by=COPYING),
-    _consume(partitions=1, limited_by=COPYING),
-    _consume(batch_bytes=1 << 20, limited_by=COPYING),
-    _consume(partitions=100, limited_by=COPYING),
-    _consume(partitions=1000, limited_by=PER_ANSWER),
+    _consume(bar=0.9, limit=COPYING),
+    _consume(bar=0.9, connections=4, limit=COPYING),
+    _consume(bar=0.9, record_bytes=100, figure="records_per_s", limit=DECODING),
+    _consume(record_bytes=10 << 10, limit=COPYING),
+    _consume(partitions=1, limit=COPYING),
+    _consume(batch_bytes=1 << 20, limit=COPYING),
+    _consume(partitions=100, limit=COPYING),
+    _consume(partitions=1000, limit=PER_ANSWER),
     *(
-        _consume(batch_bytes=256 << 10, codec=codec, limited_by=DECODING)
+        _consume(batch_bytes=256 << 10, codec=codec, limit=DECODING)
         for codec in ("gzip", "snappy", "lz4", "zstd")
     ),
 )

@@ -1,4 +1,4 @@
-"""Creating topics, until every partition has a leader; and writing to each for the first time."""
+"""Creating topics and writing to each of their partitions for the first time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bench.loads.frames import (
     end_offsets,
     exchange,
     produce_frame,
-    wait_for_leaders,
 )
 from bench.loads.sockets import produce_errors
+from bench.scenarios.metadata import CREATED_S
 
 if TYPE_CHECKING:
     from bench.harness.scenario import Stage
@@ -25,7 +25,6 @@ NOT_YET = {3, 5, 6}
 """Unknown topic, no leader, not the leader: a client tries again."""
 WRITE_LIMIT_S = 60.0
 
-CREATED_S = Figure(name="created_s", title="created after", unit="s", better="lower", decimals=2)
 WRITTEN_S = Figure(
     name="written_s", title="and written after", unit="s", better="lower", decimals=2
 )
@@ -34,13 +33,11 @@ CPU_S = Figure(name="cpu_s", title="server CPU", unit="s", better="lower", decim
 
 @dataclass(frozen=True, kw_only=True)
 class Creation(Scenario):
-    """Topics of some partitions, so many in each CreateTopics request, one request at a time."""
+    """Topics of some partitions, created by one request; then a record to each partition."""
 
-    figures: tuple[Figure, ...] = (CREATED_S, CPU_S)
-    topics: int = 1_000
-    partitions: int = 10
-    at_a_time: int = 100
-    is_written: bool = False
+    figures: tuple[Figure, ...] = (CREATED_S, WRITTEN_S, CPU_S)
+    topics: int = 10
+    partitions: int = 100
 
     def measure(self, stage: Stage) -> dict[str, float]:
         address = stage.server.address
@@ -49,15 +46,10 @@ class Creation(Scenario):
         topics = dict.fromkeys(names, self.partitions)
         frames = {
             name: produce_frame(name, dict.fromkeys(range(self.partitions), batch))
-            for name in (names if self.is_written else ())
+            for name in names
         }
         began_s = time.perf_counter()
-        for start in range(0, len(names), self.at_a_time):
-            chunk = names[start : start + self.at_a_time]
-            create_topics(address, dict.fromkeys(chunk, self.partitions))
-        if not self.is_written:
-            wait_for_leaders(address, topics)
-            return {"created_s": time.perf_counter() - began_s}
+        create_topics(address, topics)
         created_s = time.perf_counter() - began_s
         with connect(address) as connection:
             for frame in frames.values():
@@ -81,29 +73,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="10 topics of 100 partitions, one record to each partition",
         what="CreateTopics of all, then a Produce to each topic.",
         limited_by=FILES,
-        figures=(CREATED_S, WRITTEN_S, CPU_S),
+        would_lift="Making a partition's files with its first record; fewer files and syncs each.",
         bars={
             "strict": (Bar(figure="written_s", at_most=1 / 1.5),),
             "synced": (Bar(figure="written_s", at_most=1.0),),
         },
-        topics=10,
-        partitions=100,
-        at_a_time=10,
-        is_written=True,
+        once=("kafka-synced",),
         start="own",
         warm_rounds=10,
-    ),
-    Creation(
-        name="topics/1000x10",
-        title="1,000 topics of 10 partitions",
-        what="CreateTopics of 100 topics at a time.",
-        limited_by=FILES,
-        bars={
-            "strict": (Bar(figure="created_s", at_most=1 / 1.5),),
-        },
-        # No record is written, and Kafka takes a minute.
-        servers=("kgw-strict", "kafka"),
-        start="own",
-        warm_rounds=4,
     ),
 )

@@ -21,6 +21,7 @@ SCENARIO = _Shown(
     title="Small",
     what="Written at full speed.",
     limited_by="The interpreter.",
+    would_lift="Another one.",
     figures=(Figure(name="mb_per_s", title="rate", unit="MB/s"),),
     bars={
         "strict": (Bar(figure="mb_per_s", at_least=1.0),),
@@ -104,6 +105,9 @@ def test_the_page_says_where_when_and_what_limits() -> None:
     assert "7 measurements count; 0 were dropped" in page
     assert "- `produce/small`, Small: Written at full speed. The interpreter." in page
     assert "100 + 20" in page
+    assert "The interpreter. *What would lift it:* Another one." in page
+    met = performance_page(_results({"kgw-strict": (100,), "kafka": (90,)}), FAMILIES)
+    assert "Another one." not in met
     assert "No results are kept" in performance_page(Results((), ()), FAMILIES)
 
 

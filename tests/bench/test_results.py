@@ -10,6 +10,7 @@ from bench.harness.machine import CpuTimes, Meanwhile, Moment, parse_cpu_times
 from bench.harness.results import Measurement, append, append_measurement, load
 from bench.harness.runner import derived, pending, time_limit
 from bench.harness.scenario import Scale
+from bench.harness.verdicts import COMPARED
 from bench.run import UsageError, chosen_scenarios, chosen_servers
 from bench.scenarios.registry import all_scenarios
 
@@ -108,6 +109,24 @@ def test_a_run_goes_on_where_it_was_cut() -> None:
         ("kafka-synced", 1, scale),
     ):
         assert first in pending(all_scenarios(), done, server, run, other_scale)
+
+
+def test_what_is_measured_once_is_in_the_first_run() -> None:
+    """The runs after it leave it out on the servers that it names."""
+    scale = Scale(seconds=2.5)
+    once = next(one for one in all_scenarios() if "kafka-synced" in one.once)
+    first, second = (pending([once], [], "kafka-synced", run, scale) for run in (1, 2))
+    assert ([once], []) == (first, second)
+
+
+def test_bars_are_measured_and_can_be_explained() -> None:
+    """A row has the servers that its bars compare, and says what would lift one that is lost."""
+    for scenario in all_scenarios():
+        for durability in scenario.bars:
+            assert set(COMPARED[durability]) <= set(scenario.servers), scenario.name
+        assert ("synced" in scenario.bars) == ("kafka-synced" in scenario.servers), scenario.name
+        if {"strict", "relaxed"} & set(scenario.bars):
+            assert scenario.would_lift, scenario.name
 
 
 def test_scenarios_are_chosen_by_family_name_and_pattern() -> None:
