@@ -65,6 +65,8 @@ CORRELATION_ID_AT = 8
 SYNC_LIMIT_S = 180.0
 """Kafka needs 50 s and more for 10,000 partitions on two cores."""
 LATEST = -1
+NO_LEADER_YET = {3, 5, 6}
+"""Unknown topic, no leader, not the leader: a client tries again."""
 NO_COORDINATOR = {14, 15, 16}
 """It is still loading, there is none, or it is another."""
 
@@ -230,7 +232,10 @@ def _heartbeat_error(answer: bytearray) -> int:
 
 
 def end_offsets(address: Address, topics: Mapping[str, int]) -> int:
-    """The sum of the end offsets of all partitions: how many records were ever written."""
+    """The sum of the end offsets of all partitions: how many records were ever written.
+
+    Kafka's metadata names leaders that do not know it yet: they are asked again, for some time.
+    """
     request = ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -244,7 +249,13 @@ def end_offsets(address: Address, topics: Mapping[str, int]) -> int:
             for name, partitions in topics.items()
         ],
     )
-    response = ask(address, request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
-    found = [one for topic in response.topics for one in topic.partitions]
-    assert not any(one.error_code for one in found), [one.error_code for one in found][:3]
-    return sum(one.offset for one in found)
+    deadline = time.monotonic() + SYNC_LIMIT_S
+    while True:
+        response = ask(address, request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
+        found = [one for topic in response.topics for one in topic.partitions]
+        errors = {one.error_code for one in found} - {0}
+        if not errors:
+            return sum(one.offset for one in found)
+        assert errors <= NO_LEADER_YET, f"ListOffsets was answered with {errors}"
+        assert time.monotonic() < deadline, f"ListOffsets is still answered with {errors}"
+        time.sleep(0.02)

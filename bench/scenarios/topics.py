@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.loads.frames import (
+    NO_LEADER_YET,
     batch_of,
     connect,
     create_topics,
@@ -21,8 +22,6 @@ from bench.scenarios.metadata import CREATED_S
 if TYPE_CHECKING:
     from bench.harness.scenario import Stage
 
-NOT_YET = {3, 5, 6}
-"""Unknown topic, no leader, not the leader: a client tries again."""
 WRITE_LIMIT_S = 60.0
 
 WRITTEN_S = Figure(
@@ -54,7 +53,7 @@ class Creation(Scenario):
         with connect(address) as connection:
             for frame in frames.values():
                 while errors := produce_errors(exchange(connection, frame)):
-                    assert errors <= NOT_YET, f"Produce was answered with {errors}"
+                    assert errors <= NO_LEADER_YET, f"Produce was answered with {errors}"
                     assert time.perf_counter() - began_s < WRITE_LIMIT_S, errors
                     time.sleep(0.02)
         written_s = time.perf_counter() - began_s
