@@ -6,8 +6,8 @@ each answer is remembered, and what can be had there without waiting is read, ve
 at once. Whatever is not as it should be is left to `reading`, which decides what it means.
 
 Every byte is verified whenever it is served. Batch by batch, with two checksums each, that costs
-more than reading: so from a place where a second reader comes by, one checksum over all that was
-found right there is kept, and the third compares that one.
+more than reading: so one checksum over all that was found right is kept, and the next reader that
+comes by compares that one.
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ class Place(NamedTuple):
     entries: int
     is_slow: bool = False
     """Whether reading up to there has cost so much that a thread goes on."""
-    was_read: bool = False
-    """Whether a reader has gone on from here: the next one may not be the last."""
     verified: Verified | None = None
-    """What has been read from here twice."""
+    """What has been read from here."""
 
 
 def is_slow(size_bytes: int, cpu_s: float) -> bool:
@@ -102,7 +100,7 @@ class ReadPlaces:
         before = places.pop(key, None)
         if (
             before is not None
-            and not place.was_read
+            and place.verified is None
             and before.segment is place.segment
             and before.number == place.number
         ):
@@ -170,10 +168,9 @@ def read_cached(
 def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
     """Return the place of a piece that was verified batch by batch, and ended by the limit.
 
-    Most are read once. The first reader pays nothing for those to come, the second does.
+    Its checksum is made from what is still in the processor's cache: an eighth of what it saves the
+    next reader.
     """
-    if not place.was_read:
-        return place._replace(was_read=True)
     verified = Verified(
         piece.position,
         len(piece.view),
