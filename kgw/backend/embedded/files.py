@@ -22,6 +22,8 @@ from kgw.backend.embedded.failures import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgw.backend.embedded.fs import File, FileSystem
 
 
@@ -105,6 +107,28 @@ class FilePool:
                 if not self._close_idle(self._limit):
                     raise
             sync_directory(self._fs, path)
+
+    def sync_directories(self, paths: Sequence[str]) -> list[OSError | SyncFailedError | None]:
+        """Sync the names in directories; return what went wrong with each.
+
+        OSError for want of a descriptor, when no sync was tried.
+        """
+        outcomes: list[OSError | SyncFailedError | None] = []
+        for path, error in zip(paths, self._fs.sync_all((), paths), strict=True):
+            failure: OSError | SyncFailedError | None = error
+            if error is not None and is_out_of_descriptors(error):
+                failure = self._outcome(path)
+            elif error is not None:
+                failure = SyncFailedError(f"{path}: {error}")
+            outcomes.append(failure)
+        return outcomes
+
+    def _outcome(self, path: str) -> OSError | SyncFailedError | None:
+        try:
+            self.sync_directory(path)
+        except (OSError, SyncFailedError) as error:
+            return error
+        return None
 
     def release(self, pooled: PooledFile) -> None:
         """Give back what `acquire` returned."""

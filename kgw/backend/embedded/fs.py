@@ -16,19 +16,26 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kgw.backend.embedded.kernel_sync import KernelSyncs
+    from kgw.backend.embedded.sync_batch import SyncBatch
     from kgw.types import Buffer
 
 _IOV_MAX: Final = 1024
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _TEMPORARY_SUFFIX: Final = ".tmp"
+_FEWEST_TOGETHER: Final = 4
+"""Fewer syncs than that are made one after the other."""
+_DIRECTORIES_TOGETHER: Final = 64
+"""So many directories are open at a time."""
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 
@@ -241,6 +248,16 @@ class FileSystem(ABC):
         """Return a way to sync up to `most` files without a thread; None where there is none."""
         return None
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
+        """Sync files, as `fdatasync`, and the names in directories, in any order.
+
+        Returns what went wrong with each, in this order.
+        """
+        return [
+            *(_outcome(file.fdatasync) for file in files),
+            *(_outcome(partial(self.sync_directory, path)) for path in directories),
+        ]
+
     def read_bytes(self, path: str) -> bytes:
         """Return the whole of a small file."""
         file = self.open(path)
@@ -380,7 +397,11 @@ class RealFile(File):
 class RealFs(FileSystem):
     """The local file system: files 0600, directories 0700, links never followed at the end."""
 
-    __slots__ = ()
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: list[SyncBatch] = []
+        """Ways to sync many files at a time that nobody uses just now."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -406,6 +427,37 @@ class RealFs(FileSystem):
             return KernelSyncs(loop, most)
         except OSError:
             return None
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
+        if len(files) + len(directories) < _FEWEST_TOGETHER:
+            return super().sync_all(files, directories)
+        from kgw.backend.embedded.sync_batch import SyncBatch
+
+        try:
+            batch = self._batches.pop() if self._batches else SyncBatch()
+        except OSError:
+            # Another system, or a sandbox that refuses it.
+            return super().sync_all(files, directories)
+        descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
+        outcomes = batch.sync_files(descriptors)
+        for start in range(0, len(directories), _DIRECTORIES_TOGETHER):
+            outcomes += self._sync_directories(
+                batch, directories[start : start + _DIRECTORIES_TOGETHER]
+            )
+        self._batches.append(batch)
+        return outcomes
+
+    def _sync_directories(
+        self, batch: SyncBatch, directories: Sequence[str]
+    ) -> list[OSError | None]:
+        with ExitStack() as opened:
+            try:
+                descriptors = [opened.enter_context(_open_directory(path)) for path in directories]
+            except OSError:
+                # Which one it is, or whether there are too many, shows one by one.
+                opened.close()
+                return super().sync_all((), directories)
+            return batch.sync_directories(descriptors)
 
     def exists(self, path: str) -> bool:
         try:
@@ -439,13 +491,26 @@ class RealFs(FileSystem):
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags)
-        try:
+        with _open_directory(path) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def free_bytes(self, path: str) -> int:
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
+
+
+@contextmanager
+def _open_directory(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _outcome(sync: Callable[[], None]) -> OSError | None:
+    try:
+        sync()
+    except OSError as error:
+        return error
+    return None

@@ -36,13 +36,14 @@ class _Numbers(NamedTuple):
     io_getevents: int
 
 
-_NUMBERS: Final = {"x86_64": _Numbers(206, 207, 209, 208), "aarch64": _Numbers(0, 1, 2, 4)}
-_FDSYNC: Final = 3
+NUMBERS: Final = {"x86_64": _Numbers(206, 207, 209, 208), "aarch64": _Numbers(0, 1, 2, 4)}
+FSYNC: Final = 2
+FDSYNC: Final = 3
 _TO_EVENTFD: Final = 1
-_CONTROL: Final = Struct("=QIIHhIQQqQII")
+CONTROL: Final = Struct("=QIIHhIQQqQII")
 """struct iocb of a little-endian machine: data, key, rw_flags, opcode, priority, descriptor,
 buffer, length, offset, reserved, flags, eventfd."""
-_EVENT: Final = Struct("=QQqq")
+EVENT: Final = Struct("=QQqq")
 """struct io_event: data, control block, result, second result."""
 
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -68,7 +69,7 @@ class KernelSyncs:
 
     def __init__(self, loop: AbstractEventLoop, most: int) -> None:
         """Up to `most` files are synced at a time. Raises OSError where that is not possible."""
-        numbers = _NUMBERS.get(platform.machine())
+        numbers = NUMBERS.get(platform.machine())
         if numbers is None or not hasattr(os, "eventfd"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._numbers = numbers
@@ -81,12 +82,12 @@ class KernelSyncs:
         except OSError:
             os.close(self._eventfd)
             raise
-        self._controls = ctypes.create_string_buffer(_CONTROL.size * most)
+        self._controls = ctypes.create_string_buffer(CONTROL.size * most)
         first = ctypes.addressof(self._controls)
         self._pointers = (ctypes.c_void_p * most)(
-            *(first + number * _CONTROL.size for number in range(most))
+            *(first + number * CONTROL.size for number in range(most))
         )
-        self._events = ctypes.create_string_buffer(_EVENT.size * most)
+        self._events = ctypes.create_string_buffer(EVENT.size * most)
         self._most = most
         self._outcomes: list[OSError | None] = []
         self._left = 0
@@ -109,10 +110,10 @@ class KernelSyncs:
         """
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         for number, descriptor in enumerate(descriptors):
-            _CONTROL.pack_into(
+            CONTROL.pack_into(
                 self._controls,
-                number * _CONTROL.size,
-                *(number, 0, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _TO_EVENTFD, self._eventfd),
+                number * CONTROL.size,
+                *(number, 0, 0, FDSYNC, 0, descriptor, 0, 0, 0, 0, _TO_EVENTFD, self._eventfd),
             )
         count = len(descriptors)
         begun = self._call(
@@ -147,7 +148,7 @@ class KernelSyncs:
                 self._done(self._outcomes)
             return
         for index in range(count):
-            number, _, result, _ = _EVENT.unpack_from(self._events, index * _EVENT.size)
+            number, _, result, _ = EVENT.unpack_from(self._events, index * EVENT.size)
             if result < 0:
                 self._outcomes[number] = OSError(-result, os.strerror(-result))
         self._left -= count

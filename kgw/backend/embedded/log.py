@@ -205,8 +205,8 @@ class SegmentedLog:
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Write batches behind the last one, without a sync of the end, and say where they are.
 
-        Everything before them is durable. Raises OSError, after which `undo` is called, or
-        SyncFailedError.
+        Everything before them is durable, but for the names of new segments: `has_new_names`.
+        Raises OSError, after which `undo` is called, or SyncFailedError.
         """
         if self.state_is_stale:
             self.save_state()
@@ -216,7 +216,7 @@ class SegmentedLog:
         start = 0
         while start < len(batches):
             if segment is None or not segment.has_room(batches[start], self.settings):
-                segment = self.roll(batches[start].base_offset)
+                segment = self._begin_segment(batches[start].base_offset)
             else:
                 self._marks.append((segment, SegmentMark(segment)))
             end = self._end_of_run(segment, batches, start)
@@ -254,11 +254,28 @@ class SegmentedLog:
         return end
 
     def roll(self, base_offset: int) -> Segment:
-        """Begin a segment. That it exists proves everything below it: the old one is synced."""
+        """Begin a segment, durably."""
+        segment = self._begin_segment(base_offset)
+        self.directory.pool.sync_directory(self.path)
+        return segment
+
+    @property
+    def has_new_names(self) -> bool:
+        """Whether segments have begun since `begin_write`."""
+        return bool(self._created)
+
+    def _begin_segment(self, base_offset: int) -> Segment:
+        """Begin a segment. That it exists proves everything below it: the old one is synced.
+
+        Before its name is durable nothing may rest on it.
+        """
         if self.segments:
             old = self.segments[-1]
             self._marks.append((old, SegmentMark(old)))
             old.sync()
+            if old in self._created:
+                # Its own name comes first, or a crash could leave the new one alone.
+                self.directory.pool.sync_directory(self.path)
             old.write_side(at_least_bytes=1)
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
@@ -270,7 +287,6 @@ class SegmentedLog:
                 pooled.file.truncate(0)
             finally:
                 self.directory.pool.release(pooled)
-        self.directory.pool.sync_directory(self.path)
         self.segments = (*self.segments, segment)
         return segment
 

@@ -19,6 +19,7 @@ from kgw.backend.embedded.failures import (
 )
 from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.log import SegmentedLog
+from kgw.backend.embedded.new_directories import NewDirectories
 from kgw.backend.embedded.recovery import recover_log, replay_journal
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.write_back import CALM_BYTES
@@ -222,29 +223,22 @@ class Store(GroupWriter):
         self, key: PartitionKey, topic: TopicName, settings: LogSettings
     ) -> SegmentedLog:
         try:
-            is_new = self.make_directory(key, topic)
+            made = self.make_directories([(key, topic)])
+            if made.failures:
+                raise made.failures[key]
             self.sync_partition_names()
         except OSError as error:
             raise storage_error(error, f"cannot create partition {key} of {topic}") from error
-        return self.take_in(key, topic, settings, is_new=is_new)
+        return self.take_in(key, topic, settings, is_new=key in made.new)
 
-    def make_directory(self, key: PartitionKey, topic: TopicName) -> bool:
-        """Make the directory of an empty log; False where there is one that holds a log.
+    def make_directories(self, places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
+        """Make the directories of empty logs where there is none that holds a log.
 
-        Its own name is not durable before `sync_partition_names`. In any thread. Raises OSError.
+        Their own names are not durable before `sync_partition_names`. In any thread.
         """
-        path = self.directory.partition_path(key)
-        if self.fs.is_directory(path):
-            if self._holds_log(path):
-                return False
-        else:
-            self.fs.mkdir(path)
-        identity = layout.encode_partition(layout.PartitionIdentity(topic, key))
-        self._write_small(f"{path}/{layout.PARTITION_NAME}", identity)
-        state = layout.encode_log_state(layout.LogState())
-        self._write_small(f"{path}/{layout.LOG_STATE_NAME}", state)
-        self.fs.sync_directory(path)
-        return True
+        made = NewDirectories(self.fs, self.directory.partition_path)
+        made.make(places)
+        return made
 
     def sync_partition_names(self) -> None:
         """Make durable which partitions have a directory. In any thread. Raises OSError."""
@@ -253,7 +247,7 @@ class Store(GroupWriter):
     def take_in(
         self, key: PartitionKey, topic: TopicName, settings: LogSettings, *, is_new: bool
     ) -> SegmentedLog:
-        """Use a directory that `make_directory` made, or found. Raises StorageError."""
+        """Use a directory that `make_directories` made, or found. Raises StorageError."""
         if not is_new:
             return self.open_log(key, topic, settings)
         self.registry.remove(key)
@@ -261,23 +255,6 @@ class Store(GroupWriter):
         log.is_changed = True
         self.logs[key] = log
         return log
-
-    def _holds_log(self, path: str) -> bool:
-        """Whether a directory is more than the beginning of a creation that was interrupted."""
-        names = self.fs.listdir(path)
-        return layout.LOG_STATE_NAME in names or any(
-            layout.parse_stem(name, layout.LOG_SUFFIX) is not None for name in names
-        )
-
-    def _write_small(self, path: str, content: bytes) -> None:
-        """Write a small file of a directory that nobody knows of yet."""
-        file = self.fs.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite((content,), 0)
-            file.fdatasync()
-        finally:
-            file.close()
 
     def open_log(
         self,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
+    from kgw.backend.embedded.log import DurableMark
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.segment import Segment
@@ -101,6 +102,17 @@ class Written:
         if self.by_journal:
             syncs.append(self.by_journal)
         return syncs
+
+
+class _Begun:
+    """What one log's share of a group is, once it is in the segments."""
+
+    __slots__ = ("before", "may_wait", "redos")
+
+    def __init__(self, redos: list[Redo], before: DurableMark | None, *, may_wait: bool) -> None:
+        self.redos = redos
+        self.before = before
+        self.may_wait = may_wait
 
 
 class Retirement:
@@ -250,18 +262,24 @@ class GroupWriter:
         """Write a group, without a sync; refuse all of it for a given reason."""
         by_log = self._admit(group, refusal)
         written = Written(by_log)
-        waiting: dict[SegmentedLog, list[Redo]] = {}
+        begun: dict[SegmentedLog, _Begun] = {}
         for log, appends in by_log.items():
-            was_behind = log.durable is not None
-            redos = self._write(log, appends)
-            if redos is None or not appends[0].is_durable:
-                continue
-            if was_behind:
+            one = self._write(log, appends)
+            if one is not None:
+                begun[log] = one
+        self._sync_new_names(by_log, begun)
+        waiting: dict[SegmentedLog, list[Redo]] = {}
+        for log, one in begun.items():
+            if one.may_wait:
+                self.relaxed.note(log, one.before)
+                for append in by_log[log]:
+                    append.is_durable = False
+            elif log.durable is not None:
                 # The journal cannot vouch for what lies behind bytes that no sync has covered.
                 written.by_segment.append(log)
             else:
-                waiting[log] = redos
-        if waiting and self._append_to_journal(waiting):
+                waiting[log] = one.redos
+        if waiting and self.failure is None and self._append_to_journal(waiting):
             written.by_journal = list(waiting)
         else:
             written.by_segment += waiting
@@ -369,8 +387,11 @@ class GroupWriter:
             return None
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
 
-    def _write(self, log: SegmentedLog, appends: list[Append]) -> list[Redo] | None:
-        """Write one log's share into its segments; None, and its appends failed, if that failed."""
+    def _write(self, log: SegmentedLog, appends: list[Append]) -> _Begun | None:
+        """Write one log's share into its segments; None, and its appends failed, if that failed.
+
+        The names of segments that it began are left to `_sync_new_names`.
+        """
         if self.failure is not None:
             _fail(appends, self.failure)
             return None
@@ -388,19 +409,44 @@ class GroupWriter:
                 before = log.mark() if may_wait and log.durable is None else None
                 redos = log.write(batches)
             except OSError as error:
-                log.undo()
-                _fail(appends, storage_error(error, f"cannot append to partition {log.key}"))
-                log.refused_attempt = appends[0].attempt
+                self._undo(log, appends, error)
                 return None
         except (OSError, SyncFailedError) as error:
             self.fail(error)
             _fail(appends, self.failure)
             return None
-        if may_wait:
-            self.relaxed.note(log, before)
-            for append in appends:
-                append.is_durable = False
-        return redos
+        return _Begun(redos, before, may_wait=may_wait)
+
+    def _undo(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
+        """Take back what was written of one log, and refuse it. Raises OSError, SyncFailedError."""
+        log.undo()
+        _fail(appends, storage_error(error, f"cannot append to partition {log.key}"))
+        log.refused_attempt = appends[0].attempt
+
+    def _sync_new_names(
+        self,
+        by_log: dict[SegmentedLog, list[Append]],
+        begun: dict[SegmentedLog, _Begun],
+    ) -> None:
+        """Make the segments durable that a group began, before anything rests on them.
+
+        Together: the first records of 100 partitions need 100 syncs.
+        """
+        logs = [log for log in begun if log.has_new_names]
+        if not logs or self.failure is not None:
+            return
+        outcomes = self.pool.sync_directories([log.path for log in logs])
+        for log, outcome in zip(logs, outcomes, strict=True):
+            if outcome is None:
+                continue
+            del begun[log]
+            try:
+                if not isinstance(outcome, OSError):
+                    raise outcome
+                self._undo(log, by_log[log], outcome)
+            except (OSError, SyncFailedError) as error:
+                self.fail(error)
+                _fail(by_log[log], self.failure)
 
     def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
         """Say which segments of relaxed logs are to be synced, as `RelaxedLogs.begin_flush`."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.new_directories import NewDirectories
     from kgw.types import TopicName
 
 PARTITIONS = f"{ROOT}/{layout.PARTITIONS_DIRECTORY}"
@@ -137,13 +138,14 @@ async def test_appends_go_on_beside_a_creation(disk: Disk, monkeypatch: pytest.M
     begun = asyncio.Event()
     appended = Event()
     store = disk.backend._store
-    make_directory = store.make_directory
+    make_directories = store.make_directories
 
-    def slow(key: PartitionKey, topic: TopicName) -> bool:
+    def slow(places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
         loop.call_soon_threadsafe(begun.set)
-        return appended.wait(10) and make_directory(key, topic)
+        appended.wait(10)
+        return make_directories(places)
 
-    monkeypatch.setattr(store, "make_directory", slow)
+    monkeypatch.setattr(store, "make_directories", slow)
     creation = asyncio.ensure_future(disk.create(2, 1))
     await begun.wait()
     await log.append([make_batch([b"value"])])
