@@ -162,6 +162,12 @@ class EncodedBody(NamedTuple):
     body: bytes
 
 
+class EncodedFrame(NamedTuple):
+    """A response that its handler has encoded itself, as a whole frame."""
+
+    buffers: list[Buffer]
+
+
 class DueAnswer:
     """The frame of an answer that comes later: as much of a future as a connection needs."""
 
@@ -227,7 +233,7 @@ class Later:
     def __init__(
         self,
         due: Due,
-        make: Callable[[], Response | EncodedBody | None],
+        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:
         self.done = due.done
@@ -249,5 +255,5 @@ def advertised_address(context: RequestContext) -> tuple[str, int]:
     return session.local_address[0], listener.port
 
 
-Answer: TypeAlias = Response | Later | Awaitable[Response | None] | None
+Answer: TypeAlias = Response | EncodedFrame | Later | Awaitable[Response | None] | None
 """A response at once, none at all (acks=0), or one that something has to be waited for."""

@@ -30,7 +30,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ErrorCode
-from kgw.handlers.context import EncodedBody, Later
+from kgw.handlers import usual_fetch
+from kgw.handlers.context import EncodedBody, EncodedFrame, Later
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
 from kgw.partitions.reading import FetchRead, PartitionRead
 from kgw.partitions.session_reading import SessionRead
@@ -44,11 +45,11 @@ from kgw.protocol.messages.fetch import (
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.fetch_sessions import FetchSession, TopicKey
+    from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.fetch import FetchRequest
 
@@ -108,7 +109,9 @@ class _AfterRead(Later):
 
     __slots__ = ("_read",)
 
-    def __init__(self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody]) -> None:
+    def __init__(
+        self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody | EncodedFrame]
+    ) -> None:
         self.make = make
         self.abandon = read.stop
         self._read = read
@@ -160,7 +163,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
         poll = _Poll(request, read)
         is_done = read.start()
     if context.received_s >= session.note_due_s:
-        _note_positions(read, context)
+        _note_positions(read.parts, context)
     if is_done:
         session_id = _make_session(request, read, context) if makes_session else NO_SESSION
         return _response(request, read, session_id)
@@ -210,16 +213,16 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
     )
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
-        _note_positions(read, context)
+        _note_positions(read.asked, context)
     if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
         _note_session(session, context)
     if is_done:
-        return _changes(request, read)
+        return _changes(request, read, context)
 
-    def make() -> FetchResponse:
+    def make() -> FetchResponse | EncodedFrame:
         _check(read)
         read.take()
-        return _changes(request, read)
+        return _changes(request, read, context)
 
     return _AfterRead(read, make)
 
@@ -260,15 +263,17 @@ def error_response(
     )
 
 
-def _note_positions(read: FetchRead, context: RequestContext) -> None:
+def _note_positions(
+    parts: Sequence[PartitionRead | SessionPartition], context: RequestContext
+) -> None:
     """Remember where this client reads, for those that commit nothing.
 
     Not at every request: at 20,000 a second on a connection it would be a tenth of their cost.
     """
-    interval_s = max(_NOTE_INTERVAL_S, len(read.parts) / _NOTES_PER_S)
+    interval_s = max(_NOTE_INTERVAL_S, len(parts) / _NOTES_PER_S)
     context.session.note_due_s = context.received_s + interval_s
-    for part in read.parts:
-        _note(part.partition, part.offset, context)
+    for part in parts:
+        _note(cast("Partition | None", part.partition), part.offset, context)
 
 
 def _note_session(session: FetchSession, context: RequestContext) -> None:
@@ -325,7 +330,9 @@ def _make_session(request: FetchRequest, read: FetchRead, context: RequestContex
     return NO_SESSION if session is None else session.id
 
 
-def _changes(request: FetchRequest, read: SessionRead) -> FetchResponse:
+def _changes(
+    request: FetchRequest, read: SessionRead, context: RequestContext
+) -> FetchResponse | EncodedFrame:
     """Return the answer to an incremental request: what the client has not been told."""
     session = read.session
     if not read.is_answerable:
@@ -333,7 +340,8 @@ def _changes(request: FetchRequest, read: SessionRead) -> FetchResponse:
             error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id
         )
     is_committed = request.isolation_level == _READ_COMMITTED
-    topics: dict[TopicKey, list[PartitionData]] = {}
+    told: list[tuple[SessionPartition, PartitionRead]] = []
+    is_usual = context.api_version >= usual_fetch.FIRST_VERSION
     for record, part in zip(read.records, read.parts, strict=True):
         if record.tell(
             part.high_watermark,
@@ -342,8 +350,17 @@ def _changes(request: FetchRequest, read: SessionRead) -> FetchResponse:
             has_error=part.error_code is not ErrorCode.NONE,
             diverges=part.diverging is not None,
         ):
-            data = _partition_data(record.index, part, is_committed)
-            topics.setdefault(record.topic, []).append(data)
+            told.append((record, part))
+            is_usual = is_usual and not part.is_final and record.topic == told[0][0].topic
+    if told and is_usual:
+        frame = usual_fetch.usual_frame(
+            session.id, told, context.correlation_id, is_committed=is_committed
+        )
+        return EncodedFrame(frame)
+    topics: dict[TopicKey, list[PartitionData]] = {}
+    for record, part in told:
+        data = _partition_data(record.index, part, is_committed)
+        topics.setdefault(record.topic, []).append(data)
     answers = []
     for key, partitions in topics.items():
         answer = FetchableTopicResponse(partitions=partitions)

@@ -29,7 +29,7 @@ class SessionRead(FetchRead):
     nothing to say leave the session's `dirty`.
     """
 
-    __slots__ = ("_epoch", "_find", "_is_unread", "records", "session")
+    __slots__ = ("_epoch", "_find", "_is_unread", "asked", "records", "session")
 
     def __init__(
         self,
@@ -54,9 +54,22 @@ class SessionRead(FetchRead):
         )
         self.records: list[SessionPartition] = []
         self.session = session
+        self.asked = list(session.dirty)
+        """What the request is about: the partitions that it names, and others that have changed."""
         self._find = find
         self._epoch = session.epoch
         self._is_unread = False
+
+    def start(self) -> bool:
+        # A consumer at the end asks at once for what comes next, and nothing has come yet.
+        if not self._min_bytes or not all(map(_has_nothing_new, self.asked)):
+            return super().start()
+        for record in self.asked:
+            self.session.settle(record)
+        self.is_done = self._is_complete()
+        if not self.is_done:
+            self._wait_for_more()
+        return self.is_done
 
     @property
     def is_answerable(self) -> bool:
@@ -169,3 +182,23 @@ class SessionRead(FetchRead):
     def _stop_waiting(self) -> None:
         if self.session.wait is self._wait:
             self.session.wait = None
+
+
+def _has_nothing_new(record: SessionPartition) -> bool:
+    """Whether the client stands at the end and knows where that is, so that reading finds nothing.
+
+    What looks unusual at all is left to `PartitionRead.examine`.
+    """
+    partition = cast("Partition | None", record.partition)
+    if partition is None or partition.topic.is_deleted:
+        return False
+    log = partition.log
+    offset = record.offset
+    leader_epoch = log.leader_epoch
+    return (
+        offset == log.high_watermark == record.told_high_watermark
+        and log.log_start_offset == record.told_log_start_offset
+        and record.current_leader_epoch in {-1, leader_epoch}
+        and record.last_fetched_epoch in {-1, leader_epoch}
+        and not log.is_in_gap(offset)
+    )
