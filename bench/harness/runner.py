@@ -145,9 +145,11 @@ class ServerRun:
 
     def _warm(self, server: Server, scenarios: Sequence[Scenario], share: float = 1.0) -> None:
         """Goes through the scenarios in small until a JVM has had its time to compile them."""
-        if not server.warms_up or not self._plan.warm_s:
+        warm_s = share * server.warm_share * self._plan.warm_s
+        if not warm_s:
             return
-        warm_s = share * self._plan.warm_s
+        # Where the time is too short for all, those whose bars are medians are warm.
+        scenarios = sorted(scenarios, key=lambda scenario: server.name in scenario.once)
         self._plan.say(f"{self._name}: warming up for {warm_s:.0f} s")
         deadline = time.monotonic() + warm_s
         for number, scenario in enumerate(itertools.cycle(scenarios)):

@@ -34,6 +34,7 @@ KGW_SERVERS = ("kgw-strict", "kgw-relaxed")
 KAFKA_SERVERS = ("kafka", "kafka-synced")
 ALL_SERVERS = KGW_SERVERS + KAFKA_SERVERS
 WITHOUT_SYNCED = (*KGW_SERVERS, "kafka")
+BUT_RELAXED = ("kgw-strict", *KAFKA_SERVERS)
 ONE_OF_EACH = ("kgw-strict", "kafka")
 
 
@@ -41,11 +42,11 @@ class Server(ABC):
     """One process over one data directory; started, stopped and started again by a scenario.
 
     Its port is chosen beforehand, so that it can be asked before it says that it is ready.
-    `began_s` is when its process was last started, by the monotonic clock; `warms_up` says whether
-    code gets faster while it runs, so that it must run for a while before it is measured.
+    `began_s` is when its process was last started, by the monotonic clock; `warm_share` says how
+    much of a JVM's warming up it needs: code that gets faster while it runs is not measured before.
     """
 
-    warms_up = False
+    warm_share = 0.0
 
     def __init__(self, name: str, data_dir: Path) -> None:
         self.name = name
@@ -140,7 +141,7 @@ class KgwServer(Server):
 class KafkaServer(Server):
     """One KRaft broker with Kafka's own settings and a heap of 1 GB: see kafka-broker.sh."""
 
-    warms_up = True
+    warm_share = 1.0
 
     def __init__(self, name: str, data_dir: Path, *settings: str, cache_dir: Path) -> None:
         super().__init__(name, data_dir)
@@ -206,6 +207,12 @@ class KafkaServer(Server):
         return self._process
 
 
+class SyncedKafkaServer(KafkaServer):
+    """The same, bound by its syncs more than by its code."""
+
+    warm_share = 0.5
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on just now, from below those that the system gives by itself.
 
@@ -240,8 +247,9 @@ def server_makers(
         return lambda data_dir: KgwServer(name, data_dir, setting, checkout=checkout)
 
     def kafka(name: str, cache_dir: Path, *settings: str) -> Callable[[Path], Server]:
+        kind = SyncedKafkaServer if settings else KafkaServer
         chosen = (KAFKA_DELETES_SOON, *settings)
-        return lambda data_dir: KafkaServer(name, data_dir, *chosen, cache_dir=cache_dir)
+        return lambda data_dir: kind(name, data_dir, *chosen, cache_dir=cache_dir)
 
     makers = {
         "kgw-strict": kgw("kgw-strict", "strict"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Figure, Scenario
-from bench.harness.servers import WITHOUT_SYNCED
+from bench.harness.servers import ONE_OF_EACH, WITHOUT_SYNCED
 from bench.loads.connections import LongPolls, open_idle
 from bench.loads.frames import create_topics, wait_for_leaders
 from bench.loads.poller import Poller, allow_connections
@@ -65,8 +65,8 @@ class Polling(Scenario):
     """Connections that each hold a Fetch at the end of an empty partition."""
 
     figures: tuple[Figure, ...] = (CPU_SHARE, ANSWERS_PER_S)
-    servers: tuple[str, ...] = WITHOUT_SYNCED
-    once: tuple[str, ...] = WITHOUT_SYNCED
+    servers: tuple[str, ...] = ONE_OF_EACH
+    once: tuple[str, ...] = ONE_OF_EACH
     connections: int = 1_000
     wait_ms: int = 500
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import WITHOUT_SYNCED
+from bench.harness.servers import ONE_OF_EACH, WITHOUT_SYNCED
 from bench.loads.connections import LongPolls
 from bench.loads.frames import create_topics, wait_for_coordinators, wait_for_leaders
 from bench.loads.groups import HEARTBEAT_INTERVAL_S, Heartbeats, Rebalanced, formed, rebalance
@@ -130,8 +130,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="1,000 consumers in 100 groups, which have nothing to read",
         what="Latency of heartbeats.",
         limited_by=PER_POLL,
-        servers=WITHOUT_SYNCED,
-        once=WITHOUT_SYNCED,
+        servers=ONE_OF_EACH,
+        once=ONE_OF_EACH,
     ),
     Rebalance(
         name="groups/rebalance-100",

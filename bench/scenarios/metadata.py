@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
+from bench.harness.servers import BUT_RELAXED
 from bench.loads import sockets
 from bench.loads.frames import (
     METADATA_VERSION,
@@ -41,7 +42,7 @@ class ManyTopics(Scenario):
 
     def measure(self, stage: Stage) -> dict[str, float]:
         created = self._create(stage)
-        self._drive(stage, CONNECTIONS, JVM_WARM_S if stage.server.warms_up else WARM_S)
+        self._drive(stage, CONNECTIONS, JVM_WARM_S if stage.server.warm_share else WARM_S)
         cpu_s = stage.server.usage().cpu_s
         alone = self._drive(stage, 1, stage.scale.seconds / 2)
         driven = self._drive(stage, CONNECTIONS, stage.scale.seconds / 2)
@@ -97,7 +98,7 @@ SCENARIOS: tuple[Scenario, ...] = (
                 Bar(figure="requests_per_s", at_least=1.0),
             ),
         },
-        servers=("kgw-strict", "kafka", "kafka-synced"),
+        servers=BUT_RELAXED,
         # They take it half a minute and more.
         once=("kafka", "kafka-synced"),
         start="own",

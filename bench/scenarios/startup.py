@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
+from bench.harness.servers import BUT_RELAXED
 from bench.loads.frames import API_VERSIONS_V0, connect, exchange
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
             "synced": (Bar(figure="first_answer_ms", at_most=1.0),),
         },
-        servers=("kgw-strict", "kafka", "kafka-synced"),
+        servers=BUT_RELAXED,
         once=("kafka-synced",),
         start="unstarted",
     ),

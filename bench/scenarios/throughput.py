@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.harness.free_memory import REST_S
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import ALL_SERVERS, ONE_OF_EACH
+from bench.harness.servers import ALL_SERVERS, BUT_RELAXED, ONE_OF_EACH
 from bench.loads import franz
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ def _produce(
         limited_by=limit.profile,
         would_lift=limit.would_lift,
         bars=_bars(figure, strict=strict, relaxed=relaxed, synced=synced),
+        servers=ALL_SERVERS if codec == "none" else BUT_RELAXED,
         once=once,
         record_bytes=record_bytes,
         batch_bytes=batch_bytes,
