@@ -40,8 +40,9 @@ SLOW_WRITE_S: Final = 0.01
 CALM_FACTOR: Final = 20
 """The thread writes everything for so many times as long after one that did: whatever the disk is
 like, the loop waits for it one twentieth of the time at most."""
-TOGETHER_S: Final = 0.00005
-"""Appends that come within that time of each other are written together, at the end of the turn."""
+TOGETHER_S: Final = 0.00004
+"""Appends that come within that time of the end of the last are written together, at the end of the
+turn."""
 
 
 class Flusher:
@@ -111,7 +112,9 @@ class Flusher:
             self._kick()
             return
         self.complete()
-        ended_s = self._clock.monotonic_s()
+        # What comes within that time of this one's end was there already: it has been cut and
+        # checked meanwhile, a connection's requests of one read together.
+        ended_s = self._last_append_s = self._clock.monotonic_s()
         if ended_s - began_s > SLOW_WRITE_S:
             self._calm_again_s = ended_s + CALM_FACTOR * (ended_s - began_s)
 

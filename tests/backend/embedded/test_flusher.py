@@ -12,11 +12,13 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.failures import SyncNotTriedError
+from kgw.backend.embedded.flusher import TOGETHER_S
 from kgw.backend.embedded.kernel_sync import KernelSyncs
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
+from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
 
@@ -220,6 +222,24 @@ async def test_relaxed_appends_of_one_turn_are_written_with_one_call() -> None:
         await append
     fs.on_operation = None
     assert len([path for path in writes if path.endswith(".log")]) <= 20
+    await backend.aclose()
+
+
+async def test_what_comes_right_behind_a_relaxed_append_waits_for_more() -> None:
+    """It was there before, and was looked at meanwhile, however long the one before it took."""
+    backend, log, fs = await _relaxed()
+    assert backend._flusher is not None
+    clock = backend._flusher._clock = ManualClock()
+    backend._flusher._last_append_s = clock.monotonic_s() - 1.0
+    fs.on_operation = lambda call, _: clock.advance(0.001) if call == "write" else None
+    assert log.append([make_batch([b"alone"])]).is_done
+    fs.on_operation = None
+    clock.advance(TOGETHER_S / 2)
+    behind = log.append([make_batch([b"behind"])])
+    assert not behind.is_done
+    await behind
+    clock.advance(TOGETHER_S * 2)
+    assert log.append([make_batch([b"later"])]).is_done
     await backend.aclose()
 
 
