@@ -11,12 +11,11 @@ See docs/decisions/0011-state-in-sqlite.md.
 from __future__ import annotations
 
 import sqlite3
-from asyncio import get_running_loop
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.errors import StorageError
+from kgw.state.sql.call_thread import CallThread
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.schema import SqliteDialect
 from kgw.state.sql.sqlite_file import open_database, storage_error
@@ -58,7 +57,7 @@ class SqliteStateStore(SqlStateStore):
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: CallThread | None = None
         self._problems: list[str] = []
         self._versions: Versions = {}
         """Of rows written lately, since nobody else writes: asked for once. For the thread."""
@@ -70,11 +69,11 @@ class SqliteStateStore(SqlStateStore):
     async def _connect(self) -> None:
         self._problems.clear()
         self._versions.clear()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="kgw-state")
+        thread = CallThread("kgw-state")
         try:
-            self._connection = await get_running_loop().run_in_executor(thread, self._opened)
+            self._connection = await thread.call(self._opened)
         except BaseException:
-            thread.shutdown(wait=False)
+            thread.end()
             raise
         self._thread = thread
 
@@ -91,9 +90,9 @@ class SqliteStateStore(SqlStateStore):
         self._connection = self._thread = None
         if thread is not None:
             try:
-                await get_running_loop().run_in_executor(thread, connection.close)
+                await thread.call(connection.close)
             finally:
-                thread.shutdown(wait=False)
+                thread.end()
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
         return await self._in_thread(self._fetch_now, statement, parameters)
@@ -108,7 +107,7 @@ class SqliteStateStore(SqlStateStore):
         if self._thread is None:
             raise StorageError(f"{self._name} is not open")
         try:
-            return await get_running_loop().run_in_executor(self._thread, call, *arguments)
+            return await self._thread.call(call, *arguments)
         except sqlite3.Error as error:
             raise storage_error(error, self._path) from error
 
