@@ -129,8 +129,13 @@ class CatchUpBesideLive(CatchUp):
         super().finish(stage)
 
 
-DISK = "The disk and the client, which decodes what comes from it on the same two cores."
-TWO_AHEAD = "Asking the disk for several pieces at once, with io_uring or several threads."
+DISK = (
+    "The disk and the client, which decodes what comes from it on the same two cores. The server"
+    " reads past the page cache, a megabyte ahead of its reader: 0.66 to 0.76 s of processor time a"
+    " GB, where it was 2.5 through the cache, whose pages a virtual machine has to be given. A bare"
+    " program reads 1,497 MB/s in that way."
+)
+SEVERAL_AHEAD = "Asking the disk for several pieces at once; a checksum that nobody waits for."
 TURNS = (
     "The disk, whose syncs wait behind reads; and turns on two cores, both of which a reader at"
     " full speed keeps busy."
@@ -142,7 +147,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="1 GB from a cold cache",
         what="Read once from the start at full speed.",
         limited_by=DISK,
-        would_lift=TWO_AHEAD,
+        would_lift=SEVERAL_AHEAD,
         bars={
             "strict": (Bar(figure="mb_per_s", at_least=0.9),),
             "relaxed": (Bar(figure="mb_per_s", at_least=0.9),),

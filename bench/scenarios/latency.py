@@ -72,16 +72,18 @@ def _bars(**ratios: tuple[float | None, float]) -> dict[Durability, tuple[Bar, .
 
 
 WAKE_UPS = (
-    "Hand-overs: a record wakes the gateway, its writer (strict: and the disk), the parked fetch"
-    " and the client in turn, on cores that are mostly asleep."
+    "Hand-overs: a record wakes the gateway, strict the disk, the parked fetch and the client in"
+    " turn, on cores that are mostly asleep. A Fetch that waits and is answered is 68 µs of Python;"
+    " a sync that the kernel is asked for takes 102 µs."
 )
 FEWER_HAND_OVERS = (
     "Strict: a disk that syncs faster, or acknowledging before the sync, as Kafka does; a sync in"
     " the loop's own thread would hold it up."
 )
 TURNS = (
-    "The tail is turns on two busy cores; strict: also groups of over 32 KB a partition, which sync"
-    " their segments, and each journal file of 16 MB, whose segments are synced beside the next."
+    "The tail is turns on two busy cores; strict, also syncs of the journal beside segments that"
+    " are written. In a bare program that does the same the slowest thousandth takes 1.2 to 1.9 ms,"
+    " and took 8 to 13 before segments went to the disk as they grow."
 )
 
 SCENARIOS: tuple[Scenario, ...] = (

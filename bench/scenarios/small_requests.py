@@ -104,24 +104,23 @@ def _one_record(
 ROUND_TRIP = (
     "The way there and back. Strict: a sync of the disk, 90 to 100 µs, and two wake-ups of an idle "
     "process, for the request and for the sync's end; of 120 µs of CPU 45 are Python and two file "
-    "writes. Relaxed: of 67 µs of CPU some 30 are Python and one write; the median is 60 µs, but "
-    "about one request in twenty comes during a round of syncs and is written by a thread: the "
-    "99th percentile was 2 ms."
+    "writes. Relaxed: of 67 µs of CPU some 30 are Python and one write."
 )
 FEW_A_SYNC = (
     "Strict: the sync, which the five in flight share: 0.3 ms there and back, as for one alone. "
-    "Relaxed: one core; five requests share a receive, a send and a write, 26 µs of CPU each."
+    "Relaxed: one core; the five share a receive, an append, a write and a send. 42 and 22 µs of "
+    "CPU each."
 )
 PER_REQUEST = (
-    "The interpreter, one core. With 16 x 5: 17 to 20 µs of CPU a request, of which 8.4 lead from "
-    "the socket's bytes to a submitted append, 3 write, settle and answer it, and the kernel, the "
-    "loop and the syncs have the rest; Kafka takes as much, of what the load leaves of two cores."
+    "The interpreter, one core. With 16 x 5: 16 to 19 µs of CPU a request. What comes in one read "
+    "is one append and one answer, but each batch is checked and placed; the kernel, the loop and "
+    "the syncs have the rest. Kafka takes as much, of what the load leaves of two cores."
 )
 PER_WAKE_UP = (
     "The interpreter, one core. With 100 x 1: 27 to 31 µs of CPU a request: 8.5 from the socket's "
     "bytes to a submitted append, 7 to write, settle and announce it in a group of 24 (a write for "
     "each partition), and most of the rest for a receive, a send and a callback of the loop, which "
-    "no request shares; relaxed, a tenth are threads that wake each other while files are synced."
+    "no request shares."
 )
 ONE_SYNC = (
     "Strict: a disk that syncs faster; a sync without a thread would save one of two wake-ups, and"
