@@ -239,7 +239,7 @@ class GroupWriter:
             not pending
             or size_bytes > self.options.quick_bytes
             or len(last) > self.options.group_partitions
-            or (self._spare_bytes < size_bytes and self.options.min_free_bytes > 0)
+            or not self._has_spare(size_bytes)
         ):
             return None
         for log, append in last.items():
@@ -252,6 +252,13 @@ class GroupWriter:
         group = list(pending)
         pending.clear()
         return group
+
+    def _has_spare(self, size_bytes: int) -> bool:
+        """Whether the disk has room for so much, as of not long ago; asking waits for no disk."""
+        if self.options.min_free_bytes <= 0 or self._spare_bytes >= size_bytes:
+            return True
+        self.look_for_room()
+        return self._spare_bytes >= size_bytes
 
     def write_group(self, group: list[Append]) -> None:
         """Make a group durable; what failed carries its error."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.writer import Append
     from kgw.records.batch import RecordBatch
 
 _UNTIMED = RELAXED._replace(flush_interval_ms=3_600_000)
@@ -442,6 +443,36 @@ async def test_who_fails_to_take_news_of_an_advance_keeps_nobody_waiting(
     assert "told of an advance, it failed" in caplog.text
     assert backend.health.writable
     log.on_advance = None
+    await backend.aclose()
+
+
+async def test_asking_whether_the_disk_has_room_needs_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the loop writes after some megabytes is not written by the thread for that alone."""
+    fs = SimulatedFs()
+    options = JOURNALED._replace(min_free_bytes=1 << 20)
+    clock = ManualClock()
+    backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore(), clock=clock)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    await _reserved(backend, log)
+    # Written by the thread, which opens the file.
+    await log.append([make_batch([b"first"])])
+    await _asleep(backend)
+    by_thread: list[int] = []
+    write_group = backend._store.write_group
+
+    def note(group: list[Append]) -> None:
+        by_thread.append(len(group))
+        write_group(group)
+
+    monkeypatch.setattr(backend._store, "write_group", note)
+    batch = bytes(options.quick_bytes // 2)
+    for _ in range(20):
+        await log.append([make_batch([batch])])
+    assert [] == by_thread
+    monkeypatch.undo()
     await backend.aclose()
 
 
