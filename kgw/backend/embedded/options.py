@@ -44,11 +44,11 @@ class EmbeddedOptions(NamedTuple):
     """The most that are reserved at a time: one small file is replaced for each block."""
     flush_threads: int = 2
     """Threads that sync what relaxed logs have answered, and reserve offsets for them."""
-    read_buffers: int = 12
+    read_buffers: int = 16
     """Buffers of 1 MB that reads share; what finds none free gets memory of its own."""
-    read_ahead: int = 6
+    read_ahead: int = 8
     """How many of them may hold what readers of old data have not asked for yet."""
-    read_ahead_threads: int = 1
+    read_ahead_threads: int = 2
     """Threads that read it: producers' syncs wait behind what a disk has been asked for."""
     read_places: int = 4096
     """Places in the files that are remembered, half a kilobyte each: where readers go on without a

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.read_buffers import ReadBuffers
 
-_FORGOTTEN_S: Final = 1.0
-"""A reader that has not come for what was read for it makes room for others then."""
+_FORGOTTEN_S: Final = 0.1
+"""A reader that has not come for what was read for it makes room for others then: one that takes
+10 MB of a partition a second gains nothing from it."""
+_SERVED_PIECES: Final = 4
 # Of a header: base offset, length, last offset delta, number of records.
 _FIELDS: Final = Struct(">qi11xi30xi")
 
@@ -60,7 +62,7 @@ class ReadAhead:
         start: Callable[[Callable[[], Piece | None]], Future[Piece | None]],
         now_s: Callable[[], float],
     ) -> None:
-        """`start` runs a function in a thread; at most `limit` buffers are taken."""
+        """`start` runs a function in a thread; `limit` is how many pieces may wait for a reader."""
         self._limit = limit
         self._buffers = buffers
         self._places = places
@@ -118,9 +120,7 @@ class ReadAhead:
         if offset >= upper_bound or key in pieces or place.segment.is_removed:
             return
         now_s = self._now_s()
-        if len(pieces) >= self._limit and not self._make_room(now_s):
-            return
-        if not self._buffers.has_free:
+        if not self._make_room(now_s):
             return
         ahead = pieces[key] = _Ahead(now_s)
         ahead.future = self._start(partial(_read, place, self._buffers, offset, upper_bound))
@@ -137,9 +137,25 @@ class ReadAhead:
             del self._pieces[key]
 
     def _make_room(self, now_s: float) -> bool:
-        """Forget the oldest piece that was served, or that nobody has come for."""
+        """Forget what nobody comes for, and of what was served the oldest; whether there is room.
+
+        What was served a moment ago is kept beside what was not yet: a Fetch that meets a partition
+        which has to be waited for takes all others once more.
+        """
+        pieces = self._pieces
+        served = [key for key, ahead in pieces.items() if ahead.was_served]
+        if len(pieces) - len(served) >= self._limit and not self._forget_stale(now_s):
+            return False
+        for number, key in enumerate(served):
+            if len(served) - number <= _SERVED_PIECES and self._buffers.has_free:
+                break
+            del pieces[key]
+        return self._buffers.has_free
+
+    def _forget_stale(self, now_s: float) -> bool:
         for key, ahead in self._pieces.items():
-            if ahead.future is None and (ahead.was_served or now_s >= ahead.begun_s + _FORGOTTEN_S):
+            is_stale = now_s >= ahead.begun_s + _FORGOTTEN_S
+            if is_stale and ahead.future is None and not ahead.was_served:
                 del self._pieces[key]
                 return True
         return False

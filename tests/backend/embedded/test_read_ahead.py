@@ -238,7 +238,7 @@ async def test_a_disk_that_fails_leaves_nothing_behind(monkeypatch: pytest.Monke
 
 
 async def test_room_is_bounded_and_goes_to_those_who_come() -> None:
-    """Pieces that were served make room at once, those that were not after a second."""
+    """Pieces that were served take none of it, those that wait do."""
     ahead = Ahead(limit=2)
     for number in range(3):
         ahead.begin(number)
@@ -249,15 +249,31 @@ async def test_room_is_bounded_and_goes_to_those_who_come() -> None:
     assert ahead.take(1) is not None
     ahead.begin(2)
     await ahead.finish()
-    assert [True, False, True] == [ahead.take(number) is not None for number in range(3)]
+    assert [True] * 3 == [ahead.take(number) is not None for number in range(3)]
+
+
+async def test_what_was_served_is_forgotten_in_its_order() -> None:
+    """Four pieces are kept for others, less when their memory is wanted."""
+    for buffers, kept in ((9, [1, 2, 3, 4, 5]), (4, [2, 3, 4, 5])):
+        ahead = Ahead(buffers=buffers)
+        for number in range(6):
+            ahead.begin(number)
+            await ahead.finish()
+            assert ahead.take(number) is not None
+            await ahead.finish()
+        found = [number for number in range(6) if ahead.take(number) is not None]
+        assert kept == found
 
 
 async def test_a_reader_that_went_away_is_forgotten() -> None:
-    """After a second its room goes to others."""
+    """Its room goes to others before long."""
     ahead = Ahead(limit=1)
     ahead.begin(0)
     await ahead.finish()
-    ahead.now_s = 1.0
+    ahead.now_s = 0.05
+    ahead.begin(1)
+    assert [] == ahead.begun
+    ahead.now_s = 0.1
     ahead.begin(1)
     await ahead.finish()
     assert [False, True] == [ahead.take(number) is not None for number in range(2)]
