@@ -60,8 +60,9 @@ BARS: Mapping[Durability, tuple[Bar, ...]] = {
 }
 
 IN_TWO_THREADS = (
-    "The interpreter, which the loop (two thirds) and the state store's thread share: a read and a "
-    "write of the socket for each commit, and a hand-over for each twenty, which share a sync."
+    "The interpreter, which the loop (two thirds) and the state store's thread share: 39 µs of CPU "
+    "a commit, of which 22 lead through the loop when nothing is stored; a read and a write of the "
+    "socket for each, and a hand-over for each twenty, which share a sync."
 )
 ONE_CORE = "Less Python for each commit; several gateways, each of which has a core for its own."
 
