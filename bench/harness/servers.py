@@ -113,7 +113,15 @@ class KgwServer(Server):
     def __init__(self, name: str, data_dir: Path, *settings: str, checkout: Path) -> None:
         super().__init__(name, data_dir)
         # `-m` takes the package from the working directory first, so that decides the checkout.
-        command = ["env", f"--chdir={checkout}", f"PYTHONPATH={checkout}", *SERVE]
+        # Compiled modules are kept, as those of an installed package are, whatever the shell says:
+        # without them a start takes twice as long.
+        command = [
+            "env",
+            "--unset=PYTHONDONTWRITEBYTECODE",
+            f"--chdir={checkout}",
+            f"PYTHONPATH={checkout}",
+            *SERVE,
+        ]
         self._process = GatewayProcess(data_dir, *settings, command=command, port=self.port)
 
     @property

@@ -152,9 +152,10 @@ def _append(fs: FileSystem, path: str, entries: bytearray, position: int, *, is_
         return position
     file = fs.open(path, create=True)
     try:
-        if is_new or file.size() != position:
+        if file.size() != position:
             file.truncate(position)
-        file.pwrite((bytes(entries),), position)
+        if entries:
+            file.pwrite((bytes(entries),), position)
     finally:
         file.close()
     position += len(entries)
