@@ -48,7 +48,7 @@ class EmbeddedOptions(NamedTuple):
     """Buffers of 1 MB that reads share; what finds none free gets memory of its own."""
     read_ahead: int = 8
     """How many of them may hold what readers of old data have not asked for yet."""
-    read_ahead_threads: int = 2
+    read_ahead_threads: int = 1
     """Threads that read it: producers' syncs wait behind what a disk has been asked for."""
     read_places: int = 4096
     """Places in the files that are remembered, half a kilobyte each: where readers go on without a
