@@ -314,7 +314,7 @@ class PenMachine(Machine):
             self._beside_left -= count
         for _ in range(count):
             self._flusher.take(self._submit(store, self.random.choice(list(self.partitions))))
-            if self.random.random() < 0.1:
+            if self.random.random() < 0.04:
                 # Somebody has something to be done between two groups.
                 self._flusher._jobs.append(_nothing)
                 self._flusher._kick()
