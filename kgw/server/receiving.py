@@ -160,7 +160,8 @@ class FrameReceiver(BufferedProtocol):
             if not turn or (self._held_bytes and self._full(limits)):
                 self._keep_leftover(data, position, end)
                 return
-            run = self._accept_run(data, position, end, turn)
+            # One that came by itself costs less as a frame.
+            run = self._accept_run(data, position, end, turn) if start + frame_bytes < end else None
             if run is not None:
                 turn -= run.request_count
                 position = run.end

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.kernel_sync import KernelSyncs
+    from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append, Written
     from kgw.clock import Clock
@@ -43,6 +44,9 @@ like, the loop waits for it one twentieth of the time at most."""
 TOGETHER_S: Final = 0.00004
 """Appends that come within that time of the end of the last are written together, at the end of the
 turn."""
+TOGETHER_ELSEWHERE_S: Final = 0.0001
+"""The same for an append to another log: it is another client's, whose socket was ready, too. One
+client alone asks again after its answer, 45 us later at the soonest."""
 
 
 class Flusher:
@@ -79,6 +83,7 @@ class Flusher:
         self._is_turn_due = False
         self._comes_alone = True
         self._last_append_s = 0.0
+        self._last_log: SegmentedLog | None = None
         self._calm_again_s = 0.0
         self._thread = Thread(target=self._run, name="kgw-flusher", daemon=True)
         self._thread.start()
@@ -92,7 +97,9 @@ class Flusher:
             self._kick()
             return
         now_s = self._clock.monotonic_s()
-        is_alone = self._comes_alone and now_s - self._last_append_s > TOGETHER_S
+        together_s = TOGETHER_S if append.log is self._last_log else TOGETHER_ELSEWHERE_S
+        is_alone = self._comes_alone and now_s - self._last_append_s > together_s
+        self._last_log = append.log
         self._last_append_s = now_s
         if is_alone and not self._completed and append.log.settings.is_relaxed:
             self._write_here()

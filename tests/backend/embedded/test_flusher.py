@@ -12,7 +12,7 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.failures import SyncNotTriedError
-from kgw.backend.embedded.flusher import TOGETHER_S
+from kgw.backend.embedded.flusher import TOGETHER_ELSEWHERE_S, TOGETHER_S
 from kgw.backend.embedded.kernel_sync import KernelSyncs
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.errors import DiskFullError, StorageError
@@ -240,6 +240,15 @@ async def test_what_comes_right_behind_a_relaxed_append_waits_for_more() -> None
     assert not behind.is_done
     await behind
     clock.advance(TOGETHER_S * 2)
+    assert log.append([make_batch([b"later"])]).is_done
+    clock.advance(TOGETHER_S * 2)
+    # The last one was to another log.
+    backend._flusher._last_log = None
+    behind = log.append([make_batch([b"elsewhere"])])
+    assert not behind.is_done
+    await behind
+    clock.advance(TOGETHER_ELSEWHERE_S * 2)
+    backend._flusher._last_log = None
     assert log.append([make_batch([b"later"])]).is_done
     await backend.aclose()
 
