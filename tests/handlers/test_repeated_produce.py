@@ -107,7 +107,7 @@ class Side:
         end = len(data) - len(b" behind")
         position = len(b"before")
         answers: list[bytes | str | None] = []
-        dues: list[tuple[DueAnswer, list[bytes]]] = []
+        dues: list[tuple[list[Buffer] | DueAnswer, list[bytes]]] = []
         while len(answers) + sum(len(asked) for _, asked in dues) < len(frames):
             place = len(answers) + sum(len(asked) for _, asked in dues)
             run = self.dispatcher.start_run(data, position, end, self.session, most)
@@ -126,15 +126,14 @@ class Side:
             position = run.end
             if isinstance(run.answer, DueAnswer):
                 assert len(asked) == run.answer.request_count
-                dues.append((run.answer, asked))
-            else:
-                assert not dues
-                answers += self.checked(run.answer, asked)
+            dues.append((run.answer, asked))
         for due, asked in dues:
             answers += await self.told_together(due, asked)
         return answers
 
-    async def told_together(self, due: DueAnswer, asked: list[bytes]) -> list[bytes]:
+    async def told_together(self, due: list[Buffer] | DueAnswer, asked: list[bytes]) -> list[bytes]:
+        if isinstance(due, list):
+            return self.checked(due, asked)
         while not due.done():  # noqa: ASYNC110 - the backend needs turns of the loop
             await asyncio.sleep(0)
         answer = due.result()
