@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from contextlib import suppress
 from threading import Event
 
 import pytest
@@ -86,3 +89,37 @@ def test_a_loop_that_is_closed_is_told_nothing() -> None:
         if one.name == "calls of a closed loop":
             one.join(10)
             assert not one.is_alive()
+
+
+async def test_a_call_that_raises_stop_iteration_is_answered() -> None:
+    """No future takes that error: whoever waits gets another one, as from a coroutine."""
+    thread = CallThread("calls")
+    with pytest.raises(RuntimeError, match="StopIteration") as raised:
+        await asyncio.wait_for(thread.call(next, iter(())), 10)
+    assert isinstance(raised.value.__cause__, StopIteration)
+    thread.end()
+
+
+async def test_a_call_that_failed_keeps_nothing_of_what_it_was_given() -> None:
+    """Once its error has been dealt with, and not when the garbage is collected next."""
+    thread = CallThread("calls")
+
+    class Given:
+        pass
+
+    def fail(_: Given) -> None:
+        raise ValueError("as told")
+
+    given = Given()
+    left = weakref.ref(given)
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            await thread.call(fail, given)
+        del given
+        # The thread has let go of the call before it makes the next one.
+        await thread.call(len, "abc")
+        assert left() is None
+    finally:
+        gc.enable()
+    thread.end()

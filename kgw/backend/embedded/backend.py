@@ -320,6 +320,7 @@ class EmbeddedBackend(Backend):
                 self._creator = LogCreator(self._store, self.run_in_flusher)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
+            self.prepare()
         return [self._partitions[key] for key in keys]
 
     async def open_partition(
@@ -347,7 +348,6 @@ class EmbeddedBackend(Backend):
             partition = EmbeddedPartitionLog(log, self, self._store, self._cache)
             self._logs[log] = partition
             self._partitions[log.key] = partition
-            self.prepare()
         return partition
 
     async def delete_partition(self, key: PartitionKey) -> None:
@@ -527,6 +527,8 @@ class EmbeddedBackend(Backend):
 
     def take(self, append: Append) -> None:
         """Have an append written that has been submitted."""
+        if self._preparing is None:
+            self.prepare()
         self._running().take(append)
 
     def _is_disk_calm(self) -> bool:

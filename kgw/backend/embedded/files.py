@@ -153,7 +153,7 @@ class FilePool:
                 raise
 
     def begin_sync(self, pooled: PooledFile) -> bool:
-        """Let somebody else sync a file in use, until `end_sync`.
+        """Let somebody else sync a file in use, until `end_sync` or `give_up_sync`.
 
         Never waits: False while the file is synced, or when no sync counts any more.
         """
@@ -169,6 +169,11 @@ class FilePool:
         """Note what became of a sync that `begin_sync` has allowed."""
         if failure is not None:
             self.sync_failure = failure
+        pooled.syncing.release()
+
+    def give_up_sync(self, pooled: PooledFile) -> None:
+        """Note that a sync that `begin_sync` has allowed was not tried."""
+        pooled.dirty = True
         pooled.syncing.release()
 
     # --- closing -------------------------------------------------------------------------------

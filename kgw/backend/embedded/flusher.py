@@ -163,14 +163,14 @@ class Flusher:
         try:
             files = self._store.begin_syncs(written)
             if files is None:
-                self._store.end_syncs(written)
+                self._store.give_up_syncs(written)
                 self._leave_to_thread(group, written)
                 return
             syncs.sync(files, partial(self._synced, group, written, files))
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             # Not one sync was tried.
             self._do_without_kernel(error)
-            self._store.end_syncs(written)
+            self._store.give_up_syncs(written)
             self._leave_to_thread(group, written)
 
     def _do_without_kernel(self, error: Exception | None) -> None:
@@ -196,7 +196,7 @@ class Flusher:
     ) -> None:
         if _was_left_out(outcomes):
             self._do_without_kernel(next(filter(None, outcomes)))
-            self._store.end_syncs(written)
+            self._store.give_up_syncs(written)
             self._leave_to_thread(group, written)
             return
         self._settle(group, written, files, outcomes)

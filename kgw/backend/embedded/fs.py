@@ -434,10 +434,14 @@ class RealFs(FileSystem):
         from kgw.backend.embedded.sync_batch import SyncBatch
 
         try:
-            batch = self._batches.pop() if self._batches else SyncBatch()
-        except OSError:
-            # Another system, or a sandbox that refuses it.
-            return super().sync_all(files, directories)
+            # In one step: another thread may take the last one.
+            batch = self._batches.pop()
+        except IndexError:
+            try:
+                batch = SyncBatch()
+            except OSError:
+                # Another system, or a sandbox that refuses it.
+                return super().sync_all(files, directories)
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         outcomes = batch.sync_files(descriptors)
         for start in range(0, len(directories), _DIRECTORIES_TOGETHER):

@@ -297,7 +297,7 @@ class Segment:
                 raise SideFileDamagedError(self) from None
             raise
         if self.is_removed:
-            self.pool.release(pooled)
+            self._release(pooled)
             raise SideFileDamagedError(self)
         return pooled
 
@@ -342,6 +342,8 @@ class Segment:
             pooled.file.pwrite(buffers, self.size_bytes)
             self.may_hold_rest = False
         finally:
+            # Once more: a sync that another thread has begun meanwhile did not cover all of it.
+            pooled.dirty = True
             self.pool.release(pooled)
         entries, self.largest_timestamp_ms = encode_batches(
             batches, self.size_bytes, self.largest_timestamp_ms
@@ -457,26 +459,32 @@ class Segment:
         try:
             self.pool.sync(pooled)
         finally:
-            self._release_synced(pooled)
+            self._release(pooled)
 
     def begin_sync(self) -> PooledFile | None:
-        """Return the file for somebody else to sync, who then calls `end_sync`. Never waits.
+        """Return the file for somebody else to sync. Never waits.
 
-        None when that must be left to `sync`. Raises OSError.
+        Who does it then calls `end_sync`, or `give_up_sync`. None when that must be left to `sync`.
+        Raises OSError.
         """
         pooled = self.pool.acquire(self.log_path)
         if self.pool.begin_sync(pooled):
             self.sent_bytes = self.size_bytes
             return pooled
-        self._release_synced(pooled)
+        self._release(pooled)
         return None
 
     def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
-        """Note what became of a sync, and give the file back."""
+        """Note what became of a sync, and give the file back. Raises OSError, with that done."""
         self.pool.end_sync(pooled, failure)
-        self._release_synced(pooled)
+        self._release(pooled)
 
-    def _release_synced(self, pooled: PooledFile) -> None:
+    def give_up_sync(self, pooled: PooledFile) -> None:
+        """Give the file back without a sync. Raises OSError, with that done."""
+        self.pool.give_up_sync(pooled)
+        self._release(pooled)
+
+    def _release(self, pooled: PooledFile) -> None:
         self.pool.release(pooled)
         if self.is_removed:
             # Or a file that has no name any more would stay open, and its space be taken.

@@ -8,12 +8,17 @@ write as segments grow, which proves nothing and leaves the sync that does with 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+
+from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.segment import Segment
+
+_log = EventLogger(__name__)
 
 WRITE_BACK_BYTES: Final = 256 << 10
 """So much of a segment is handed on at a time: of 1 MB a sync beside it still waited 1 ms."""
@@ -28,9 +33,10 @@ class WriteBack:
     def __init__(self, submit: Callable[[Callable[[], None]], object]) -> None:
         """`submit` has a function run in a thread that may wait for the disk."""
         self._submit = submit
-        # A dictionary's items are safe to add and to take from two threads.
-        self._grown: dict[Segment, None] = {}
+        # Its items are safe to add and to take from two threads.
+        self._grown: OrderedDict[Segment, None] = OrderedDict()
         self._is_running = False
+        self._has_failed = False
 
     def note(self, segment: Segment) -> None:
         """Have a segment handed on that has grown; the faster it grows, the more at a time."""
@@ -42,6 +48,15 @@ class WriteBack:
     def _run(self) -> None:
         # One that is noted just before the end may be left for when it has grown again.
         while self._grown:
-            segment, _ = self._grown.popitem()
-            segment.write_back()
+            segment, _ = self._grown.popitem(last=False)
+            try:
+                segment.write_back()
+            except Exception as error:  # noqa: BLE001 - a bug must not end it for all segments
+                self._note_failure(segment, error)
         self._is_running = False
+
+    def _note_failure(self, segment: Segment, error: Exception) -> None:
+        """Say so, once: a sync writes what was not handed on."""
+        if not self._has_failed:
+            self._has_failed = True
+            _log.error("a segment could not be handed on", error=error, path=segment.log_path)

@@ -11,7 +11,7 @@ comes last (`relaxed`).
 from __future__ import annotations
 
 from collections import deque
-from itertools import chain, repeat
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.append import Append as BaseAppend
@@ -313,6 +313,8 @@ class GroupWriter:
     def begin_syncs(self, written: Written) -> list[File] | None:
         """Return the files to be synced, in the order of `Written.syncs`, until `end_syncs`.
 
+        Or until `give_up_syncs`, which is due in any case where this returns no files.
+
         None when another syncs one of them, or such a sync has failed: a thread must wait for it.
         Raises OSError.
         """
@@ -327,15 +329,29 @@ class GroupWriter:
             files.append(self.journal.active_file)
         return files
 
-    def end_syncs(self, written: Written, outcomes: Sequence[SyncFailedError | None] = ()) -> None:
-        """Give back what `begin_syncs` returned, with what went wrong; nothing was tried without.
+    def end_syncs(self, written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:
+        """Give back what `begin_syncs` returned, with what went wrong with each.
 
         Before it is known here, no other sync of one of these files begins.
         """
-        failures = chain(outcomes, repeat(None))
-        for (segment, pooled), failure in zip(written.in_use, failures, strict=False):
-            segment.end_sync(pooled, failure)
-        written.in_use.clear()
+        in_use, written.in_use = written.in_use, []
+        # The last outcome may be the journal's.
+        for (segment, pooled), failure in zip(in_use, outcomes, strict=False):
+            self._give_back(segment, partial(segment.end_sync, pooled, failure))
+
+    def give_up_syncs(self, written: Written) -> None:
+        """Give back what `begin_syncs` has taken, none of it synced for all that is known."""
+        in_use, written.in_use = written.in_use, []
+        for segment, pooled in in_use:
+            self._give_back(segment, partial(segment.give_up_sync, pooled))
+
+    def _give_back(self, segment: Segment, give_back: Callable[[], None]) -> None:
+        """Let go of one file; nothing that its being closed says keeps the others in use."""
+        try:
+            give_back()
+        except OSError as error:
+            # Only the files of removed segments are closed here: what they held is not needed.
+            self.report(f"{segment.log_path}: {error}")
 
     def settle(self, written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:
         """Take the outcomes of a group's syncs: fewer than `Written.syncs` when some were left."""

@@ -36,7 +36,11 @@ class CallThread:
         loop = get_running_loop()
         done: Future[ResultT] = loop.create_future()
         self._calls.put(partial(_make, loop, done, function, arguments))
-        return await done
+        try:
+            return await done
+        finally:
+            # As in `_make`.
+            del done
 
     def end(self) -> None:
         """Have the thread end once it has made the calls that it was given."""
@@ -59,10 +63,22 @@ def _make(
     try:
         tell = partial(_succeed, done, function(*arguments))
     except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
-        tell = partial(_fail, done, error)
+        tell = partial(_fail, done, _to_raise(error))
     # A loop that is closed has nobody who waits.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(tell)
+    # An error's traceback holds this frame: it would keep itself, and what the call was given.
+    del tell, done
+
+
+def _to_raise(error: BaseException) -> BaseException:
+    """Return what is raised where a call is awaited that has raised an error."""
+    if isinstance(error, StopIteration):
+        # No future takes it, as no coroutine can raise it.
+        stopped = RuntimeError("a call raised StopIteration")
+        stopped.__cause__ = error
+        return stopped
+    return error
 
 
 def _succeed(done: Future[ResultT], result: ResultT) -> None:

@@ -91,3 +91,21 @@ def test_without_the_kernels_help_files_are_synced_one_by_one(
     assert [None] * 6 == RealFs().sync_all(files, [str(tmp_path)])
     for file in files:
         file.close()
+
+
+class _TakenByAnother(list[SyncBatch]):
+    """Another thread takes the last batch right after somebody has seen it."""
+
+    def __bool__(self) -> bool:
+        self.clear()
+        return True
+
+
+def test_a_batch_that_another_thread_takes_is_not_missed(batch: SyncBatch, tmp_path: Path) -> None:
+    """Looking for one and taking it is one step."""
+    fs = RealFs()
+    fs._batches = _TakenByAnother([batch])
+    files = _files(tmp_path, 5)
+    assert [None] * 5 == fs.sync_all(files, [])
+    for file in files:
+        file.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import nullcontext
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ import pytest
 
 from kgw.backend.embedded.failures import SyncFailedError, sync_file
 from kgw.backend.embedded.files import FilePool
+from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
-from tests.backend.embedded.driver import DIRECT, KEY, ROOT, Driver
+from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,9 +123,81 @@ def test_what_the_loop_gives_back_untried_may_be_synced() -> None:
     store = driver.store
     written = store.write(store.take_group(), None)
     assert store.begin_syncs(written) is not None
-    store.end_syncs(written)
+    store.give_up_syncs(written)
     store.settle(written, store.sync(written))
     assert append.error is None
+
+
+def test_a_file_whose_sync_was_not_tried_stays_open() -> None:
+    """Another syncs a file of the group: who opens the first one again is told of no error."""
+    driver = Driver(DIRECT)
+    store, pool = driver.store, driver.store.pool
+    for key in (KEY, OTHER_KEY):
+        driver.submit(b"a", key=key)
+    written = store.write(store.take_group(), None)
+    first, second = (driver.log(key).segments[-1].log_path for key in (KEY, OTHER_KEY))
+    other = pool.acquire(second)
+    assert pool.begin_sync(other)
+    assert store.begin_syncs(written) is None
+    store.give_up_syncs(written)
+    pool.end_sync(other, None)
+    pool.release(other)
+    for number in range(JOURNALED.open_files):
+        pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
+    assert [True, False] == [pool.has(path) for path in (first, second)]
+    assert pool.begin_sync(pool.acquire(first))
+
+
+def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
+    """A sync that begins in the middle of a write covers a part, also of one that fails."""
+    driver = Driver(DIRECT)
+    driver.append(b"first")
+    pool, segment = driver.store.pool, driver.log().segments[-1]
+    batch = make_batch([b"second"])
+    for fault in (None, Fault(FaultKind.EIO, 1, spared=frozenset({"open", "fdatasync"}))):
+        driver.fs.inject(fault)
+
+        def sync_meanwhile(call: str, _: str) -> None:
+            if call == "write":
+                driver.fs.on_operation = None
+                pooled = pool.acquire(segment.log_path)
+                pool.sync(pooled)
+                pool.release(pooled)
+
+        driver.fs.on_operation = sync_meanwhile
+        with nullcontext() if fault is None else pytest.raises(OSError, match="write failed"):
+            segment.write([batch], SETTINGS)
+        pooled = pool.acquire(segment.log_path)
+        assert pooled.dirty
+        pool.sync(pooled)
+        pool.release(pooled)
+
+
+@pytest.mark.parametrize("outcomes", [None, [None, None]])
+def test_a_file_that_cannot_be_closed_keeps_no_other_in_use(
+    outcomes: list[SyncFailedError | None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segment is gone; the others may be synced, and what was wrong is said."""
+    driver = Driver(DIRECT)
+    store = driver.store
+    for key in (KEY, OTHER_KEY):
+        driver.submit(b"a", key=key)
+    written = store.write(store.take_group(), None)
+    assert store.begin_syncs(written) is not None
+    gone, left = (driver.log(key).segments[-1] for key in (KEY, OTHER_KEY))
+    gone.forget()
+
+    def refuse(_: SimulatedFile) -> None:
+        raise OSError(errno.EIO, "cannot be closed")
+
+    monkeypatch.setattr(SimulatedFile, "close", refuse)
+    if outcomes is None:
+        store.give_up_syncs(written)
+    else:
+        store.end_syncs(written, outcomes)
+    assert [] == written.in_use
+    assert left.begin_sync() is not None
+    assert any("cannot be closed" in problem for problem in store.problems)
 
 
 def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:

@@ -272,3 +272,21 @@ async def test_a_start_does_not_wait_for_a_new_journal(tmp_path: Path) -> None:
     await preparing
     assert backend._store.journal.is_ready
     await backend.aclose()
+
+
+async def test_opening_what_is_kept_prepares_no_journal(tmp_path: Path) -> None:
+    """Recovery needs the disk for itself: who appends first, or says so, has it written."""
+    data_dir, options = tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10)
+    backend = EmbeddedBackend(data_dir, options)
+    await backend.open()
+    await backend.create_partition(KEY, TOPIC, SETTINGS)
+    assert backend._preparing is not None
+    await backend.aclose()
+    await backend.open()
+    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+    assert backend._preparing is None
+    await log.append([make_batch([b"a"])])
+    assert backend._preparing is not None
+    await backend._preparing
+    assert backend._store.journal.is_ready
+    await backend.aclose()

@@ -104,6 +104,17 @@ def test_a_removed_segment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [] == spans
 
 
+def test_a_segment_that_is_being_removed_is_not_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files may still have their names then: opened once more, they would keep their space."""
+    driver = Driver(JOURNALED)
+    segment = grow(driver, 20_000)
+    spans = Spans(monkeypatch)
+    segment.forget()
+    segment.write_back()
+    assert [] == spans
+    assert not driver.store.pool.has(segment.log_path)
+
+
 def test_one_job_hands_on_all_that_has_grown() -> None:
     """However fast segments grow, no queue does; and what is noted later gets a job of its own."""
     jobs: list[Callable[[], None]] = []
@@ -122,7 +133,33 @@ def test_one_job_hands_on_all_that_has_grown() -> None:
         write_back.note(segment)
     assert 1 == len(jobs)
     jobs.pop()()
-    assert sorted(one.stem_path for one in segments) == sorted(handed_on)
+    assert [one.stem_path for one in segments] == handed_on
+    write_back.note(segments[0])
+    assert 1 == len(jobs)
+
+
+def test_a_segment_that_fails_keeps_no_other_from_being_handed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What nobody has reckoned with is logged once: syncs do without the hint."""
+    jobs: list[Callable[[], None]] = []
+    handed_on: list[str] = []
+
+    class Failing(Segment):
+        __slots__ = ()
+
+        def write_back(self) -> None:
+            handed_on.append(self.stem_path)
+            raise ZeroDivisionError("a bug")
+
+    pool = FilePool(Driver().fs, 1)
+    segments = [Failing(f"/data/{number}", 0, pool) for number in range(3)]
+    write_back = WriteBack(jobs.append)
+    for segment in segments:
+        write_back.note(segment)
+    jobs.pop()()
+    assert [one.stem_path for one in segments] == handed_on
+    assert 1 == len(caplog.records)
     write_back.note(segments[0])
     assert 1 == len(jobs)
 
