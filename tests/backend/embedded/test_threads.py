@@ -280,13 +280,16 @@ async def test_opening_what_is_kept_prepares_no_journal(tmp_path: Path) -> None:
     backend = EmbeddedBackend(data_dir, options)
     await backend.open()
     await backend.create_partition(KEY, TOPIC, SETTINGS)
-    assert backend._preparing is not None
+    created = backend._preparing
+    assert created is not None
     await backend.aclose()
     await backend.open()
     log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-    assert backend._preparing is None
+    opened = backend._preparing
     await log.append([make_batch([b"a"])])
-    assert backend._preparing is not None
-    await backend._preparing
+    appended = backend._preparing
+    assert opened is None
+    assert appended is not None
+    await appended
     assert backend._store.journal.is_ready
     await backend.aclose()
