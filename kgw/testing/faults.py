@@ -6,7 +6,8 @@ else, each 512-byte sector, each change of a file's length and each change of a 
 does not, as chance has it. After a failed `fdatasync` the pages read back fine, count as clean, and
 are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do). Each open
 file is told of the error by the first of its syncs that ends after it, and by no other; one that is
-opened later only while nobody has been told (errseq_t of Linux, since 4.13).
+opened later only while nobody has been told (errseq_t of Linux, since 4.13). An error of which
+nobody has been told is lost with the last open file, when the kernel may forget the file.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class SimulatedFile(File):
         self._inode = inode
         self._is_open = True
         self._errors_told = inode.error_count - (0 if inode.is_error_told else 1)
+        inode.open_count += 1
 
     def read_once(self, size: int, position: int) -> bytes:
         with self._fs.lock:
@@ -178,7 +180,12 @@ class SimulatedFile(File):
         return len(self._inode.content)
 
     def close(self) -> None:
-        self._is_open = False
+        with self._fs.lock:
+            if self._is_open:
+                self._is_open = False
+                self._inode.open_count -= 1
+                if not self._inode.open_count:
+                    self._inode.is_error_told = True
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -262,6 +269,14 @@ class SimulatedFs(FileSystem):
             for change in self._pending:
                 other._pending.append(clone_change(change, copies))
             return other
+
+    def fail_write_back(self, path: str) -> None:
+        """Let what is not synced of a file fail to reach the disk, while nobody syncs it."""
+        with self.lock:
+            inode = self._node(path)
+            if not isinstance(inode, Inode):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            inode.fail_sync(errno.EIO)
 
     def files(self, path: str = "/") -> list[str]:
         """Return the paths of all regular files below a directory, sorted."""

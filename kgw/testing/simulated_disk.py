@@ -50,6 +50,7 @@ class Inode:
         "is_error_told",
         "lengths",
         "limbo",
+        "open_count",
     )
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class Inode:
         self.error_number = 0
         self.is_error_told = True
         """Whether anybody knows of the last one; who opens the file after that is not told."""
+        self.open_count = 0
 
     def touch(self, start: int, end: int, sequence: int) -> None:
         """Note the sectors of [start, end) as changed but not synced."""

@@ -65,6 +65,18 @@ def test_each_open_file_is_told_of_an_error() -> None:
     assert [False, False] == [_fails(file.fdatasync), _fails(other.fdatasync)]
 
 
+def test_an_error_nobody_waits_for_is_told_to_the_next_sync_and_lost_with_the_file() -> None:
+    """Why a file with unsynced bytes stays open."""
+    fs = _fs()
+    file = _file(fs)
+    fs.fail_write_back(PATH)
+    assert [True, False] == [_fails(file.fdatasync), _fails(file.fdatasync)]
+    file.pwrite((b"more",), 0)
+    fs.fail_write_back(PATH)
+    file.close()
+    assert not _fails(fs.open(PATH).fdatasync)
+
+
 def _append_beside_a_failed_sync(driver: Driver) -> Append:
     """Another sync of the file, such as a checkpoint's, gets the error; nobody knows it yet."""
     driver.append(b"first")
@@ -145,7 +157,8 @@ def test_a_file_whose_sync_was_not_tried_stays_open() -> None:
     for number in range(JOURNALED.open_files):
         pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
     assert [True, False] == [pool.has(path) for path in (first, second)]
-    assert pool.begin_sync(pool.acquire(first))
+    driver.fs.fail_write_back(first)
+    assert isinstance(store.sync(written)[0], SyncFailedError)
 
 
 def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
