@@ -90,7 +90,7 @@ class File(ABC):
             return 0
 
     def uncached_bytes(self, position: int, size_bytes: int) -> int:
-        """Return how much of a range would have to come from a disk; a guess where none can tell.
+        """Return how much of a range would have to come from a disk; 0 where nothing can tell.
 
         It brings nothing into memory, and never raises.
         """
@@ -341,7 +341,7 @@ class RealFile(File):
         from kgw.backend.embedded.page_cache import cached_bytes
 
         cached = cached_bytes(self._descriptor, position, size_bytes)
-        return size_bytes if cached is None else max(size_bytes - cached, 0)
+        return 0 if cached is None else max(size_bytes - cached, 0)
 
     def pread_direct(self, buffer: memoryview, position: int) -> int:
         # By its descriptor: the name may be another file's by now. Opened for each read, which
@@ -361,14 +361,13 @@ class RealFile(File):
                 if not read_bytes:
                     break
                 done += read_bytes
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            # A disk with larger blocks.
-            return self.pread_into(buffer, position)
+        except OSError:
+            # A disk with larger blocks, say. What else is wrong shows in the plain read.
+            pass
         finally:
             os.close(descriptor)
-        return done
+        # Nothing, where the file ends. Network file systems stop in the middle, too.
+        return done + self.pread_into(buffer[done:], position + done)
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(self._descriptor, buffers, position)

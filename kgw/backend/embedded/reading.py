@@ -151,11 +151,20 @@ def _read_verified(
     entries: list[SideEntry],
     offset: int,
     upper_bound: int,
+    *,
+    is_again: bool = False,
 ) -> tuple[ReadResult, Place] | None:
-    """Return whole verified batches up to the first damaged one; None when all end by `offset`."""
+    """Return whole verified batches up to the first damaged one; None when all end by `offset`.
+
+    Never past the page cache when `is_again`.
+    """
     start = entries[0].position
+    size_bytes = entries[-1].end_position - start
     began_s = thread_time()
-    data, is_cold = segment.read_shared(buffers, start, entries[-1].end_position - start)
+    if is_again:
+        data, is_cold = memoryview(segment.read_bytes(start, size_bytes)), False
+    else:
+        data, is_cold = segment.read_shared(buffers, start, size_bytes)
     data = data.toreadonly()
     read_slowly = is_cold or is_slow(len(data), thread_time() - began_s)
     place = Place(segment, index, 0)
@@ -169,6 +178,11 @@ def _read_verified(
         if end_offset is None:
             if verified > skipped:
                 break
+            if is_cold:
+                # Not every file system is right about such reads beside writes to the same file.
+                return _read_verified(
+                    log, segment, buffers, index, entries, offset, upper_bound, is_again=True
+                )
             raise CorruptionError(
                 f"partition {log.key}: the batch at offset {entry.base_offset} "
                 f"({segment.log_path}, position {entry.position}) is damaged",

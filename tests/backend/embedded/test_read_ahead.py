@@ -18,6 +18,7 @@ from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES, RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.errors import CorruptionError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFile
 from tests.backend.embedded.driver import DIRECT, KEY, SETTINGS, SMALL_SEGMENTS, TOPIC, Driver
@@ -372,13 +373,69 @@ def test_a_file_system_that_knows_no_such_reads_is_read_as_ever(
         file.close()
 
 
+@pytest.mark.parametrize("error", [0, errno.EIO])
+def test_a_direct_read_that_ends_in_the_middle_is_finished_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """Short, as on network file systems, or failed behind the first block."""
+    data = os.urandom(3 * DIRECT_BLOCK_BYTES)
+    file = RealFs().open(str(tmp_path / "file"), create=True)
+    plain = os.preadv
+
+    def stop_early(descriptor: int, buffers: tuple[memoryview], position: int) -> int:
+        if descriptor == file.fileno():
+            return plain(descriptor, buffers, position)
+        if position and error:
+            raise OSError(error, os.strerror(error))
+        return plain(descriptor, (buffers[0][: DIRECT_BLOCK_BYTES if error else 100],), position)
+
+    try:
+        file.pwrite((data,), 0)
+        monkeypatch.setattr(os, "preadv", stop_early)
+        room = ReadBuffers(1).take_pages(len(data))
+        assert len(data) == file.pread_direct(room, 0)
+        assert data == bytes(room)
+    finally:
+        monkeypatch.undo()
+        file.close()
+
+
+def test_what_is_damaged_is_read_through_the_page_cache_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A direct read that is wrong is no damage; what is wrong in the page cache too is."""
+    ahead = Ahead()
+
+    def forget(_: object, buffer: memoryview, position: int) -> int:
+        buffer[:] = bytes(len(buffer))
+        return len(buffer)
+
+    monkeypatch.setattr(SimulatedFile, "pread_direct", forget)
+    assert 6 == reading.read(ahead.log, 0, 1 << 20, 6).next_offset
+    ahead.driver.flip(ahead.driver.segment_path(), 20)
+    with pytest.raises(CorruptionError):
+        reading.read(ahead.log, 0, 1 << 20, 6)
+
+
+def test_nothing_is_missing_where_the_system_cannot_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without cachestat nothing is read past the page cache."""
+    monkeypatch.setattr("kgw.backend.embedded.page_cache.cached_bytes", lambda *_: None)
+    file = RealFs().open(str(tmp_path / "file"), create=True)
+    try:
+        assert 0 == file.uncached_bytes(0, 8 << 20)
+    finally:
+        file.close()
+
+
 def test_what_is_in_memory_is_told(tmp_path: Path) -> None:
-    """What was just written is; where the system cannot tell, nothing is."""
+    """What was just written is; where the system cannot tell, all of it."""
     file = RealFs().open(str(tmp_path / "file"), create=True)
     try:
         file.pwrite((bytes(8 << 12),), 0)
-        assert file.uncached_bytes(0, 8 << 12) in {0, 8 << 12}
-        assert 4 << 12 <= file.uncached_bytes(4 << 12, 8 << 12)
+        assert 0 == file.uncached_bytes(0, 8 << 12)
+        assert file.uncached_bytes(4 << 12, 8 << 12) in {0, 4 << 12}
     finally:
         file.close()
 
