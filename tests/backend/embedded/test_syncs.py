@@ -154,10 +154,10 @@ def test_a_file_whose_sync_was_not_tried_stays_open() -> None:
     store.give_up_syncs(written)
     pool.end_sync(other, None)
     pool.release(other)
+    driver.fs.fail_write_back(first)
     for number in range(JOURNALED.open_files):
         pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
     assert [True, False] == [pool.has(path) for path in (first, second)]
-    driver.fs.fail_write_back(first)
     assert isinstance(store.sync(written)[0], SyncFailedError)
 
 
