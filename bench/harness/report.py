@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Families = Mapping[str, tuple[Scenario, ...]]
 
 DURABILITIES: tuple[Durability, ...] = ("strict", "relaxed", "synced")
+FULL_RUNS = 3
+NOT_MEASURED = "not measured"
 MACHINE_WORDS = {
     "cores": "Cores",
     "processor": "Processor",
@@ -47,7 +49,7 @@ def markdown(results: Results, families: Families) -> str:
     scenarios = measured(results, families)
     if not scenarios:
         return "Nothing was measured.\n"
-    parts = [bars_table(results, families), *_family_tables(results, families)]
+    parts = [bars_table(results, scenarios), *_family_tables(results, families)]
     parts += [memory_table(results, scenarios), cost_table(results, families)]
     return "\n".join(part for part in parts if part)
 
@@ -98,9 +100,11 @@ def performance_page(results: Results, families: Families) -> str:
         " `kgw-strict` against `kafka-synced`.\n",
         "Differences of less than 1.5 times between single runs mean nothing on such a",
         " machine.\n",
+        f"Where either side has fewer than {FULL_RUNS} runs, how many is said behind the",
+        " verdict.\n",
         "What limits a scenario is said below its table, and what would lift a bar that is",
         " lost.\n\n",
-        bars_table(results, families),
+        bars_table(results, [one for of_family in families.values() for one in of_family]),
         "\n## Memory\n\n",
         "The most anonymous memory at any look, MB, and file-backed beside it, which the kernel",
         f" takes back when it needs to. The bar is at most {MEMORY_BAR.at_most} of Kafka's.\n\n",
@@ -144,10 +148,10 @@ def _counted(results: Results) -> str:
     )
 
 
-def bars_table(results: Results, families: Families) -> str:
+def bars_table(results: Results, scenarios: Iterable[Scenario]) -> str:
     """A row for each figure with a bar, a verdict for each durability; memory is not among them."""
     rows = []
-    for scenario in (one for family in families.values() for one in family):
+    for scenario in scenarios:
         found = [one for one in verdicts(results, scenario) if one.bar is not MEMORY_BAR]
         titles = {figure.name: figure.title for figure in scenario.figures}
         for figure, absolute in dict.fromkeys((one.bar.figure, one.bar.absolute) for one in found):
@@ -162,9 +166,15 @@ def bars_table(results: Results, families: Families) -> str:
 def _verdict_cell(found: Iterable[Verdict], durability: Durability) -> str:
     cells = []
     for one in found:
-        if one.durability == durability:
-            said = f"{one.value:.2f} ({_bar_words(one.bar)}): {'met' if one.kept else 'lost'}"
-            cells.append(said if one.kept else f"**{said}**")
+        if one.durability != durability:
+            continue
+        if one.value is None:
+            cells.append(f"({_bar_words(one.bar)}): {NOT_MEASURED}")
+            continue
+        said = f"{one.value:.2f} ({_bar_words(one.bar)}): {'met' if one.kept else 'lost'}"
+        if one.runs < FULL_RUNS:
+            said += f", {one.runs} run{'s' * (one.runs > 1)}"
+        cells.append(said if one.kept else f"**{said}**")
     return "; ".join(cells)
 
 
@@ -185,17 +195,12 @@ def memory_table(results: Results, scenarios: Iterable[Scenario]) -> str:
         for server in ALL_SERVERS:
             anonymous = results.spread(scenario.name, server, "rss_anonymous_mb")
             file_backed = results.spread(scenario.name, server, "rss_file_mb")
-            said = ""
+            said = NOT_MEASURED
             if anonymous is not None and file_backed is not None:
                 said = f"{anonymous.median:,.0f} + {file_backed.median:,.0f}"
             cells.append(said)
-        found = {
-            one.durability: one for one in verdicts(results, scenario) if one.bar is MEMORY_BAR
-        }
-        ratios = [
-            _verdict_cell([found[durability]] if durability in found else [], durability)
-            for durability in ("strict", "relaxed")
-        ]
+        found = [one for one in verdicts(results, scenario) if one.bar is MEMORY_BAR]
+        ratios = [_verdict_cell(found, durability) for durability in DURABILITIES[:2]]
         rows.append([f"`{scenario.name}`", *cells, *ratios])
     return table(("Scenario", *ALL_SERVERS, "strict", "relaxed"), rows)
 
@@ -247,7 +252,7 @@ def _family_tables(
 
 
 def _has_lost(results: Results, scenario: Scenario) -> bool:
-    return not all(verdict.kept for verdict in verdicts(results, scenario))
+    return any(one.value is not None and not one.kept for one in verdicts(results, scenario))
 
 
 def _figure_words(figure: Figure) -> str:

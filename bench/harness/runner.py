@@ -35,6 +35,8 @@ STOLEN_REPEATS = 2
 MEASUREMENT_LIMIT_S = 180.0
 # One scenario alone has its code compiled sooner than all of them together.
 OWN_WARM_SHARE = 0.25
+# The first time through all of them, so that the time is enough for more of them.
+FIRST_WARM_SCALE = Scale(seconds=0.1, share=0.05)
 WARM_SCALE = Scale(seconds=0.5, share=0.05)
 
 
@@ -144,18 +146,24 @@ class ServerRun:
         return Stage(server=server, directory=directory, scale=scale, name=name)
 
     def _warm(self, server: Server, scenarios: Sequence[Scenario], share: float = 1.0) -> None:
-        """Goes through the scenarios in small until a JVM has had its time to compile them."""
+        """Goes through the scenarios in small until a JVM has had its time to compile them.
+
+        Those whose bars are medians come first: the time may be too short for all.
+        """
         warm_s = share * server.warm_share * self._plan.warm_s
         if not warm_s:
             return
-        # Where the time is too short for all, those whose bars are medians are warm.
         scenarios = sorted(scenarios, key=lambda scenario: server.name in scenario.once)
+        rounds = itertools.chain(
+            zip(scenarios, itertools.repeat(FIRST_WARM_SCALE)),
+            zip(itertools.cycle(scenarios), itertools.repeat(WARM_SCALE)),
+        )
         self._plan.say(f"{self._name}: warming up for {warm_s:.0f} s")
         deadline = time.monotonic() + warm_s
-        for number, scenario in enumerate(itertools.cycle(scenarios)):
+        for number, (scenario, scale) in enumerate(rounds):
             if time.monotonic() > deadline or number == scenario.warm_rounds:
                 return
-            stage = self._stage(scenario, server, WARM_SCALE)
+            stage = self._stage(scenario, server, scale)
             try:
                 with time_limit(MEASUREMENT_LIMIT_S):
                     scenario.prepare(stage)

@@ -24,17 +24,22 @@ MEMORY_BAR = Bar(figure="rss_anonymous_mb", at_most=0.2)
 
 
 class Verdict(NamedTuple):
-    """One bar: kgw's value by the peer's, or kgw's own where the bar is absolute."""
+    """One bar: kgw's value by the peer's, or kgw's own where the bar is absolute.
+
+    `value` is None where a measurement is missing; `runs` are those of the side with fewer.
+    """
 
     scenario: str
     durability: Durability
     bar: Bar
-    value: float
+    value: float | None
     runs: int
 
     @property
     def kept(self) -> bool:
-        """Whether the value lies on the right side; exactly on the bar is right."""
+        """Whether there is a value on the right side; exactly on the bar is right."""
+        if self.value is None:
+            return False
         low, high = self.bar.at_least, self.bar.at_most
         return (low is None or self.value >= low) and (high is None or self.value <= high)
 
@@ -48,20 +53,20 @@ def ratio(results: Results, scenario: str, durability: Durability, figure: str) 
 
 
 def verdicts(results: Results, scenario: Scenario) -> Iterator[Verdict]:
-    """All bars of a scenario for which there are measurements, memory last."""
+    """All bars of a scenario, measured or not, memory last."""
     for durability, bars in scenario.bars.items():
         for bar in bars:
-            if (verdict := _verdict(results, scenario.name, durability, bar)) is not None:
-                yield verdict
+            yield _verdict(results, scenario.name, durability, bar)
     memory: tuple[Durability, ...] = ("strict", "relaxed")
     for durability in memory:
-        if (verdict := _verdict(results, scenario.name, durability, MEMORY_BAR)) is not None:
-            yield verdict
+        yield _verdict(results, scenario.name, durability, MEMORY_BAR)
 
 
-def _verdict(results: Results, scenario: str, durability: Durability, bar: Bar) -> Verdict | None:
-    ours = results.spread(scenario, COMPARED[durability][0], bar.figure)
-    if ours is None:
-        return None
-    value = ours.median if bar.absolute else ratio(results, scenario, durability, bar.figure)
-    return None if value is None else Verdict(scenario, durability, bar, value, ours.runs)
+def _verdict(results: Results, scenario: str, durability: Durability, bar: Bar) -> Verdict:
+    servers = COMPARED[durability][:1] if bar.absolute else COMPARED[durability]
+    spreads = [results.spread(scenario, server, bar.figure) for server in servers]
+    runs = min(0 if spread is None else spread.runs for spread in spreads)
+    value = ratio(results, scenario, durability, bar.figure)
+    if bar.absolute:
+        value = None if spreads[0] is None else spreads[0].median
+    return Verdict(scenario, durability, bar, value, runs)

@@ -17,6 +17,7 @@ from kgw.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kgw.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -52,6 +53,7 @@ Address = tuple[str, int]
 ResponseT = TypeVar("ResponseT", bound="Response")
 
 CLIENT_ID = "bench"
+DELETE_TOPICS_VERSION = 5
 PRODUCE_VERSION, FETCH_VERSION, COMMIT_VERSION, METADATA_VERSION = 9, 11, 8, 12
 LIST_OFFSETS_VERSION, CREATE_TOPICS_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = (
     7,
@@ -178,6 +180,14 @@ def create_topics(address: Address, topics: Mapping[str, int]) -> None:
     refused = [(one.name, one.error_code) for one in response.topics if one.error_code]
     if refused or len(response.topics) != len(topics):
         raise RuntimeError(f"topics were not created: {refused[:3]}")
+
+
+def delete_topics(address: Address, names: Iterable[str]) -> None:
+    """Delete topics with all that they hold, in one request. Raises RuntimeError."""
+    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=60_000)
+    response = ask(address, request, DeleteTopicsResponse, DELETE_TOPICS_VERSION)
+    if refused := [(one.name, one.error_code) for one in response.responses if one.error_code]:
+        raise RuntimeError(f"topics were not deleted: {refused[:3]}")
 
 
 def wait_for_leaders(address: Address, topics: Mapping[str, int]) -> None:

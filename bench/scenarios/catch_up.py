@@ -160,7 +160,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     CatchUpBesideLive(
         name="catch_up/beside",
         title="1 GB from a cold cache, beside 10 MB/s of live traffic",
-        what="Read once from the start at full speed while others write and read.",
+        what=(
+            "Read once from the start at full speed while others write and read another topic. What"
+            " a reader does to writers of the segment that it reads is not in it."
+        ),
         limited_by=TURNS,
         would_lift="A third core; reads that the disk's scheduler puts behind syncs.",
         bars={

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.harness.report import markdown, performance_page
@@ -91,10 +92,46 @@ def test_a_bar_is_kept_up_to_itself() -> None:
 def test_a_run_prints_bars_figures_and_costs() -> None:
     """Lost bars stand out; medians come with their range where there is more than one run."""
     text = markdown(MEASURED, FAMILIES)
-    assert "| `produce/small` | rate | **0.95 (≥ 1): lost** | 1.30 (≥ 1.3 and ≤ 2): met |" in text
+    assert (
+        "| `produce/small` | rate | **0.95 (≥ 1): lost** | 1.30 (≥ 1.3 and ≤ 2): met, 1 run |"
+        in text
+    )
     assert "95.0 (90.0 to 300.0)" in text
     assert "| `produce/small` | CPU s a GB | 3.00 | 3.00 | 3.00 |" in text
     assert "Nothing was measured.\n" == markdown(Results((), ()), FAMILIES)
+
+
+def test_a_bar_says_how_many_runs_it_rests_on() -> None:
+    """Those of the side with fewer, where they are not three; an absolute bar has one side."""
+    text = markdown(
+        _results({"kgw-strict": (1, 2, 3), "kgw-relaxed": (150, 150, 150), "kafka": (100, 100)}),
+        FAMILIES,
+    )
+    assert "| **0.02 (≥ 1): lost, 2 runs** | 1.50 (≥ 1.3 and ≤ 2): met, 2 runs |" in text
+    assert "| 2.00 (≤ 300): met |" in text
+    assert "| 0.10 (≤ 0.2): met, 2 runs | 0.10 (≤ 0.2): met, 2 runs |" in text
+
+
+def test_a_bar_that_was_not_measured_is_shown() -> None:
+    """Whichever side is missing, and where nothing was measured of a row; it is not lost."""
+    without_peer = _results({"kgw-strict": (400, 400, 400)})
+    expected = "| (≥ 1): not measured | (≥ 1.3 and ≤ 2): not measured | "
+    only_peer = _results({"kafka": (100, 100, 100)})
+    for results, absolute in (
+        (without_peer, "**400.00 (≤ 300): lost**"),
+        (only_peer, "(≤ 300): not measured"),
+    ):
+        text = markdown(results, FAMILIES)
+        assert expected in text
+        assert f"| {absolute} |" in text
+    memory = "| `produce/small` | 100 + 20 | not measured | not measured | not measured |"
+    assert memory + " (≤ 0.2): not measured | (≤ 0.2): not measured |" in markdown(
+        without_peer, FAMILIES
+    )
+    other = replace(SCENARIO, name="produce/other")
+    page = performance_page(without_peer, {"throughput": (SCENARIO, other)})
+    assert "| `produce/other` | rate | (≥ 1): not measured |" in page
+    assert "What would lift it" not in performance_page(only_peer, FAMILIES)
 
 
 def test_the_page_says_where_when_and_what_limits() -> None:
