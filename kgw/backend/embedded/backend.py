@@ -357,6 +357,7 @@ class EmbeddedBackend(Backend):
         removed = await self.run_in_flusher(partial(self._store.remove_log, key, log))
         if log is not None:
             self._logs.pop(log, None)
+            self.read_ahead.forget_log(log)
         if removed is not None:
             await self.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])
@@ -398,6 +399,7 @@ class EmbeddedBackend(Backend):
 
     async def checkpoint(self) -> None:
         self._check_open()
+        self.read_ahead.forget_stale()
         async with self._checkpoint_lock:
             plan = await self.run_in_flusher(self._store.begin_checkpoint)
             self._checkpoint_plan = plan

@@ -7,14 +7,13 @@ cache is read at once, into one of the shared buffers, and verified there.
 
 from __future__ import annotations
 
-from asyncio import shield
+import asyncio
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.backend.base import ReadResult
 from kgw.backend.embedded.cached_reading import Place, read_piece
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES
 from kgw.records.batch import PREFIX_BYTES
 
@@ -30,6 +29,7 @@ _FORGOTTEN_S: Final = 0.1
 """A reader that has not come for what was read for it makes room for others then: one that takes
 10 MB of a partition a second gains nothing from it."""
 _SERVED_PIECES: Final = 4
+_Key: TypeAlias = "tuple[SegmentedLog, int]"
 # Of a header: base offset, length, last offset delta, number of records.
 _FIELDS: Final = Struct(">qi11xi30xi")
 
@@ -37,13 +37,17 @@ _FIELDS: Final = Struct(">qi11xi30xi")
 class _Ahead:
     """One piece: on its way, or there. None came of it when `future` and `piece` are None."""
 
-    __slots__ = ("begun_s", "future", "piece", "was_served")
+    __slots__ = ("begun_s", "cut_from", "future", "piece", "rest", "was_served")
 
     def __init__(self, begun_s: float) -> None:
         self.begun_s = begun_s
         self.future: Future[Piece | None] | None = None
         self.piece: Piece | None = None
         self.was_served = False
+        self.rest: _Key | None = None
+        """What is left of it behind the part that was served last."""
+        self.cut_from: _Key | None = None
+        """What this is the rest of."""
 
 
 class ReadAhead:
@@ -84,47 +88,81 @@ class ReadAhead:
         if ahead is None:
             return None
         piece = ahead.piece
-        if (
-            piece is None
-            or piece.place.segment.is_removed
-            or log.damaged
-            or piece.next_offset > upper_bound
-        ):
+        if piece is None:
+            return None
+        if piece.place.segment.is_removed or log.damaged:
+            del self._pieces[(log, offset)]
+            return None
+        if piece.next_offset > upper_bound:
             return None
         if len(piece.view) > max_bytes:
             cut = _cut(piece, max_bytes)
             if cut is None:
                 return None
             piece, rest = cut
-            # In the place of the whole: as long as a reader takes parts, others get the same parts.
-            del self._pieces[(log, offset)]
-            behind = self._pieces[(log, piece.next_offset)] = _Ahead(self._now_s())
-            behind.piece = rest
-        else:
-            ahead.was_served = True
-            if piece.place.is_slow:
-                self.begin(log, piece.next_offset, piece.place, upper_bound)
+            self._keep_rest((log, offset), ahead, (log, piece.next_offset), rest)
+        elif ahead.cut_from is not None and not _has_records(piece.view):
+            return None
+        ahead.was_served = True
+        if ahead.cut_from is not None:
+            self._pieces.pop(ahead.cut_from, None)
+        if ahead.rest is None and piece.place.is_slow:
+            self.begin(log, piece.next_offset, piece.place, upper_bound)
         self._places.note(log, piece.next_offset, piece.place)
         return ReadResult([piece.view], len(piece.view), piece.next_offset)
+
+    def _keep_rest(self, key: _Key, ahead: _Ahead, rest_key: _Key, rest: Piece) -> None:
+        """Keep what is left of a piece, beside the whole until somebody comes for it.
+
+        A Fetch that meets a partition which has to be waited for takes all others once more.
+        """
+        pieces = self._pieces
+        if ahead.rest is not None and ahead.rest != rest_key:
+            # One rest of each: there are as many ways to cut it as it has batches.
+            pieces.pop(ahead.rest, None)
+        ahead.rest = rest_key
+        if rest_key not in pieces:
+            behind = pieces[rest_key] = _Ahead(self._now_s())
+            behind.piece = rest
+            behind.cut_from = key
+
+    def forget_log(self, log: SegmentedLog) -> None:
+        """Let go of what was read of a log that is deleted."""
+        for key in [key for key in self._pieces if key[0] is log]:
+            del self._pieces[key]
+
+    def forget_stale(self) -> None:
+        """Let go of what nobody has come for, and of what was served long ago: now and then."""
+        while self._forget_stale(self._now_s(), with_served=True):
+            pass
 
     async def wait(self, log: SegmentedLog, offset: int) -> None:
         """Wait for what is being read from `offset` on, if anything is."""
         ahead = self._pieces.get((log, offset))
         if ahead is not None and ahead.future is not None:
-            await shield(ahead.future)
+            # It raises nothing: whatever became of it, the reader goes on.
+            await asyncio.wait((ahead.future,))
 
     def begin(self, log: SegmentedLog, offset: int, place: Place, upper_bound: int) -> None:
         """Read what comes at `offset`, unless that is known already or others have all the room."""
         key = (log, offset)
         pieces = self._pieces
-        if offset >= upper_bound or key in pieces or place.segment.is_removed:
+        if offset >= upper_bound or place.segment.is_removed:
+            return
+        known = pieces.get(key)
+        if known is not None and (known.piece is None or not known.piece.place.segment.is_removed):
             return
         now_s = self._now_s()
         if not self._make_room(now_s):
             return
+        try:
+            future = self._start(partial(_read, place, self._buffers, offset, upper_bound))
+        except RuntimeError:
+            # No thread: the backend is being closed.
+            return
         ahead = pieces[key] = _Ahead(now_s)
-        ahead.future = self._start(partial(_read, place, self._buffers, offset, upper_bound))
-        ahead.future.add_done_callback(partial(self._finish, key, ahead))
+        ahead.future = future
+        future.add_done_callback(partial(self._finish, key, ahead))
 
     def _finish(
         self, key: tuple[SegmentedLog, int], ahead: _Ahead, future: Future[Piece | None]
@@ -152,10 +190,10 @@ class ReadAhead:
             del pieces[key]
         return self._buffers.has_free
 
-    def _forget_stale(self, now_s: float) -> bool:
+    def _forget_stale(self, now_s: float, *, with_served: bool = False) -> bool:
         for key, ahead in self._pieces.items():
             is_stale = now_s >= ahead.begun_s + _FORGOTTEN_S
-            if is_stale and ahead.future is None and not ahead.was_served:
+            if is_stale and ahead.future is None and (with_served or not ahead.was_served):
                 del self._pieces[key]
                 return True
         return False
@@ -165,27 +203,31 @@ def _read(place: Place, buffers: ReadBuffers, offset: int, upper_bound: int) -> 
     """Read a piece in a thread. None when anything is wrong: a thorough read says what."""
     try:
         piece = read_piece(place, buffers, offset, BUFFER_BYTES, upper_bound)
-    except (OSError, SideFileDamagedError):
+    except Exception:  # noqa: BLE001 - whoever reads it then meets it
         return None
     # Batches without records alone are no answer.
     return piece if piece is not None and piece.has_records else None
 
 
 def _cut(piece: Piece, max_bytes: int) -> tuple[Piece, Piece] | None:
-    """Return the batches of a verified piece that fit, and the others; None when none fits."""
+    """Return the batches of a verified piece that fit, and the others.
+
+    None when none fits, or none of those that fit has records.
+    """
     view = piece.view
-    size_bytes = count = next_offset = at = 0
-    while at < len(view):
-        base_offset, length, last_delta, records = _FIELDS.unpack_from(view, at)
-        if not records:
-            # What compaction has emptied must not become an answer by itself.
-            return None
-        at += PREFIX_BYTES + length
-        if at <= max_bytes:
-            size_bytes = at
-            count += 1
-            next_offset = base_offset + last_delta + 1
-    if not count:
+    size_bytes = count = next_offset = has_records = 0
+    # Not one further than that: the others are looked at when their turn comes.
+    while size_bytes < len(view):
+        base_offset, length, last_delta, records = _FIELDS.unpack_from(view, size_bytes)
+        end = size_bytes + PREFIX_BYTES + length
+        if end > max_bytes:
+            break
+        size_bytes = end
+        count += 1
+        has_records |= records
+        next_offset = base_offset + last_delta + 1
+    if not has_records:
+        # What compaction has emptied must not become an answer by itself.
         return None
     segment, behind, entries = piece.place[:3]
     place = Place(segment, behind - entries + count, count, is_slow=True)
@@ -197,3 +239,13 @@ def _cut(piece: Piece, max_bytes: int) -> tuple[Piece, Piece] | None:
             place=piece.place._replace(entries=entries - count),
         ),
     )
+
+
+def _has_records(view: memoryview) -> bool:
+    at = 0
+    while at < len(view):
+        _, length, _, records = _FIELDS.unpack_from(view, at)
+        if records:
+            return True
+        at += PREFIX_BYTES + length
+    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from copy import copy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -221,8 +222,111 @@ async def test_a_removed_segment_is_neither_read_nor_served() -> None:
     await ahead.finish()
     ahead.log.segments[0].is_removed = True
     assert ahead.take(0) is None
+    assert 0 == len(ahead.ahead)
     ahead.begin(1)
     assert [] == ahead.begun
+
+
+async def test_a_removed_segment_blocks_no_place() -> None:
+    """What is in its place by now is read ahead as anything else."""
+    ahead = Ahead()
+    ahead.begin(2)
+    await ahead.finish()
+    removed = ahead.log.segments[0]
+    ahead.log.segments = (copy(removed),)
+    removed.is_removed = True
+    ahead.begin(2)
+    await ahead.finish()
+    assert ahead.take(2) is not None
+
+
+async def test_a_part_is_there_again_until_the_rest_is_taken() -> None:
+    """A Fetch that has to wait for another partition asks again; others take other parts."""
+    ahead = Ahead()
+    ahead.begin(0)
+    await ahead.finish()
+    for parts in (2, 2, 3, 2):
+        result = ahead.take(0, max_bytes=parts * BATCH_BYTES)
+        assert result is not None
+        assert parts == result.next_offset
+        assert 2 == len(ahead.ahead)
+    assert [] == ahead.begun
+    assert ahead.take(2, max_bytes=BATCH_BYTES) is not None
+    assert ahead.take(0) is None
+    assert ahead.take(3) is not None
+
+
+async def test_only_what_is_taken_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a piece costs what the part does."""
+    ahead = Ahead()
+    ahead.begin(0)
+    await ahead.finish()
+    walked: list[int] = []
+    plain = read_ahead._FIELDS
+
+    class Fields:
+        def unpack_from(self, view: memoryview, at: int) -> tuple[int, ...]:
+            walked.append(at)
+            return plain.unpack_from(view, at)
+
+    monkeypatch.setattr(read_ahead, "_FIELDS", Fields())
+    assert ahead.take(0, max_bytes=BATCH_BYTES) is not None
+    assert [0, BATCH_BYTES] == walked
+
+
+async def test_any_error_is_left_to_a_thorough_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the piece goes on."""
+    ahead = Ahead()
+
+    def fail(*_: object) -> int:
+        raise ValueError
+
+    monkeypatch.setattr(SimulatedFile, "pread_direct", fail)
+    ahead.begin(0)
+    await ahead.finish()
+    assert 0 == len(ahead.ahead)
+
+
+async def test_a_cancelled_read_cancels_no_reader() -> None:
+    """Its thread went away: the reader reads for itself."""
+    ahead = Ahead()
+    ahead.begin(0)
+    waiting = asyncio.ensure_future(ahead.ahead.wait(ahead.log, 0))
+    await asyncio.sleep(0)
+    ahead.begun[0][1].cancel()
+    await waiting
+    assert 0 == len(ahead.ahead)
+
+
+async def test_nothing_is_begun_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that is being closed reads nothing ahead, and answers."""
+    ahead = Ahead()
+
+    def refuse(_: object) -> object:
+        raise RuntimeError
+
+    monkeypatch.setattr(ahead.ahead, "_start", refuse)
+    ahead.begin(0)
+    assert 0 == len(ahead.ahead)
+    await ahead.ahead.wait(ahead.log, 0)
+
+
+async def test_what_is_of_no_use_is_let_go() -> None:
+    """Of a deleted log at once, of readers that have gone when somebody looks."""
+    ahead = Ahead()
+    for number in range(2):
+        ahead.begin(number)
+    await ahead.finish()
+    assert ahead.take(0) is not None
+    ahead.ahead.forget_stale()
+    assert 2 == len(ahead.ahead)
+    ahead.now_s = 1.0
+    ahead.ahead.forget_stale()
+    assert 0 == len(ahead.ahead)
+    ahead.begin(0)
+    await ahead.finish()
+    ahead.ahead.forget_log(ahead.log)
+    assert 0 == len(ahead.ahead)
 
 
 async def test_a_disk_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
