@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import WITHOUT_SYNCED
+from bench.harness.servers import ONE_OF_EACH
 from bench.loads import sockets
 from bench.loads.frames import (
     batch_of,
@@ -69,15 +69,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         name="recovery/kill-1gb",
         title="1 GB in 4 partitions, after kill -9",
         what=(
-            "Process start to the end offsets of all partitions: all that were acknowledged, by"
-            " kgw relaxed, too, since the page cache outlives the process. Each process is a new"
-            " one, so that a JVM cannot be warm."
+            "Process start to the end offsets of all partitions, counted. Each process is new, so"
+            " that a JVM cannot be warm. Not of a relaxed log: after a kill it goes on past the"
+            " offsets that it had reserved, so that its end does not count its records."
         ),
         limited_by="What lies above the last checkpoint is read and checked.",
         would_lift="Checkpoints that are closer together.",
         bars={"strict": (Bar(figure="ready_s", at_most=1.0),)},
-        servers=WITHOUT_SYNCED,
-        once=WITHOUT_SYNCED,
+        servers=ONE_OF_EACH,
+        once=ONE_OF_EACH,
         start="unstarted",
     ),
 )
