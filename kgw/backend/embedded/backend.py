@@ -535,7 +535,7 @@ class EmbeddedBackend(Backend):
 
     def _is_disk_calm(self) -> bool:
         """Whether no long syncs are under way: 16 KB beside one took up to 44 ms to write."""
-        if self._flush_timer.is_syncing_much:
+        if self._flush_timer.is_syncing:
             return False
         plan = self._checkpoint_plan
         return plan.is_calm if plan is not None else not self._checkpoint_lock.locked()

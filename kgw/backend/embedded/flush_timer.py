@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.backend.embedded.relaxed import FlushSchedule
-from kgw.backend.embedded.write_back import CALM_BYTES
 from kgw.backend.embedded.writer import sync_each
 
 if TYPE_CHECKING:
@@ -55,8 +54,10 @@ class FlushTimer:
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._round: asyncio.Task[None] | None = None
-        self.is_syncing_much = False
-        """Whether a round is under way that has much to write: writers wait beside it."""
+        self.is_syncing = False
+        """Whether a round is under way. Writers wait beside it, and relaxed logs are written as fast
+        as they come: with the loop writing on beside rounds of up to 4 MB, 50 MB/s had a 99th
+        percentile of 8 to 13 ms, and 5 to 6 ms with the thread writing meanwhile."""
         self._is_closed = False
 
     def note(self, log: SegmentedLog) -> None:
@@ -99,12 +100,11 @@ class FlushTimer:
     async def _flush_due(self) -> None:
         logs = self._schedule.begin(self._loop.time())
         flushes = await self._run_in_flusher(partial(self._store.begin_flush, logs))
-        unsent_bytes = sum(flush.mark.segment.unsent_bytes for flush in flushes)
-        self.is_syncing_much = unsent_bytes > CALM_BYTES
+        self.is_syncing = True
         try:
             outcomes = await self._sync(flushes)
         finally:
-            self.is_syncing_much = False
+            self.is_syncing = False
         moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
         for log, end_offset in moved:
             if end_offset > log.offsets.durable_end:
