@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, ConfigError
 from kgw.errors import KgwError, StorageError
-from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.group import GroupSettings
-from kgw.groups.rounds import GroupLimits
 from kgw.lag.positions import ClientPositions
 from kgw.metrics import Metrics
 from kgw.partitions.answer_room import AnswerRoom
@@ -25,6 +22,7 @@ from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
 from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import GROUP_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import Backend
     from kgw.clock import Clock
     from kgw.config import Config, Listener
+    from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
     from kgw.state.base import Row, StateStore
@@ -74,7 +73,8 @@ class Gateway:
             lambda: int.from_bytes(urandom(4), "big") >> 1,
         )
         self.producer_ids: ProducerIds
-        self.groups: GroupCoordinator
+        self._groups: GroupCoordinator | None = None
+        self._is_stopping = False
         self.positions = ClientPositions(config.lag_clients_max)
         self.cluster_id = ""
         self.node_id = config.node_id
@@ -133,7 +133,8 @@ class Gateway:
             self._watching.cancel()
         if self._lag is not None:
             await self._lag.aclose()
-        await self.groups.aclose()
+        if self._groups is not None:
+            await self._groups.aclose()
         try:
             await self.catalog.aclose()
             await self.catalog.save_snapshots()
@@ -144,7 +145,9 @@ class Gateway:
 
     def begin_to_stop(self) -> None:
         """Answer the requests that wait for other members: nobody may hold up the drain."""
-        self.groups.release()
+        self._is_stopping = True
+        if self._groups is not None:
+            self._groups.release()
 
     async def checkpoint(self) -> None:
         """Bound the work of the next start. Raises StorageError."""
@@ -193,9 +196,24 @@ class Gateway:
         self.config = config
         self.catalog.reconfigure(config)
 
-    async def _open_groups(self) -> None:
+    @property
+    def groups(self) -> GroupCoordinator:
+        """All groups, made when something of them is stored or somebody asks for them."""
+        if self._groups is None:
+            self._groups = self._make_groups()
+            self._groups.open_empty()
+            if self._is_stopping:
+                self._groups.release()
+        return self._groups
+
+    def _make_groups(self) -> GroupCoordinator:
+        # Not at the top: what no start needs that has no groups would be 9 ms of it.
+        from kgw.groups.coordinator import GroupCoordinator
+        from kgw.groups.group import GroupSettings
+        from kgw.groups.rounds import GroupLimits
+
         config = self.config
-        self.groups = GroupCoordinator(
+        groups = GroupCoordinator(
             self.backend.state,
             self.clock,
             GroupSettings(
@@ -209,8 +227,18 @@ class Gateway:
             self.metrics,
             lambda error: self.report_internal_error("groups", error),
         )
-        await self.groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
-        self.catalog.when_deleted.append(self.groups.forget_topic)
+        groups.when_committed_back.append(self._committed_back)
+        self.catalog.when_deleted.append(groups.forget_topic)
+        return groups
+
+    async def _open_groups(self) -> None:
+        try:
+            if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
+                return
+        except StorageError:
+            pass  # a kind that cannot be read: each of those of groups is loaded by its name
+        self._groups = self._make_groups()
+        await self._groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
 
     @property
     def lag(self) -> LagMonitor:
@@ -244,7 +272,6 @@ class Gateway:
         self.metrics.when_read.append(
             lambda: self.metrics.offset_anomalies.update(self.backend.recovery_anomalies)
         )
-        self.groups.when_committed_back.append(self._committed_back)
         self.catalog.when_deleted.append(self.positions.forget_topic)
         if self.config.lag_interval_ms:
             self._watching = asyncio.ensure_future(self._watch_lag())

@@ -7,11 +7,14 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
-from kgw.errors import StorageError
+from kgw.errors import ErrorCode, StorageError
 from kgw.gateway import BROKER_CONFIG, Gateway
+from kgw.groups.requests import SyncRequest
+from kgw.offsets.committed import CommittedOffset
 from kgw.state.base import Change
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
+from kgw.types import TopicId
 from tests.handlers.support import batch, create_topic, produce
 
 if TYPE_CHECKING:
@@ -144,3 +147,33 @@ async def test_checkpoints_that_meet_save_a_snapshot_once(monkeypatch: pytest.Mo
         await produce(gateway, batch())
         await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
     assert 1 == saved
+
+
+async def test_group_asked_for_first_while_the_server_stops_waits_for_nobody() -> None:
+    """What is made of groups so late refuses as what was there before does."""
+    async with InProcessGateway() as gateway:
+        gateway.gateway.begin_to_stop()
+        reply = gateway.gateway.groups.sync("group", SyncRequest("member", None, 1))
+        assert reply.done()
+        assert ErrorCode.NOT_COORDINATOR is reply.result().error
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_stored_groups_are_there_from_the_start(
+    monkeypatch: pytest.MonkeyPatch, *, is_readable: bool
+) -> None:
+    """A start without any is spared the code for them; one that cannot tell is not."""
+    backend = MemoryBackend()
+    place = (TopicId(b"t" * 16), 0)
+    async with InProcessGateway(backend=backend) as gateway:
+        committed = CommittedOffset(7, -1, "", 0, -1, 0.0)
+        gateway.gateway.groups.commit("group", "", None, -1, {place: committed})
+        await turns()
+
+    async def kinds(_: object) -> list[str]:
+        raise StorageError("a kind cannot be read")
+
+    if not is_readable:
+        monkeypatch.setattr(type(backend.state), "kinds", kinds)
+    async with InProcessGateway(backend=backend) as gateway:
+        assert ["group"] == list(gateway.gateway.groups.ids())

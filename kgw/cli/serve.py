@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.config import Config
-
-START_GARBAGE_THRESHOLD: Final = 50_000
 
 
 @click.command(short_help="Serve Kafka clients.")
@@ -110,9 +107,6 @@ def _name_listeners(texts: Sequence[str], flag: str) -> str:
 
 
 def _run(config: Config, *, is_json: bool) -> int:
-    # Modules are many objects and no garbage: looking for it took a tenth of the start. The server
-    # sets what suits it once it answers.
-    gc.set_threshold(START_GARBAGE_THRESHOLD)
     from kgw.app import run
 
     return run(config, is_json=is_json)

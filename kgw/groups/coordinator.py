@@ -19,7 +19,7 @@ from kgw.groups.effects import Answer, Persist, RoundFormed
 from kgw.groups.group import CLASSIC, Group, ListedGroup
 from kgw.groups.reply import Reply
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
-from kgw.groups.rows import CLASSIC_GROUP, GroupRow
+from kgw.groups.rows import GroupRow
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import CONSUMER, subscribed_topics
 from kgw.groups.trace import Trace
@@ -27,14 +27,9 @@ from kgw.groups.writer import GroupWriter, Write
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.block import damaged_block, decode_block, parse_block_key
-from kgw.offsets.committed import (
-    GROUP_OFFSETS,
-    OFFSET_BLOCK,
-    damaged_row,
-    decode_row,
-    parse_row_key,
-)
+from kgw.offsets.committed import damaged_row, decode_row, parse_row_key
 from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
@@ -129,6 +124,10 @@ class GroupCoordinator:
         gone_topics |= await self._load_blocks(topic_exists, unreadable)
         for topic_id in gone_topics:
             self.forget_topic(topic_id)
+        self._arm_sweep()
+
+    def open_empty(self) -> None:
+        """Begin where nothing of any group is stored."""
         self._arm_sweep()
 
     async def _load_blocks(

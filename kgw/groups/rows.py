@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 from kgw.groups.requests import MemberProtocol
 from kgw.groups.states import GroupState
 
-CLASSIC_GROUP = "classic-group"
-
 _STORED_STATES = frozenset(
     {GroupState.EMPTY.value, GroupState.COMPLETING_REBALANCE.value, GroupState.STABLE.value}
 )

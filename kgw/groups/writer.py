@@ -10,9 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from kgw.errors import ErrorCode, StorageError
-from kgw.groups.rows import CLASSIC_GROUP
-from kgw.offsets.committed import GROUP_OFFSETS, OFFSET_BLOCK, group_of
+from kgw.offsets.committed import group_of
 from kgw.state.base import Change
+from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

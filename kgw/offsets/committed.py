@@ -12,6 +12,7 @@ import json
 from json.encoder import encode_basestring_ascii as _quote
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from kgw.offsets.block import OffsetBlock
 
-GROUP_OFFSETS = "group-offsets"
-OFFSET_BLOCK = "group-offset-block"
 PARTITIONS_PER_ROW = 16
 NO_EXPIRY_MS = -1
 DAMAGED_OFFSET = -2

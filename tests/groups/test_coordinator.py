@@ -11,9 +11,9 @@ from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
-from kgw.groups.rows import CLASSIC_GROUP
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
+from kgw.state.kinds import CLASSIC_GROUP
 from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn, value
 from tests.groups.model import FlakyStore
 from tests.offsets.blocks import block_of

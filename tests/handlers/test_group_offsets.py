@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.offsets.committed import GROUP_OFFSETS, OFFSET_BLOCK, row_key
+from kgw.offsets.committed import row_key
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -31,6 +31,7 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 from kgw.state.base import Change
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import create_topic
 

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from kgw.offsets.block import OffsetBlock, damaged_block, decode_block, parse_block_key
 from kgw.offsets.committed import (
     DAMAGED_OFFSET,
-    GROUP_OFFSETS,
     NO_EXPIRY_MS,
-    OFFSET_BLOCK,
     CommittedOffset,
     OffsetChanges,
     OffsetTable,
     decode_row,
     parse_row_key,
 )
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
 from tests.offsets.blocks import block_of
 

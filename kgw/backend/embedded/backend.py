@@ -9,7 +9,6 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +29,7 @@ from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write_back import WriteBack
 from kgw.backend.embedded.writer import sync_segment
 from kgw.clock import SystemClock
+from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
@@ -38,6 +38,7 @@ from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from os import PathLike
 
     from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.embedded.cache import CachedTail
@@ -64,7 +65,7 @@ class EmbeddedBackend(Backend):
 
     def __init__(
         self,
-        data_dir: str | Path,
+        data_dir: str | PathLike[str],
         options: EmbeddedOptions | None = None,
         *,
         fs: FileSystem | None = None,
@@ -76,7 +77,7 @@ class EmbeddedBackend(Backend):
 
         Its state is in `server_state`, else in its own database. `state` is taken as it is.
         """
-        self._root = str(Path(data_dir).absolute())
+        self._root = absolute_path(data_dir)
         self._options = options or EmbeddedOptions()
         self._fs = fs or RealFs()
         self._given_state = state

@@ -17,9 +17,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kgw.records.crc import crc32c
+from kgw.state.sql.small_files import read_if_there, remove_if_there
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from os import PathLike
 
 NOTE_SUFFIX: Final = "-commits"
 
@@ -35,10 +36,10 @@ class CountedConnection(sqlite3.Connection):
     """A connection whose commits are counted, from `count_commits` on."""
 
     _count = 0
-    _path: Path | None = None
+    _path: str | None = None
     _descriptor: int | None = None
 
-    def count_commits(self, path: Path, count: int) -> None:
+    def count_commits(self, path: str, count: int) -> None:
         """Keep the note at `path`, going on from `count`. Raises OSError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
@@ -67,7 +68,7 @@ class CountedConnection(sqlite3.Connection):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None and self._path is not None:
             os.close(descriptor)
-            self._path.unlink(missing_ok=True)
+            remove_if_there(self._path)
 
 
 def has_count(connection: sqlite3.Connection) -> bool:
@@ -86,14 +87,13 @@ def stored_count(connection: sqlite3.Connection) -> int | None:
     return count if _checksum(encode_note(count)) == checksum else None
 
 
-def read_note(path: Path) -> int | None:
+def read_note(path: str | PathLike[str]) -> int | None:
     """Return how many commits were noted, None when there is no note.
 
     Raises ValueError for a damaged one, OSError.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    content = read_if_there(path)
+    if content is None:
         return None
     if len(content) != _NOTE.size:
         raise ValueError(f"it has {len(content)} bytes, not {_NOTE.size}")

@@ -11,7 +11,7 @@ See docs/decisions/0011-state-in-sqlite.md.
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
+from os import fspath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.errors import StorageError
@@ -53,7 +53,7 @@ class SqliteStateStore(SqlStateStore):
     ) -> None:
         """Name the file; `open` touches it."""
         super().__init__(f"the state store {path}", SqliteDialect())
-        self._path = Path(path)
+        self._path = path
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
@@ -109,7 +109,7 @@ class SqliteStateStore(SqlStateStore):
         try:
             return await self._thread.call(call, *arguments)
         except sqlite3.Error as error:
-            raise storage_error(error, self._path) from error
+            raise storage_error(error, fspath(self._path)) from error
 
     # --- in the connection's thread ---------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kgw.config.paths import absolute_path
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
 from kgw.state.sql.commit_note import (
     NOTE_SUFFIX,
@@ -23,11 +24,12 @@ from kgw.state.sql.migrations import (
     UnknownSchemaError,
     pending_migrations,
 )
+from kgw.state.sql.small_files import exists, read_if_there, remove_if_there
 from kgw.state.sql.write_ahead_log import find_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from os import PathLike
 
     from kgw.state.sql.migrations import Migration
 
@@ -57,7 +59,7 @@ def _keep_quiet(_problem: str) -> None:
 
 
 def open_database(
-    path: Path,
+    place: str | PathLike[str],
     migrations: tuple[Migration, ...],
     *,
     quick_check: bool,
@@ -70,17 +72,18 @@ def open_database(
     Raises DataDirectoryError, also for a file that is damaged: an empty database in its place would
     lose what can still be saved.
     """
+    path = os.fspath(place)
     try:
-        if not _exists(path):
+        if not exists(path):
             _create_database(path, migrations)
-        elif path.lstat().st_size == 0:
+        elif os.lstat(path).st_size == 0:
             raise DataDirectoryError(
                 f"state database {path} is empty, though never left so: restore it or, "
                 "to begin without it, move it away"
             )
         if quick_check:
             _check_write_ahead_log(path)
-        log = _read_if_there(_beside(path, "-wal"))
+        log = read_if_there(f"{path}-wal")
         connection = _connect(path)
         try:
             _check_identity(connection, path)
@@ -94,9 +97,9 @@ def open_database(
             _count_commits(connection, path, report)
         except BaseException:
             connection.close()
-            if log and not _exists(_beside(path, "-wal")):
+            if log and not exists(f"{path}-wal"):
                 # Closing has emptied it into the database, and with it went what was refused.
-                _write_new(_beside(path, "-wal"), log)
+                _write_new(f"{path}-wal", log)
             raise
     except sqlite3.Error as error:
         raise _opening_error(error, path) from error
@@ -110,10 +113,10 @@ def open_database(
     return connection
 
 
-def _connect(path: Path) -> CountedConnection:
+def _connect(path: str) -> CountedConnection:
     # SQLite would create a missing file, or what a link to nothing names.
     connection = sqlite3.connect(
-        path.absolute().as_uri() + "?mode=rw",
+        _uri(path),
         uri=True,
         timeout=0,
         isolation_level="IMMEDIATE",
@@ -129,21 +132,29 @@ def _connect(path: Path) -> CountedConnection:
     return connection
 
 
-def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
+def _uri(path: str) -> str:
+    """Return the name of an existing file as SQLite takes one with a mode."""
+    name = absolute_path(path)
+    for special in "%?#":
+        name = name.replace(special, f"%{ord(special):02x}")
+    return f"file://{name}?mode=rw"
+
+
+def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
     """Make the database beside its place and move it there whole.
 
     A crash in between leaves nothing under the final name, so that an empty or broken file there is
     always damage.
     """
-    if _exists(_beside(path, "-wal")):
+    if exists(f"{path}-wal"):
         raise DataDirectoryError(
             f"state database {path} is gone but its write-ahead log is there: restore the database "
             f"or, to begin without it, move {path}-wal away"
         )
-    new_path = _beside(path, ".new")
-    leftovers = (new_path, _beside(new_path, "-journal"), _beside(new_path, "-wal"))
-    for leftover in (*leftovers, _beside(path, NOTE_SUFFIX)):
-        leftover.unlink(missing_ok=True)
+    new_path = f"{path}.new"
+    leftovers = (new_path, f"{new_path}-journal", f"{new_path}-wal")
+    for leftover in (*leftovers, f"{path}{NOTE_SUFFIX}"):
+        remove_if_there(leftover)
     _write_new(new_path, b"")
     connection = _connect(new_path)
     try:
@@ -156,33 +167,17 @@ def _create_database(path: Path, migrations: tuple[Migration, ...]) -> None:
     finally:
         connection.close()
     _sync(new_path, os.O_RDWR)
-    new_path.rename(path)
-    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.rename(new_path, path)  # noqa: PTH104 - as in small_files
+    _sync(absolute_path(path).rpartition("/")[0] or "/", os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _write_new(path: Path, content: bytes) -> None:
+def _write_new(path: str, content: bytes) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
 
 
-def _read_if_there(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def _exists(path: Path) -> bool:
-    """Whether anything has this name, a link to nothing included."""
-    return path.is_symlink() or path.exists()
-
-
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: str, flags: int) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -190,22 +185,22 @@ def _sync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+def _check_identity(connection: sqlite3.Connection, path: str) -> None:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if application_id != APPLICATION_ID:
         raise DataDirectoryError(f"{path} is not a state database of kgw")
 
 
-def _use_write_ahead_log(connection: sqlite3.Connection, path: Path) -> None:
+def _use_write_ahead_log(connection: sqlite3.Connection, path: str) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise DataDirectoryError(f"state database {path} cannot use a write-ahead log, only {mode}")
     connection.execute(f"PRAGMA journal_size_limit = {WRITE_AHEAD_LOG_BYTES}").fetchone()
 
 
-def _check_write_ahead_log(path: Path) -> None:
+def _check_write_ahead_log(path: str) -> None:
     """Refuse a log from which SQLite would silently drop commits that were answered."""
-    log_path = _beside(path, "-wal")
+    log_path = f"{path}-wal"
     damage = find_damage(log_path)
     if damage is not None:
         raise DataDirectoryError(
@@ -213,7 +208,7 @@ def _check_write_ahead_log(path: Path) -> None:
         )
 
 
-def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
+def _check_structure(connection: sqlite3.Connection, path: str) -> None:
     problems = [problem for (problem,) in connection.execute("PRAGMA quick_check(20)")]
     if problems != ["ok"]:
         raise DataDirectoryError(
@@ -222,7 +217,7 @@ def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migration, ...]) -> None:
     """Take the steps that are missing, each in a transaction that also notes it."""
     with _transaction(connection):
         connection.execute(CREATE_MIGRATIONS_TABLE)
@@ -243,7 +238,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
 
 
 def _check_schema(
-    connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]
+    connection: sqlite3.Connection, path: str, migrations: tuple[Migration, ...]
 ) -> None:
     """Refuse a schema that is not what the steps make: a changed type changes what is stored."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
@@ -259,7 +254,7 @@ def _check_schema(
         )
 
 
-def _mend_rows(connection: sqlite3.Connection, path: Path, report: Callable[[str], None]) -> None:
+def _mend_rows(connection: sqlite3.Connection, path: str, report: Callable[[str], None]) -> None:
     """Put rows back that a flipped bit has taken from their place, and say so."""
     from kgw.state.sql.misplaced import find_misplaced, put_back
 
@@ -275,13 +270,11 @@ def _mend_rows(connection: sqlite3.Connection, path: Path, report: Callable[[str
         report(f"state database {path}: {row}; put back")
 
 
-def _count_commits(
-    connection: CountedConnection, path: Path, report: Callable[[str], None]
-) -> None:
+def _count_commits(connection: CountedConnection, path: str, report: Callable[[str], None]) -> None:
     """Refuse a database that lacks commits which were answered; count those to come."""
     if not has_count(connection):
         return
-    note_path = _beside(path, NOTE_SUFFIX)
+    note_path = f"{path}{NOTE_SUFFIX}"
     noted = None
     try:
         noted = read_note(note_path)
@@ -316,7 +309,7 @@ def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _opening_error(error: sqlite3.Error, path: Path) -> DataDirectoryError:
+def _opening_error(error: sqlite3.Error, path: str) -> DataDirectoryError:
     code = _primary_code(error)
     if code in _IN_USE:
         return DataDirectoryError(f"state database {path} is in use by another process")
@@ -327,7 +320,7 @@ def _opening_error(error: sqlite3.Error, path: Path) -> DataDirectoryError:
     return DataDirectoryError(f"state database {path} cannot be opened: {error}")
 
 
-def storage_error(error: sqlite3.Error, path: Path) -> StorageError:
+def storage_error(error: sqlite3.Error, path: str) -> StorageError:
     """Return our error for one of SQLite's on an open database."""
     code = _primary_code(error)
     if code == sqlite3.SQLITE_FULL:

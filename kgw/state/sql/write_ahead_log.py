@@ -18,9 +18,11 @@ from __future__ import annotations
 from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.state.sql.small_files import read_if_there
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+    from os import PathLike
 
 _HEADER: Final = Struct(">8I")
 _FRAME: Final = Struct(">6I")
@@ -36,14 +38,13 @@ class _Checksum(NamedTuple):
     second: int
 
 
-def find_damage(path: Path) -> str | None:
+def find_damage(path: str | PathLike[str]) -> str | None:
     """Return what proves that the log at `path` is damaged, None when nothing does.
 
     A missing or empty log is whole. Raises OSError.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    content = read_if_there(path)
+    if content is None:
         return None
     if not any(content[: _HEADER.size]):
         # Nothing, or a file whose length alone had reached the disk.
