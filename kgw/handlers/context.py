@@ -123,8 +123,35 @@ class Session:
             poll.stop()
 
 
+class Submission:
+    """Tells when a request that is answered in turns has submitted all that it changes.
+
+    What comes behind it on the same connection, and may overlap it, starts then.
+    """
+
+    __slots__ = ("_callback", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._callback: Callable[[], object] | None = None
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Have something called when it is over, which it must not be yet."""
+        self._callback = callback
+
+    def end(self) -> None:
+        """Declare it over; once more changes nothing."""
+        self.is_over = True
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
 class RequestContext:
-    """One request. `received_s` is the monotonic time from which its deadlines count."""
+    """One request. `received_s` is the monotonic time from which its deadlines count.
+
+    `submission` is set by a handler that goes on submitting after it has returned.
+    """
 
     __slots__ = (
         "api_key",
@@ -134,6 +161,7 @@ class RequestContext:
         "gateway",
         "received_s",
         "session",
+        "submission",
     )
 
     def __init__(
@@ -153,6 +181,7 @@ class RequestContext:
         self.client_id = client_id
         self.correlation_id = correlation_id
         self.received_s = received_s
+        self.submission: Submission | None = None
 
 
 class EncodedBody(NamedTuple):
@@ -180,6 +209,8 @@ class DueAnswer:
     """Whether it may be given up when nobody waits for it any more."""
     request_count = 1
     """How many requests it answers."""
+    submission: Submission | None = None
+    """Set where later requests that may overlap this one have to wait for its end."""
 
     def done(self) -> bool:
         """Whether `result` can be called."""

@@ -17,6 +17,7 @@ from kgw.handlers.context import (
     Later,
     PollBudget,
     RequestContext,
+    Submission,
 )
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -25,7 +26,7 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import body_frame, response_frame
 from kgw.protocol.headers import decode_request_header, peek_request_header
 from kgw.protocol.schema import Response
-from kgw.turns import Rest
+from kgw.turns import Rest, in_turns
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request
+    from kgw.turns import Turns
     from kgw.types import Buffer
 
 _FETCH = int(ApiKey.FETCH)
@@ -110,15 +112,18 @@ class _TaskFrame(DueAnswer):
         "_make_frame",
         "_task",
         "is_abandonable",
+        "submission",
     )
 
     def __init__(
         self,
         make_frame: Callable[[], list[Buffer] | None],
         task: Future[Any],
+        submission: Submission | None,
         *,
         is_abandonable: bool,
     ) -> None:
+        self.submission = submission
         self._make_frame = make_frame
         self._task = task
         self._is_done = False
@@ -163,7 +168,8 @@ class Dispatcher:
         served = HANDLERS if handlers is None else handlers
         self._handlers: dict[int, Handler] = {int(key): served[key] for key in served}
         # The loop keeps weak references to tasks: whoever starts one must hold it.
-        self._tasks: set[asyncio.Task[Response | None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._decoding: set[asyncio.Task[Any]] = set()
         self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
         self._spreads: KnownTopics | None = None
         self._large_polls = PollBudget()
@@ -172,7 +178,8 @@ class Dispatcher:
     def may_overlap(self, frame: Buffer) -> bool:
         """Whether this request may start while earlier ones that overlap still wait.
 
-        Only Produce: its appends are submitted in order before `start` returns.
+        Only Produce: its appends are submitted in order before `start` returns, or before the
+        answer's `submission` is over.
         """
         return not (frame[0] or frame[1])
 
@@ -198,8 +205,7 @@ class Dispatcher:
                 repeated = self._spreads.start(frame, api_version, correlation_id, session)
             if repeated is not None:
                 return repeated
-        module = handler.module
-        assert handler.request_class is not None  # noqa: S101 - set by `module`
+        request_class = handler.request_class or handler.load()
         known = session.polled
         if (
             known is not None
@@ -211,7 +217,17 @@ class Dispatcher:
         ):
             request = known.request
         else:
-            request = self._decode(frame, session, codec(handler.request_class, api_version))
+            request_codec = codec(request_class, api_version)
+            if len(frame) > LARGE_REQUEST_BYTES:
+                decoding = in_turns(
+                    self._decode_in_turns(frame, session, request_codec),
+                    self._gateway.answer_turns,
+                )
+                if isinstance(decoding, Rest):
+                    return self._start_later(decoding, handler, frame, session, api_version)
+                request = decoding
+            else:
+                request = self._decode(frame, session, request_codec)
         context = RequestContext(
             self._gateway,
             session,
@@ -221,6 +237,14 @@ class Dispatcher:
             correlation_id,
             self._gateway.clock.monotonic_s(),
         )
+        return self._handle(handler, request, context, frame)
+
+    def _handle(
+        self, handler: Handler, request: Request, context: RequestContext, frame: memoryview
+    ) -> list[Buffer] | DueAnswer | None:
+        """Begin to answer a decoded request; as `start`."""
+        api_key = request.api_key
+        module = handler.module
         try:
             answer = module.handle(request, context)
         except ProtocolError:
@@ -228,7 +252,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = self._error(handler, request, context, error)
         if api_key in _REPEATED:
-            self._note(api_key, frame, api_version, request, session)
+            self._note(api_key, frame, context.api_version, request, context.session)
         if answer is None:
             return None
         if isinstance(answer, Response):
@@ -238,6 +262,53 @@ class Dispatcher:
         if isinstance(answer, Later):
             return PendingFrame(self, handler, request, context, answer)
         return self._wait(handler, request, context, answer, len(frame))
+
+    def _start_later(
+        self,
+        decoding: Rest[Request],
+        handler: Handler,
+        frame: memoryview,
+        session: Session,
+        api_version: int,
+    ) -> _TaskFrame:
+        """Decode the rest of a large request in further turns, and begin to answer it then."""
+        gateway = self._gateway
+        _, _, correlation_id = peek_request_header(frame)
+        received_s = gateway.clock.monotonic_s()
+        submission = Submission() if self.may_overlap(frame) else None
+
+        async def answer() -> list[Buffer] | None:
+            try:
+                request = await decoding
+                self._decoding.discard(task)
+                context = RequestContext(
+                    gateway,
+                    session,
+                    handler.api_key,
+                    api_version,
+                    session.client_id,
+                    correlation_id,
+                    received_s,
+                )
+                started = self._handle(handler, request, context, frame)
+                if not isinstance(started, DueAnswer):
+                    return started
+                if submission is not None and started.submission is not None:
+                    started.submission.when_over(submission.end)
+                elif submission is not None:
+                    submission.end()
+                return await _finished(started)
+            finally:
+                if submission is not None:
+                    submission.end()
+
+        task = asyncio.ensure_future(answer())
+        for tasks in (self._tasks, self._decoding):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        return _TaskFrame(
+            task.result, task, submission, is_abandonable=handler.api_key is ApiKey.FETCH
+        )
 
     def start_run(
         self, data: memoryview, position: int, end: int, session: Session, most: int
@@ -286,26 +357,36 @@ class Dispatcher:
         self, frame: memoryview, session: Session, request_codec: Codec[Request]
     ) -> Request:
         """Decode a request; remember one that its client is likely to repeat byte by byte."""
-        position = session.header.end
-        if (
-            session.header.flexible is not request_codec.flexible
-            or frame[_CLIENT_ID_POSITION:position] != session.header.tail
-        ):
-            position = _read_header(frame, session, request_codec.flexible)
+        position = _body_position(frame, session, request_codec.flexible)
         # What is left over is not looked at, as in Kafka: librdkafka (2.16) asks for all topics in
         # Metadata 9 and later with four bytes of null where one belongs.
         request, _ = request_codec.decode_prefix(frame, position)
         if request.api_key == _FETCH:
-            session.forget_poll()
-            budget = None
-            if len(frame) > _KNOWN_POLL_BYTES:
-                budget = self._large_polls
-                if budget.used_bytes + len(frame) > _LARGE_POLLS_BYTES:
-                    return request
-                budget.used_bytes += len(frame) - _CLIENT_ID_POSITION
-            tail = bytes(frame[_CLIENT_ID_POSITION:])
-            session.polled = KnownRequest(request_codec.version, tail, request, budget)
+            self._remember_poll(frame, session, request, request_codec.version)
         return request
+
+    def _decode_in_turns(
+        self, frame: memoryview, session: Session, request_codec: Codec[Request]
+    ) -> Turns[Request]:
+        """Do the same for a large request."""
+        position = _body_position(frame, session, request_codec.flexible)
+        request = yield from request_codec.decode_in_turns(frame, position)
+        if request.api_key == _FETCH:
+            self._remember_poll(frame, session, request, request_codec.version)
+        return request
+
+    def _remember_poll(
+        self, frame: memoryview, session: Session, request: Request, version: int
+    ) -> None:
+        session.forget_poll()
+        budget = None
+        if len(frame) > _KNOWN_POLL_BYTES:
+            budget = self._large_polls
+            if budget.used_bytes + len(frame) > _LARGE_POLLS_BYTES:
+                return
+            budget.used_bytes += len(frame) - _CLIENT_ID_POSITION
+        tail = bytes(frame[_CLIENT_ID_POSITION:])
+        session.polled = KnownRequest(version, tail, request, budget)
 
     def _wait(
         self,
@@ -324,18 +405,23 @@ class Dispatcher:
             task.add_done_callback(self._tasks.discard)
         make_frame = partial(self.make_frame, task.result, handler, request, context)
         # Only a Fetch is given up: it changes nothing. Anything else runs to its end.
-        return _TaskFrame(make_frame, task, is_abandonable=handler.api_key is ApiKey.FETCH)
+        return _TaskFrame(
+            make_frame,
+            task,
+            context.submission,
+            is_abandonable=handler.api_key is ApiKey.FETCH,
+        )
 
     def _end_large_work(self, _: object) -> None:
         self._large_works -= 1
 
     @property
     def has_large_work(self) -> bool:
-        """Whether a large request is being answered in turns.
+        """Whether a large request is being decoded or answered in turns.
 
         Decoded it takes a hundred times its bytes, which no budget counts: another one should wait.
         """
-        return self._large_works > 0
+        return self._large_works > 0 or bool(self._decoding)
 
     def make_frame(
         self,
@@ -387,6 +473,27 @@ class Dispatcher:
         place = (handler.label, code.name)
         errors[place] = errors.get(place, 0) + 1
         return handler.module.error_response(request, code, text, context)
+
+
+async def _finished(answer: DueAnswer) -> list[Buffer] | None:
+    """Wait for an answer; give it up when the wait is cancelled."""
+    if not answer.done():
+        done: Future[None] = asyncio.get_running_loop().create_future()
+        answer.when_done(lambda _: None if done.done() else done.set_result(None))
+        try:
+            await done
+        except asyncio.CancelledError:
+            answer.abandon()
+            raise
+    return answer.result()
+
+
+def _body_position(frame: memoryview, session: Session, flexible: bool) -> int:
+    """Return where a request begins behind its header, which is decoded where it is a new one."""
+    header = session.header
+    if header.flexible is not flexible or frame[_CLIENT_ID_POSITION : header.end] != header.tail:
+        return _read_header(frame, session, flexible)
+    return header.end
 
 
 def _read_header(frame: memoryview, session: Session, flexible: bool) -> int:

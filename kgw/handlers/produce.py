@@ -4,7 +4,8 @@ Behaviour:
 - one batch of format 2 a partition; its payload is stored as it came, its header and CRC are
   checked, and offset and leader epoch are written into it;
 - appends are submitted, in the request's order, before `handle` returns: the server starts the next
-  Produce of the connection meanwhile;
+  Produce of the connection meanwhile. Those of many partitions are submitted a part at a time, the
+  loop turning in between; the next Produce of the connection begins behind the last of them;
 - answered when every batch is durable, for acks=1 as for acks=all; acks=0 is not answered, and a
   refusal closes the connection, as in Kafka: there is no other way to tell;
 - idempotence (KIP-98): a duplicate gets its first offset, a gap OUT_OF_ORDER_SEQUENCE_NUMBER;
@@ -22,10 +23,13 @@ v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, Submission
+from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -35,9 +39,11 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import read_batch
 from kgw.records.errors import RecordError
+from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable
 
     from kgw.backend.append import Append
@@ -45,9 +51,12 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
+    from kgw.turns import Rest, Turns
     from kgw.types import Buffer
 
 _ACKS = frozenset({-1, 0, 1})
+PARTITIONS_PER_TURN = 150
+"""To take a batch in takes 6 to 9 us, twice that where memory is touched first."""
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
@@ -62,7 +71,6 @@ class Pending(NamedTuple):
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
-    version = context.api_version
     if request.acks not in _ACKS:
         return error_response(
             request,
@@ -72,33 +80,14 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    catalog = context.gateway.catalog
     pending: list[Pending] = []
     response = ProduceResponse()
-    for topic_data in request.topic_data:
-        if version >= 13:
-            topic = catalog.by_id(topic_data.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = catalog.get(topic_data.name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers: list[PartitionProduceResponse] = []
-        for data in topic_data.partition_data:
-            answer = PartitionProduceResponse(index=data.index)
-            answers.append(answer)
-            if topic is None:
-                _refuse(answer, unknown, None)
-                continue
-            partition = topic.partition(data.index)
-            if partition is None:
-                _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-                continue
-            _append(answer, partition, data, version, pending)
-        response.responses.append(
-            TopicProduceResponse(
-                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
-            )
-        )
+    submitting = in_turns(
+        _submit(request, context, response, pending), context.gateway.answer_turns
+    )
+    if submitting is not None:
+        context.submission = Submission()
+        return _answer_in_turns(submitting, request, context, response, pending)
     if request.acks == 0:
         return _unanswered(response, pending, context)
     if not pending:
@@ -110,6 +99,106 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         return response
 
     return _when_done(pending, make)
+
+
+def _submit(
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    pending: list[Pending],
+) -> Turns[None]:
+    """Submit the batches; put an answer for each in a response, and what is due in `pending`."""
+    version = context.api_version
+    catalog = context.gateway.catalog
+    share = Share(PARTITIONS_PER_TURN)
+    for topic_data in request.topic_data:
+        if version >= 13:
+            topic = catalog.by_id(topic_data.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = catalog.get(topic_data.name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers: list[PartitionProduceResponse] = []
+        for data in topic_data.partition_data:
+            answer = PartitionProduceResponse(index=data.index)
+            answers.append(answer)
+            partition = None if topic is None else topic.partition(data.index)
+            if topic is None:
+                _refuse(answer, unknown, None)
+            elif partition is None:
+                _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            else:
+                _append(answer, partition, data, version, pending)
+            if share.spend():
+                yield
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
+            )
+        )
+
+
+async def _answer_in_turns(
+    submitting: Rest[None],
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    pending: list[Pending],
+) -> ProduceResponse | None:
+    """Submit the rest of many batches, wait for all, and answer."""
+    submission = context.submission
+    assert submission is not None  # noqa: S101 - set by the caller
+    try:
+        await submitting
+    finally:
+        submission.end()
+    if request.acks == 0:
+        return await _made(_unanswered(response, pending, context))
+    await _made(_when_done(pending, lambda: None))
+    answer = await turns.finish(_encode(response, pending, context), context.gateway.answer_turns)
+    await turns.finish(_let_go(request), context.gateway.answer_turns)
+    return answer
+
+
+async def _made(answer: ProduceResponse | Later | None) -> ProduceResponse | None:
+    """Wait for an answer that may come later."""
+    if not isinstance(answer, Later):
+        return answer
+    if not answer.done():
+        done: Future[None] = get_running_loop().create_future()
+        answer.when_done(lambda _: done.set_result(None))
+        await done
+    return cast("ProduceResponse | None", answer.make())
+
+
+def _encode(
+    response: ProduceResponse, pending: list[Pending], context: RequestContext
+) -> Turns[ProduceResponse]:
+    """Fill in what became of many batches, and encode the answer to them."""
+    version = context.api_version
+    share = Share(PARTITIONS_PER_TURN)
+    while pending:
+        finish(pending.pop(), context.gateway)
+        if share.spend():
+            yield
+    for topic in response.responses:
+        topic.partition_responses = yield from encode_in_turns(
+            ProduceResponse, topic.partition_responses, version, share
+        )
+    response.responses = yield from encode_in_turns(
+        ProduceResponse, response.responses, version, share
+    )
+    return response
+
+
+def _let_go(request: ProduceRequest) -> Turns[None]:
+    """Free what has been stored: at the end all at once, 10,000 partitions took 8 ms."""
+    share = Share(8 * PARTITIONS_PER_TURN)
+    for topic_data in request.topic_data:
+        while topic_data.partition_data:
+            del topic_data.partition_data[-PARTITIONS_PER_TURN:]
+            if share.spend(PARTITIONS_PER_TURN):
+                yield
 
 
 def error_response(

@@ -77,12 +77,15 @@ class Handler:
     @property
     def module(self) -> HandlerModule:
         """The module that answers, imported at first use."""
-        module = self._loaded
-        if module is None:
-            module = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
-            self.request_class = request_class(self.api_key)
-            self._loaded = module
-        return module
+        if self._loaded is None:
+            self.load()
+        return cast("HandlerModule", self._loaded)
+
+    def load(self) -> type[Request]:
+        """Import the module that answers, and return the class of its requests."""
+        self._loaded = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
+        self.request_class = request_class(self.api_key)
+        return self.request_class
 
 
 def _table(*handlers: Handler) -> dict[ApiKey, Handler]:

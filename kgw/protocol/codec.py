@@ -14,7 +14,7 @@ from kgw.errors import DecodeError, EncodeError
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Message, Struct
@@ -28,8 +28,8 @@ _REQUEST_MEMORY_FACTOR = 12
 # A response comes from a broker that the client chose, and a large cluster's Metadata is dense.
 _RESPONSE_MEMORY_FACTOR = 60
 _MEMORY_ALLOWANCE_BYTES = 900_000
-# Whatever its size, no request may take more: each megabyte of elements takes the event loop 3 ms,
-# and a Fetch of 20,000 partitions is content with four of them.
+# Whatever its size, no request may take more: each megabyte of elements takes 3 ms, and a Fetch of
+# 20,000 partitions is content with four of them.
 _REQUEST_MEMORY_LIMIT_BYTES = 8_000_000
 _RESPONSE_MEMORY_LIMIT_BYTES = 1 << 40
 
@@ -42,6 +42,7 @@ class Codec(Generic[MessageT]):
 
     __slots__ = (
         "_decode",
+        "_decode_turns",
         "_encode",
         "_memory_factor",
         "_memory_limit_bytes",
@@ -63,6 +64,9 @@ class Codec(Generic[MessageT]):
             self._memory_factor = _RESPONSE_MEMORY_FACTOR
             self._memory_limit_bytes = _RESPONSE_MEMORY_LIMIT_BYTES
         self._decode: Callable[[Buffer, int, int], tuple[MessageT, int]] = self._first_decode
+        self._decode_turns: (
+            Callable[[Buffer, int, int], Generator[None, None, tuple[MessageT, int]]] | None
+        ) = None
         self._encode: Callable[[MessageT], list[Buffer]] = self._first_encode
 
     def __repr__(self) -> str:
@@ -94,6 +98,25 @@ class Codec(Generic[MessageT]):
             return self._decode(buffer, position, budget)
         except _MALFORMED as error:
             raise self._decode_error(error) from None
+
+    def decode_in_turns(self, buffer: Buffer, position: int = 0) -> Generator[None, None, MessageT]:
+        """Decode a message that something may follow; yield where others may come between.
+
+        Raises DecodeError, in whichever turn.
+        """
+        decode = self._decode_turns
+        if decode is None:
+            from kgw.protocol.decoding import compile_turns_decoder
+
+            decode = self._decode_turns = compile_turns_decoder(
+                self.message, self.version, flexible=self.flexible
+            )
+        budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
+        try:
+            message, _ = yield from decode(buffer, position, min(budget, self._memory_limit_bytes))
+        except _MALFORMED as error:
+            raise self._decode_error(error) from None
+        return message
 
     def encode(self, message: MessageT) -> bytes:
         """Return the message's bytes.

@@ -224,6 +224,17 @@ class KafkaConnection(FrameReceiver):
         started.append(answer)
         self._hold(len(frame))
         answer.when_done(self._note_answer)
+        submission = answer.submission
+        if submission is not None and not submission.is_over:
+            self._overlapping = False
+            submission.when_over(self._note_submission)
+
+    def _note_submission(self) -> None:
+        """Start what has waited for a request that took several turns to submit its changes."""
+        if self._started and self.state is OPEN:
+            self._overlapping = True
+            self._pump()
+            self._write_outgoing()
 
     def _hold(self, frame_bytes: int) -> None:
         self._held_bytes += frame_bytes

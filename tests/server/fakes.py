@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import DueAnswer, Run, Session
+from kgw.handlers.context import DueAnswer, Run, Session, Submission
 from kgw.metrics import Metrics
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import Limits
@@ -41,6 +41,7 @@ class FakeAnswer(DueAnswer):
 
     def __init__(self, *, is_abandonable: bool = False) -> None:
         self.is_abandonable = is_abandonable
+        self.submission: Submission | None = None
         self.is_abandoned = False
         self.outcome: list[Buffer] | BaseException | None = None
         self._callback: Callable[[object], object] | None = None
@@ -77,6 +78,7 @@ class FakeDispatcher:
         self.payloads: list[bytes] = []
         self.frames: list[memoryview] = []
         self.immediate: set[int] = set()
+        self.submissions: dict[int, Submission] = {}
         self.waiting: dict[int, FakeAnswer] = {}
         self.bug: Exception | None = None
         self.answer_bytes = 0
@@ -120,6 +122,7 @@ class FakeDispatcher:
         if api_key == API_VERSIONS or correlation_id in self.immediate:
             return answer(correlation_id, bytes(self.answer_bytes))
         due = FakeAnswer(is_abandonable=api_key == FETCH)
+        due.submission = self.submissions.get(correlation_id)
         self.waiting[correlation_id] = due
         return due
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.handlers.context import Submission
 from kgw.server.connection import RUN_BYTES, TURN_BYTES
 from kgw.server.limits import Limits
 from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
@@ -186,6 +187,31 @@ class TestOrder:
         await settle()
         assert [1, 2, 3] == peer.transport.answers()
         assert 1 == peer.transport.writes
+
+    async def test_produce_waits_for_one_that_is_submitted_in_turns(self) -> None:
+        """It starts when that has submitted everything, before either is answered."""
+        peer = Peer()
+        submission = peer.dispatcher.submissions[2] = Submission()
+        peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3, 4)))
+        assert [1, 2] == peer.dispatcher.started
+        peer.finish(1)
+        await settle()
+        assert [1, 2] == peer.dispatcher.started
+        submission.end()
+        assert [1, 2, 3, 4] == peer.dispatcher.started
+        for one in (4, 3, 2):
+            peer.finish(one)
+        await settle()
+        assert [1, 2, 3, 4] == peer.transport.answers()
+
+    async def test_a_submission_that_outlives_its_connection(self) -> None:
+        """What waited behind it is not started."""
+        peer = Peer()
+        submission = peer.dispatcher.submissions[1] = Submission()
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
+        peer.connection.connection_lost(None)
+        submission.end()
+        assert [1] == peer.dispatcher.started
 
     async def test_others_wait_for_their_turn(self) -> None:
         """A request that does not overlap starts when everything before it is answered."""

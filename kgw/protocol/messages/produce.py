@@ -109,7 +109,9 @@ class TopicProduceResponse(Struct):
 
     name: str = string(until=12, ignorable=True)
     topic_id: bytes = uuid(since=13, ignorable=True)
-    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+    partition_responses: list[PartitionProduceResponse] = array(
+        PartitionProduceResponse, may_be_encoded=True
+    )
 
 
 class NodeEndpoint(Struct):
@@ -137,6 +139,6 @@ class ProduceResponse(Response):
     valid_versions = (0, 13)
     flexible_since = 9
 
-    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse, may_be_encoded=True)
     throttle_time_ms: int = int32(since=1, ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0)

@@ -1,0 +1,366 @@
+"""How long each API holds the event loop, asked about ten thousand partitions at once.
+
+A server with sockets and the embedded backend runs in this process, watched as by
+`kgw.debug.slow.callback.ms`; a thread is its client. For each request: the longest thing that was
+run without a break, in processor time of the loop's thread, and its name.
+
+    scripts/bench --micro turns [--topics N] [--partitions N] [--rounds N] [--root DIR] [ONLY...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kgw.server.offenders
+from kgw.backend.registry import open_backend
+from kgw.clock import SystemClock
+from kgw.config import Config
+from kgw.config.listeners import Listener
+from kgw.gateway import Gateway
+from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.codec import codec
+from kgw.protocol.framing import request_frame
+from kgw.protocol.headers import decode_response_header
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kgw.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kgw.protocol.messages.metadata import MetadataRequest
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kgw.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kgw.server.limits import limits_from
+from kgw.server.offenders import Offenders, StackWatch, WatchedDispatcher, watched_loop
+from kgw.server.server import Server
+from kgw.testing.batches import make_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kgw.protocol.schema import Request, Response
+
+SEEN_S = 0.0015
+TOLD_S = 0.003
+GROUP = "measured"
+SMALL_COMMITS = 1_000
+
+
+class Longest(Offenders):
+    """Keeps the longest of what it sees, and logs nothing."""
+
+    def __init__(self, clock: SystemClock, *, is_verbose: bool) -> None:
+        super().__init__(clock, SEEN_S)
+        self.is_verbose = is_verbose
+        self.found: dict[str, tuple[float, str | None]] = {}
+
+    def _report(
+        self,
+        kind: str,
+        used_s: float,
+        describe: Callable[[], Mapping[str, object]],
+        place: str | None,
+    ) -> None:
+        name = f"{kind} {describe().get('name')}"
+        if used_s > self.found.get(name, (0.0, None))[0]:
+            self.found[name] = (used_s, place)
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """As in the class above; and note how much was found to be garbage."""
+        super().collected(phase, info)
+        if self.is_verbose and info["collected"] > 100:
+            print(f"garbage in cycles: {info}", file=sys.stderr)
+
+    def take(self) -> dict[str, float]:
+        """Return the longest things since the last call, in milliseconds, the worst first."""
+        found, self.found = self.found, {}
+        worst = sorted(found.items(), key=lambda one: -one[1][0])
+        for name, (used_s, place) in worst:
+            if self.is_verbose and used_s > TOLD_S:
+                print(f"{used_s * 1e3:.1f} ms {name}: {place}", file=sys.stderr)
+        return {name: round(used_s * 1e3, 1) for name, (used_s, _) in worst[:3]}
+
+
+class Client:
+    """A connection that sends one request after the other, or several at once."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._stream = self._socket.makefile("rb")
+
+    def ask(self, *requests: tuple[Request, int]) -> list[Response]:
+        """Send the requests, and return their answers."""
+        frames = [b"".join(request_frame(one, version, 1, "turns")) for one, version in requests]
+        answers = []
+        for frame in frames:
+            self._socket.sendall(frame)
+        for request, version in requests:
+            (size,) = struct.unpack(">i", self._stream.read(4))
+            answer = memoryview(self._stream.read(size))
+            _, position = decode_response_header(answer, request.api_key, version)
+            response = codec(response_class(request.api_key), version)
+            answers.append(response.decode(answer, position))
+        return answers
+
+
+class Requests:
+    """What is asked, of every partition."""
+
+    def __init__(self, topics: int, partitions: int) -> None:
+        self.names = [f"topic-{number}" for number in range(topics)]
+        self.indexes = [*range(partitions)]
+
+    def produce(self) -> ProduceRequest:
+        batch = bytes(make_batch([b"value"]).buffer)
+        return ProduceRequest(
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[
+                TopicProduceData(
+                    name=name,
+                    partition_data=[
+                        PartitionProduceData(index=index, records=batch) for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ],
+        )
+
+    def fetch(self, *, epoch: int, offset: int, wait_ms: int) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            session_epoch=epoch,
+            topics=[
+                FetchTopic(
+                    topic=name,
+                    partitions=[
+                        FetchPartition(
+                            partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
+                        )
+                        for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ],
+        )
+
+    def list_offsets(self, timestamp: int) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                        for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ]
+        )
+
+    def commit(self, *, alike: bool) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=GROUP,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=index,
+                            committed_offset=1,
+                            committed_metadata="" if alike else f"{index}" * (1 + index % 2),
+                        )
+                        for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ],
+        )
+
+    def offset_fetch(self, *, everything: bool) -> OffsetFetchRequest:
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=self.indexes)
+            for name in self.names
+        ]
+        group = OffsetFetchRequestGroup(group_id=GROUP, topics=None if everything else topics)
+        return OffsetFetchRequest(groups=[group])
+
+    def epochs(self) -> OffsetForLeaderEpochRequest:
+        return OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderPartition(partition=index, leader_epoch=0)
+                        for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ]
+        )
+
+    def delete_records(self, offset: int) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=index, offset=offset)
+                        for index in self.indexes
+                    ],
+                )
+                for name in self.names
+            ],
+            timeout_ms=30_000,
+        )
+
+    def all(self) -> Iterator[tuple[str, list[tuple[Request, int]]]]:
+        """Yield what is measured: a name, and what is sent without waiting for answers."""
+        yield "Produce v8", [(self.produce(), 8)]
+        yield "Produce v9, three at once", [(self.produce(), 9)] * 3
+        yield "Fetch, records", [(self.fetch(epoch=-1, offset=0, wait_ms=500), 12)]
+        yield "Fetch, at the end", [(self.fetch(epoch=-1, offset=4, wait_ms=100), 12)] * 2
+        yield "Fetch, the first of a session", [(self.fetch(epoch=0, offset=4, wait_ms=100), 12)]
+        yield "ListOffsets, latest", [(self.list_offsets(-1), 7)]
+        yield "ListOffsets, by time", [(self.list_offsets(1_700_000_000_000), 7)]
+        yield "OffsetCommit, alike", [(self.commit(alike=True), 8)]
+        yield "OffsetCommit, not alike", [(self.commit(alike=False), 8)]
+        yield "OffsetFetch", [(self.offset_fetch(everything=False), 8)]
+        yield "OffsetFetch of everything", [(self.offset_fetch(everything=True), 8)]
+        yield "OffsetForLeaderEpoch", [(self.epochs(), 4)]
+        yield "Metadata", [(MetadataRequest(topics=None), 12)]
+        yield (
+            "1,000 commits",
+            [
+                (
+                    OffsetCommitRequest(
+                        group_id=f"{GROUP}-{number}",
+                        topics=[
+                            OffsetCommitRequestTopic(
+                                name=self.names[0],
+                                partitions=[OffsetCommitRequestPartition(committed_offset=1)],
+                            )
+                        ],
+                    ),
+                    8,
+                )
+                for number in range(SMALL_COMMITS)
+            ],
+        )
+        yield "DeleteRecords", [(self.delete_records(1), 2)]
+
+
+async def create(gateway: Gateway, names: list[str], partitions: int) -> None:
+    for first in range(0, len(names), 100):
+        await asyncio.gather(
+            *(gateway.catalog.create(name, partitions, {}) for name in names[first : first + 100])
+        )
+
+
+async def measure(
+    offenders: Longest, data: Path, arguments: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Ask everything, and return what held the loop for longest."""
+    config = Config.of(log_dirs=str(data), partitions_max=100_000)
+    clock = SystemClock()
+    gateway = Gateway(config, open_backend(config, clock), clock)
+    await gateway.start()
+    results: dict[str, dict[str, float]] = {}
+    watch = StackWatch(offenders)
+    try:
+        dispatcher = WatchedDispatcher(gateway, offenders)
+        watch.start()
+        server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
+        listeners = await server.open([Listener("PLAINTEXT", "127.0.0.1", 0)])
+        gateway.listeners = {one.name: one for one in listeners}
+        requests = Requests(arguments.topics, arguments.partitions)
+        await create(gateway, requests.names, arguments.partitions)
+        gc.callbacks.append(offenders.collected)
+        gc.freeze()
+        gc.set_threshold(5_000, 5, 200)
+        results["creating"] = offenders.take()
+        client = Client(listeners[0].port)
+        asked_of = requests.all()
+        # What is sent is made in the client's thread: it is no work of the server's.
+        while (one := await asyncio.to_thread(next, asked_of, None)) is not None:
+            name, asked = one
+            if arguments.only and not any(name.startswith(only) for only in arguments.only):
+                continue
+            for number in range(arguments.rounds):
+                await asyncio.to_thread(client.ask, *asked)
+                await asyncio.sleep(0.05)
+                label = f"{name}, first" if number == 0 else name
+                taken = offenders.take()
+                results[label] = min(results.get(label, taken), taken, key=worst_of)
+        await server.aclose()
+    finally:
+        gc.callbacks.remove(offenders.collected)
+        watch.stop()
+        await gateway.aclose()
+    return results
+
+
+def worst_of(taken: dict[str, float]) -> float:
+    return max(taken.values(), default=0.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--topics", type=int, default=1_000)
+    parser.add_argument("--partitions", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--verbose", action="store_true", help="say where the time went")
+    parser.add_argument("only", nargs="*", metavar="ONLY")
+    arguments = parser.parse_args()
+    data = Path(tempfile.mkdtemp(prefix="bench-turns-", dir=arguments.root))
+    # What is described is decoded again, as garbage for the collector: not while it is measured.
+    kgw.server.offenders.describe_request = lambda frame: {"name": ApiKey(frame[1]).name}
+    offenders = Longest(SystemClock(), is_verbose=arguments.verbose)
+
+    def new_loop() -> asyncio.AbstractEventLoop:
+        from uvloop import Loop
+
+        return watched_loop(Loop, offenders)
+
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            results = runner.run(measure(offenders, data, arguments))
+        for label, longest in results.items():
+            print(json.dumps({label: longest}))
+    finally:
+        shutil.rmtree(data)
+
+
+if __name__ == "__main__":
+    main()
