@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.registry import unsynced_segments
+from kgw.backend.registry import file_limits
 from kgw.testing.batches import make_batch
 from kgw.types import PartitionKey, TopicId, TopicName
 
@@ -61,7 +61,7 @@ async def append_for(log: PartitionLog, value: bytes, until_s: float) -> int:
 
 async def rate(directory: Path, partitions: int, seconds: float, *, is_relaxed: bool) -> float:
     """Return appends per second over all partitions, after a first append to each."""
-    options = EmbeddedOptions(unsynced_segments=unsynced_segments())
+    options = EmbeddedOptions(**file_limits()._asdict())
     backend = EmbeddedBackend(directory / "data", options)
     await backend.open()
     logs = await open_logs(backend, partitions, is_relaxed=is_relaxed)

@@ -8,7 +8,7 @@ configuration and a clock and returns a Backend.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import DataDirectoryError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config
 
-_UNSYNCED_SEGMENTS: Final = (256, 2048)
+_MOST_UNSYNCED: Final = 2048
 _DESCRIPTOR_SHARE: Final = 16
 ENTRY_POINT_GROUP: Final = "kgw.backends"
 
@@ -56,7 +56,7 @@ def _embedded(config: Config, clock: Clock) -> Backend:
         cache_bytes=config.cache_bytes,
         min_free_bytes=config.min_free_bytes,
         checkpoint_bytes=config.checkpoint_bytes,
-        unsynced_segments=unsynced_segments(),
+        **file_limits()._asdict(),
     )
     return EmbeddedBackend(
         config.data_dir, options, server_state=_server_state(config, clock), clock=clock
@@ -76,17 +76,27 @@ def _server_state(config: Config, clock: Clock) -> ServerState | None:
     return ServerState(config.state_url, server_store(config.state_url, clock, options))
 
 
-def unsynced_segments() -> int:
-    """Return how many relaxed partitions may wait for a sync at a time; each holds a descriptor.
+class FileLimits(NamedTuple):
+    """How many segments may hold a descriptor, and why."""
 
-    A sixteenth of the descriptors that the process may have, which connections leave alone.
+    unsynced_segments: int
+    dirty_segments: int
+    open_files: int
+
+
+def file_limits() -> FileLimits:
+    """Return what the embedded backend may keep open; connections leave it alone.
+
+    A sixteenth of the descriptors that the process may have for the relaxed partitions that wait
+    for a sync, and as many for those behind each journal file; what needs none of them stays open
+    up to twice as many.
     """
-    least, most = _UNSYNCED_SEGMENTS
     if sys.platform == "win32":
-        return least
-    import resource
+        share = 0
+    else:
+        import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        most if hard == resource.RLIM_INFINITY else min(max(hard // _DESCRIPTOR_SHARE, least), most)
-    )
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        share = hard // _DESCRIPTOR_SHARE if hard != resource.RLIM_INFINITY else _MOST_UNSYNCED
+    share = min(share, _MOST_UNSYNCED)
+    return FileLimits(max(share, 256), max(share, 128), max(2 * share, 512))

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
     from kgw.config import Config
 
-# Descriptors that connections leave to segments, the state store, logs and look-ups; those of
-# relaxed partitions come on top (`kgw.backend.registry.unsynced_segments`).
+# Descriptors that connections leave to segments, the state store, logs and look-ups. The share is
+# for segments that are not synced: relaxed ones, and those behind both journal files
+# (`kgw.backend.registry.file_limits`).
 RESERVED_DESCRIPTORS = 1024
-RELAXED_SHARE = 16
+SEGMENTS_SHARE = 3 / 16
 # Where nothing says how much memory there is, a budget that a laptop does not notice.
 DEFAULT_MEMORY_BYTES = 4 << 30
 _UNLIMITED = 1 << 60
@@ -66,7 +67,7 @@ def limits_from(config: Config) -> Limits:
 
 def connections_below(descriptors: int) -> int:
     """Return how many connections a number of descriptors leaves room for."""
-    reserved = RESERVED_DESCRIPTORS + descriptors // RELAXED_SHARE
+    reserved = RESERVED_DESCRIPTORS + int(descriptors * SEGMENTS_SHARE)
     return max(descriptors - reserved, descriptors // 2)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.relaxed import FlushSchedule
-from kgw.backend.embedded.writer import sync_segment
+from kgw.backend.embedded.segment_syncs import sync_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

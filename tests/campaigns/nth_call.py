@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import files
+from kgw.backend.embedded.fs import FileSystem
 from kgw.errors import DiskFullError, StorageError
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.campaigns.crash_model import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.backend.embedded.failures import SyncFailedError
-    from kgw.backend.embedded.fs import File, FileSystem
+    from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
@@ -291,6 +292,15 @@ def _sync_and_hope(file: File) -> None:
         file.fdatasync()
 
 
+_sync_all = FileSystem.sync_all
+
+
+def _sync_all_and_hope(
+    fs: FileSystem, synced: Sequence[File], directories: Sequence[str]
+) -> list[OSError | None]:
+    return [None] * len(synced) + _sync_all(fs, synced, directories)[len(synced) :]
+
+
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("nth-call", seed)
@@ -304,19 +314,14 @@ def run(seed: int, full: bool) -> Report:
                     report, script, kind, persistent=persistent, full=full, machine=FaultyPenMachine
                 )
     control = Report("control: failed syncs are not noticed", seed)
-    with replaced(files, "sync_file", _sync_and_hope):
-        # A short script may have no such sync that an answer rests on.
-        for number in range(6):
-            run_every_n(control, seed * 10 + number, FaultKind.EIO, persistent=False, full=full)
-            if any("acknowledged after" in failure for failure in control.failures):
-                break
+    with (
+        replaced(files, "sync_file", _sync_and_hope),
+        replaced(FileSystem, "sync_all", _sync_all_and_hope),
+    ):
+        _run_until_alarm(control, seed, FaultyMachine)
     report.expect_alarm(control, "acknowledged after")
     deaf = Report("control: failed syncs of the kernel are not noticed", seed)
-    for nth in range(1, 200):
-        fault = Fault(FaultKind.EIO, nth % 50, spared=ALL_BUT_SYNCS)
-        run_script(deaf, seed * 10 + nth, fault, _DeafPenMachine)
-        if any("acknowledged after" in failure for failure in deaf.failures):
-            break
+    _run_until_alarm(deaf, seed, _DeafPenMachine)
     report.expect_alarm(deaf, "acknowledged after")
     for kind in FaultKind:
         for lasting in ("once", "for_good"):
@@ -325,6 +330,15 @@ def run(seed: int, full: bool) -> Report:
             report.require(f"faults_{kind.value}_{lasting}", enough if full else 3)
     report.require("faults", 3_200 if full else 60)
     return report
+
+
+def _run_until_alarm(report: Report, seed: int, machine: type[FaultyMachine]) -> None:
+    """Let syncs fail until one was answered; a short script may have none that an answer needs."""
+    for nth in range(1, 200):
+        fault = Fault(FaultKind.EIO, nth % 50, spared=ALL_BUT_SYNCS)
+        run_script(report, seed * 10 + nth, fault, machine)
+        if any("acknowledged after" in failure for failure in report.failures):
+            return
 
 
 def run_every_n(

@@ -52,7 +52,7 @@ def test_idle_limit_can_be_off() -> None:
 
 def test_connections_leave_descriptors_to_storage() -> None:
     """Connections stay below the descriptor limit, by half of it where it is low."""
-    assert 20_000 - RESERVED_DESCRIPTORS - 1_250 == connections_below(20_000)
+    assert 20_000 - RESERVED_DESCRIPTORS - 3_750 == connections_below(20_000)
     assert 128 == connections_below(256)
 
 

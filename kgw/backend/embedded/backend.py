@@ -27,7 +27,6 @@ from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write_back import WriteBack
-from kgw.backend.embedded.writer import sync_segment
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
@@ -43,10 +42,8 @@ if TYPE_CHECKING:
     from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.creating import LogCreator
-    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.store import CheckpointPlan
     from kgw.backend.embedded.writer import Append, Retirement
@@ -97,7 +94,7 @@ class EmbeddedBackend(Backend):
         self._io: ThreadPoolExecutor
         self._readers_ahead: ThreadPoolExecutor
         self._maintenance: ThreadPoolExecutor
-        self._syncers: ThreadPoolExecutor
+        self._write_back: ThreadPoolExecutor
         self._relaxed: ThreadPoolExecutor
         self._notes: ThreadPoolExecutor
         self._flush_timer: FlushTimer
@@ -144,15 +141,13 @@ class EmbeddedBackend(Backend):
             self._clock.monotonic_s,
         )
         self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")
-        self._syncers = ThreadPoolExecutor(self._options.sync_threads, "kgw-sync")
+        self._write_back = ThreadPoolExecutor(1, "kgw-write-back")
         # Of its own: a strict append never waits behind the syncs of relaxed ones.
         self._relaxed = ThreadPoolExecutor(self._options.flush_threads, "kgw-relaxed")
         # So that neither appends nor long maintenance and the small notes of logs hold up each
         # other: one takes three syncs.
         self._notes = ThreadPoolExecutor(1, "kgw-notes")
-        self._flush_timer = FlushTimer(
-            loop, self._store, self.run_in_flusher, self._relaxed, self._options
-        )
+        self._flush_timer = FlushTimer(loop, self._store, self.run_in_flusher, self._relaxed)
         state: StateStore | None = None
         try:
             await loop.run_in_executor(self._io, self._open_directory)
@@ -170,8 +165,7 @@ class EmbeddedBackend(Backend):
         for row_key in self._checkpoints.unreadable_keys:
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
-        self._store.sync_many = self._sync_many
-        self._store.write_back_soon = WriteBack(self._syncers.submit).note
+        self._store.write_back_soon = WriteBack(self._write_back.submit).note
         self._store.rest = partial(sleep, self._options.rest_s)
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
@@ -290,7 +284,7 @@ class EmbeddedBackend(Backend):
             self._io,
             self._readers_ahead,
             self._maintenance,
-            self._syncers,
+            self._write_back,
             self._relaxed,
             self._notes,
         ):
@@ -571,11 +565,6 @@ class EmbeddedBackend(Backend):
         is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
-
-    def _sync_many(self, segments: Sequence[Segment]) -> list[SyncFailedError | None]:
-        # Each sync waits for the disk and then for its turn on a busy core: side by side those
-        # waits overlap (16 KB to each of 4 files, on loaded cores: 16 ms in turn, 0.5 ms so).
-        return list(self._syncers.map(sync_segment, segments))
 
     def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
         self._relaxed.submit(self._store.relaxed.reserve, log, reserved_end)

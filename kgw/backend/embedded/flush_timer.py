@@ -6,20 +6,19 @@ while a round takes longer than the interval, a record waits for that round and 
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kgw.backend.embedded.relaxed import FlushSchedule
-from kgw.backend.embedded.writer import sync_each
+from kgw.backend.embedded.segment_syncs import sync_segments
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from concurrent.futures import Executor
 
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.store import Store
 
@@ -41,14 +40,12 @@ class FlushTimer:
         store: Store,
         run_in_flusher: RunInFlusher,
         executor: Executor,
-        options: EmbeddedOptions,
     ) -> None:
         self._loop = loop
         self._store = store
         self._relaxed = store.relaxed
         self._run_in_flusher = run_in_flusher
         self._executor = executor
-        self._threads = options.flush_threads
         self._schedule = FlushSchedule()
         # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
         self._timer: asyncio.Handle | None = None
@@ -118,14 +115,10 @@ class FlushTimer:
             self._schedule.finish()
 
     async def _sync(self, flushes: list[Flush]) -> list[SyncFailedError | None]:
-        """Sync segments, each thread its share of them one after the other."""
         segments = [flush.mark.segment for flush in flushes]
-        share = -(-len(segments) // self._threads) or 1
-        shares = [segments[start : start + share] for start in range(0, len(segments), share)]
-        outcomes = await asyncio.gather(
-            *(self._loop.run_in_executor(self._executor, sync_each, one) for one in shares)
+        return await self._loop.run_in_executor(
+            self._executor, sync_segments, self._store.fs, segments
         )
-        return [outcome for one in outcomes for outcome in one]
 
     async def aclose(self) -> None:
         """Begin no more rounds, and wait for the one that runs."""

@@ -32,7 +32,7 @@ _IOV_MAX: Final = 1024
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _TEMPORARY_SUFFIX: Final = ".tmp"
-_FEWEST_TOGETHER: Final = 4
+_FEWEST_TOGETHER: Final = 2
 """Fewer syncs than that are made one after the other."""
 _DIRECTORIES_TOGETHER: Final = 64
 """So many directories are open at a time."""

@@ -23,7 +23,8 @@ class EmbeddedOptions(NamedTuple):
     """Appended bytes after which a checkpoint is made between the periodic ones. It bounds what
     recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""
     open_files: int = 512
-    """Descriptors that are kept open for segments and side files."""
+    """Descriptors that are kept open for segments and side files. A server keeps more of them
+    where it may: beyond as many partitions each append and each read opens a file."""
     quick_bytes: int = 1 << 20
     """The most that the event loop writes itself, into the page cache: 0.2 ms (decision 67). Five
     requests of four 16 KB batches each take 320 KB; threads would cost half as much again."""
@@ -31,8 +32,9 @@ class EmbeddedOptions(NamedTuple):
     """Partitions that one flush writes at most."""
     dirty_segments: int = 128
     """Segments behind the journal after which they are synced and the journal is changed. Each
-    holds a descriptor until then. With those of the other journal file and of the group at hand
-    there are five times as many at most, which the server's reserve of 1,024 covers."""
+    holds a descriptor until then, and so do those of the other journal file. A server has more of
+    them where it may have the descriptors: with 1,000 partitions that append in turn each group
+    would sync as many segments as it writes."""
     unsynced_segments: int = 256
     """Relaxed logs that may hold what no sync has covered; each holds a descriptor. A log beyond
     them is made durable as a strict one until there is room. A server has more of them where it may
@@ -55,8 +57,6 @@ class EmbeddedOptions(NamedTuple):
     search, and where others will come by. Four readers of 1,000 partitions, or 4 GB of one."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
-    sync_threads: int = 8
-    """Threads that sync the segments of a group too large for the journal, side by side."""
     rest_s: float = 0.0005
     """How long a checkpoint leaves the interpreter alone between two turns of 0.2 ms. Else the
     loop gets it every 0.5 ms for one call: 128 MB in batches of 5 KB held it up for 50 ms."""

@@ -474,6 +474,20 @@ class Segment:
         self._release(pooled)
         return None
 
+    def begin_side_sync(self) -> PooledFile | None:
+        """Return the side file as `begin_sync`; None when it must be left to `sync_side`.
+
+        Raises OSError.
+        """
+        if not self.side_is_dirty:
+            return None
+        pooled = self.pool.acquire(self.side_path)
+        if self.pool.begin_sync(pooled):
+            self.side_is_dirty = False
+            return pooled
+        self._release(pooled)
+        return None
+
     def end_sync(self, pooled: PooledFile, failure: SyncFailedError | None) -> None:
         """Note what became of a sync, and give the file back. Raises OSError, with that done."""
         self.pool.end_sync(pooled, failure)

@@ -21,6 +21,7 @@ from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.new_directories import NewDirectories
 from kgw.backend.embedded.recovery import recover_log, replay_journal
+from kgw.backend.embedded.segment_syncs import sync_all_files
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.write_back import CALM_BYTES
 from kgw.backend.embedded.writer import GroupWriter
@@ -524,10 +525,7 @@ class Store(GroupWriter):
     def finish_checkpoint(self, plan: CheckpointPlan) -> list[Checkpoint]:
         """Sync what a checkpoint is about. Raises StorageError."""
         try:
-            for _, segment in plan.segments:
-                if not segment.is_removed:
-                    segment.sync()
-                    segment.sync_side()
+            sync_all_files(self.fs, [segment for _, segment in plan.segments])
             plan.is_calm = True
             for log, segment in plan.segments:
                 if not segment.is_removed:

@@ -28,6 +28,7 @@ from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.recovery import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
+from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
 from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
@@ -163,8 +164,6 @@ class GroupWriter:
         """What the loop may write before the disk is asked again whether it has room."""
         self.retire_soon: Callable[[Retirement], None] = self.retire
         """What to do with a full journal file; at once unless a shell has something better."""
-        self.sync_many: Callable[[Sequence[Segment]], list[SyncFailedError | None]] = sync_each
-        """How several segments of one group are synced; a shell may do it in parallel."""
         self.write_back_soon: Callable[[Segment], object] = _leave_it
         """Told of segments that have grown, and that nobody is about to sync."""
         self.is_closed = False
@@ -299,8 +298,7 @@ class GroupWriter:
         """
         if self.failure is not None:
             return []
-        segments = [log.segments[-1] for log in written.by_segment]
-        outcomes = sync_each(segments) if len(segments) == 1 else self.sync_many(segments)
+        outcomes = sync_segments(self.fs, [log.segments[-1] for log in written.by_segment])
         if written.by_journal and not any(outcomes):
             try:
                 self.journal.sync()
@@ -584,7 +582,7 @@ class GroupWriter:
         try:
             # Side by side: until they are done each group of other partitions syncs its segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]
-            for failure in self.sync_many(left):
+            for failure in sync_segments(self.fs, left):
                 if failure is not None:
                     raise failure
             self.journal.retire(retirement.journal_number)
@@ -650,22 +648,6 @@ class GroupWriter:
     def check_writable(self) -> None:
         if self.failure is not None:
             raise self.failure
-
-
-def sync_segment(segment: Segment) -> SyncFailedError | None:
-    """Sync a segment; returns what went wrong."""
-    try:
-        segment.sync()
-    except SyncFailedError as error:
-        return error
-    except OSError as error:
-        return SyncFailedError(str(error))
-    return None
-
-
-def sync_each(segments: Sequence[Segment]) -> list[SyncFailedError | None]:
-    """Sync segments one after the other; returns what went wrong with each."""
-    return [sync_segment(segment) for segment in segments]
 
 
 def _leave_it(_segment: Segment) -> None:

@@ -11,8 +11,8 @@ from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.store import Store
-from kgw.backend.embedded.writer import sync_each
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
@@ -79,7 +79,7 @@ class Driver:
         """Sync what a relaxed partition has answered, as the timer does."""
         relaxed = self.store.relaxed
         flushes = relaxed.begin_flush([self.log(key)])
-        outcomes = sync_each([flush.mark.segment for flush in flushes])
+        outcomes = sync_segments(self.fs, [flush.mark.segment for flush in flushes])
         for log, end_offset in relaxed.finish_flush(flushes, outcomes):
             log.offsets.advance_durable(end_offset)
 

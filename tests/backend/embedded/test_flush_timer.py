@@ -40,7 +40,6 @@ async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
             driver.store,
             _at_once,
             executor,
-            DIRECT,
         )
         for log in logs:
             timer.note(log)

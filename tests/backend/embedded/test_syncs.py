@@ -11,6 +11,7 @@ import pytest
 
 from kgw.backend.embedded.failures import SyncFailedError, sync_file
 from kgw.backend.embedded.files import FilePool
+from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
@@ -274,5 +275,5 @@ def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed()
     with pytest.raises(SyncFailedError):
         driver.store.pool.sync(pooled)
     driver.store.pool.release(pooled)
-    outcomes = driver.store.sync_many([segment])
+    outcomes = sync_segments(driver.fs, [segment])
     assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
