@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
+    from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
@@ -229,6 +230,29 @@ class DueAnswer:
 
     def abandon(self) -> None:
         """Give the request up: nobody waits for its answer any more."""
+
+
+class AfterAppends(DueAnswer):
+    """What is answered once some appends are done, which none of them is yet."""
+
+    __slots__ = ("_callback", "_left")
+
+    def __init__(self, appends: Sequence[Append]) -> None:
+        self._left = len(appends)
+        self._callback: Callable[[object], object] | None = None
+        for append in appends:
+            append.when_done(self._count)
+
+    def _count(self, _: Append) -> None:
+        self._left -= 1
+        if not self._left and self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return not self._left
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._callback = callback
 
 
 class Run(NamedTuple):

@@ -8,6 +8,8 @@ KnownT = TypeVar("KnownT")
 
 MAX_KNOWN: Final = 4096
 """How many heads are remembered, for all connections together: some 4 MB at most."""
+CLIENT_ID_POSITION: Final = 8
+"""Where a request begins to repeat: behind API key, version and correlation id."""
 _FULL_SHARE: Final = 16
 """Once there are so many, one of so many new ones is remembered: remembering takes as long as
 answering, and with more heads than that in use most of it would be in vain."""
@@ -22,6 +24,13 @@ class KnownHeads(Generic[KnownT]):
 
     def __len__(self) -> int:
         return sum(map(len, self.by_version.values()))
+
+    def find(self, frame: memoryview, version: int, head_end: int) -> KnownT | None:
+        """Return what a request says whose head, if it is known, ends at `head_end`."""
+        known = self.by_version.get(version)
+        if known is None:
+            return None
+        return known.get(bytes(frame[CLIENT_ID_POSITION:head_end]))
 
     def has_room(self) -> bool:
         """Whether another one may be remembered, after an old one has gone if need be."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later, Submission
+from kgw.handlers.context import AfterAppends, Later, Submission
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
@@ -329,34 +329,9 @@ def _close_on_refusal(response: ProduceResponse) -> None:
                 )
 
 
-class _AfterAppends(Later):
-    """What is made once some appends are done."""
-
-    __slots__ = ("_callback", "_left")
-
-    def __init__(self, appends: list[Append], make: Callable[[], ProduceResponse | None]) -> None:
-        self.make = make
-        self.abandon = None
-        self._left = len(appends)
-        self._callback: Callable[[object], object] | None = None
-        for append in appends:
-            append.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
-
-
 def _when_done(
     pending: list[Pending], make: Callable[[], ProduceResponse | None]
 ) -> ProduceResponse | Later | None:
     """Return what `make` does, now or later."""
     appends = [one.result for one in pending if not one.result.is_done]
-    return _AfterAppends(appends, make) if appends else make()
+    return Later(AfterAppends(appends), make) if appends else make()

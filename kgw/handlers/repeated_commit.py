@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
 from kgw.handlers.context import DueAnswer
-from kgw.handlers.known_heads import KnownHeads
+from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.offset_commit import problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.codec import codec
@@ -43,8 +43,6 @@ FIRST_VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 512
 _TOPIC_IDS: Final = 10
 
-_CLIENT_ID_POSITION: Final = 8
-"""Where a request begins to repeat: behind API key, version and correlation id."""
 _OFFSET: Final = Struct(">q")
 _CORRELATION_ID: Final = Struct(">i")
 _MARK: Final = bytes(range(0x60, 0x68))
@@ -136,11 +134,8 @@ class KnownCommits(KnownHeads[KnownCommit]):
         self, frame: memoryview, version: int, correlation_id: int, session: Session
     ) -> DueAnswer | None:
         """Begin a request if it repeats an earlier one; None leaves it to `offset_commit`."""
-        of_version = self.by_version.get(version)
-        if of_version is None:
-            return None
         head_end = session.commit_head_end
-        known = of_version.get(bytes(frame[_CLIENT_ID_POSITION:head_end]))
+        known = self.find(frame, version, head_end)
         if (
             known is None
             or known.topic.is_deleted
@@ -194,10 +189,10 @@ class KnownCommits(KnownHeads[KnownCommit]):
             return
         head, trailer = _around_offset(request, version)
         head = session.header.tail + head
-        head_end = _CLIENT_ID_POSITION + len(head)
+        head_end = CLIENT_ID_POSITION + len(head)
         # A client may have put it otherwise: tagged fields, longer integers.
         if (
-            frame[_CLIENT_ID_POSITION:head_end] == head
+            frame[CLIENT_ID_POSITION:head_end] == head
             and frame[head_end + _OFFSET.size :] == trailer
         ):
             self.remember(version, head, KnownCommit(request, topic, version, trailer))

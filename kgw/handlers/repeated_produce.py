@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DecodeError, KafkaError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer, Run
-from kgw.handlers.known_heads import KnownHeads
+from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
@@ -45,8 +45,6 @@ FIRST_VERSION: Final = 5
 """Answers before it lack the log start offset; no client of this decade sends such requests."""
 MAX_HEAD_BYTES: Final = 256
 
-_CLIENT_ID_POSITION: Final = 8
-"""Where a request begins to repeat: behind API key, version and correlation id."""
 _INT32: Final = Struct(">i")
 _PREFIX: Final = Struct(">ihhi")
 """Size, API key, version, correlation id."""
@@ -224,11 +222,8 @@ class KnownPlaces(KnownHeads[KnownPlace]):
         self, frame: memoryview, version: int, correlation_id: int, session: Session
     ) -> list[Buffer] | PlaceAnswer | None:
         """Begin a request if it repeats an earlier one; None leaves it to `produce`."""
-        known = self.by_version.get(version)
-        if known is None:
-            return None
         head_end = session.produce_head_end
-        place = known.get(bytes(frame[_CLIENT_ID_POSITION:head_end]))
+        place = self.find(frame, version, head_end)
         if place is None:
             return None
         span = _records_span(frame, head_end, len(frame), place.trailer)
@@ -261,7 +256,7 @@ class KnownPlaces(KnownHeads[KnownPlace]):
                 known, first_version = self.by_version.get(version), version
             if known is None or version != first_version:
                 break
-            found = known.get(bytes(data[start + _CLIENT_ID_POSITION : start + head_bytes]))
+            found = known.get(bytes(data[start + CLIENT_ID_POSITION : start + head_bytes]))
             if found is None or (place is not None and found is not place):
                 break
             try:
@@ -330,9 +325,9 @@ class KnownPlaces(KnownHeads[KnownPlace]):
         ).partition(_MARK)
         # The length of the mark takes one byte, or four.
         head = session.header.tail + before[: -1 if encoder.flexible else -_INT32.size]
-        head_end = _CLIENT_ID_POSITION + len(head)
+        head_end = CLIENT_ID_POSITION + len(head)
         # A client may have put it otherwise: tagged fields, longer integers.
-        if len(head) <= MAX_HEAD_BYTES and frame[_CLIENT_ID_POSITION:head_end] == head:
+        if len(head) <= MAX_HEAD_BYTES and frame[CLIENT_ID_POSITION:head_end] == head:
             # Of `marked`, not of the request: that would keep its records in memory.
             place = KnownPlace(self._gateway, partition, marked, version, trailer)
             self.remember(version, head, place)

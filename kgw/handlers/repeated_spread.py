@@ -17,8 +17,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import DecodeError, KafkaError
-from kgw.handlers.context import DueAnswer
-from kgw.handlers.known_heads import KnownHeads
+from kgw.handlers.context import AfterAppends
+from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish, refuse_append
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
@@ -33,7 +33,7 @@ from kgw.protocol.messages.produce import (
 from kgw.protocol.primitives import read_unsigned_varint, write_unsigned_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
@@ -47,8 +47,6 @@ FIRST_VERSION: Final = 9
 MAX_HEAD_BYTES: Final = 512
 """The longest topic name takes half of it."""
 
-_CLIENT_ID_POSITION: Final = 8
-"""Where a request begins to repeat: behind API key, version and correlation id."""
 _NO_TAGS: Final = 0
 _FEWEST: Final = 2
 """Partitions of a request. Those to one are known by more than their topic: `repeated_produce`."""
@@ -160,10 +158,10 @@ class KnownTopic:
         return response_frame(ProduceResponse(responses=[topic]), self._version, correlation_id)
 
 
-class SpreadAnswer(DueAnswer):
+class SpreadAnswer(AfterAppends):
     """The answer to batches that have been submitted to partitions of a known topic."""
 
-    __slots__ = ("_callback", "_correlation_id", "_left", "_submitted", "_topic")
+    __slots__ = ("_correlation_id", "_submitted", "_topic")
 
     def __init__(
         self,
@@ -171,28 +169,16 @@ class SpreadAnswer(DueAnswer):
         submitted: list[_Part | PartitionProduceResponse],
         correlation_id: int,
     ) -> None:
-        self._topic = topic
-        self._submitted = submitted
-        self._correlation_id = correlation_id
-        self._callback: Callable[[object], object] | None = None
-        self._left = 0
+        appends: list[Append] = []
         for part in submitted:
             if isinstance(part, _Part):
                 result = part.appended.result
                 if result is not None and not result.is_done:
-                    self._left += 1
-                    result.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
+                    appends.append(result)
+        super().__init__(appends)
+        self._topic = topic
+        self._submitted = submitted
+        self._correlation_id = correlation_id
 
     def result(self) -> list[Buffer]:
         return self._topic.frame(self._submitted, self._correlation_id)
@@ -212,11 +198,8 @@ class KnownTopics(KnownHeads[KnownTopic]):
         self, frame: memoryview, version: int, correlation_id: int, session: Session
     ) -> list[Buffer] | SpreadAnswer | None:
         """Begin a request if it repeats an earlier one; None leaves it to `produce`."""
-        known = self.by_version.get(version)
-        if known is None:
-            return None
         head_end = session.spread_head_end
-        place = known.get(bytes(frame[_CLIENT_ID_POSITION:head_end]))
+        place = self.find(frame, version, head_end)
         if place is None or place.topic.is_deleted:
             return None
         parts = _parts(frame, head_end, place.topic)
@@ -256,9 +239,9 @@ class KnownTopics(KnownHeads[KnownTopic]):
         )
         # Without the number of partitions, an index and a length.
         head = session.header.tail + before[: -2 - _INT32.size]
-        head_end = _CLIENT_ID_POSITION + len(head)
+        head_end = CLIENT_ID_POSITION + len(head)
         # A client may have put it otherwise: tagged fields, longer integers.
-        if len(head) <= MAX_HEAD_BYTES and frame[_CLIENT_ID_POSITION:head_end] == head:
+        if len(head) <= MAX_HEAD_BYTES and frame[CLIENT_ID_POSITION:head_end] == head:
             self.remember(version, head, KnownTopic(self._gateway, topic, marked, version))
             session.spread_head_end = head_end
 
