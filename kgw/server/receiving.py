@@ -36,7 +36,9 @@ FRAMES_PER_TURN = 32
 GROWTH = 4
 FIRST_BUFFER_BYTES = 2048
 
-RECEIVE_BUFFER_BYTES = 256 << 10
+# Five requests of four batches of 16 KB, as a producer has in flight, and more: one that the end of
+# a read cuts costs two more reads, and a copy. What no read has filled takes no memory.
+RECEIVE_BUFFER_BYTES = 512 << 10
 
 LOOK_AT_NEXT_SWEEP = 0.0
 NEVER = float("inf")
