@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
+from binascii import b2a_base64
 from typing import NamedTuple, NewType, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -14,6 +15,8 @@ TopicId = NewType("TopicId", bytes)
 
 ZERO_TOPIC_ID = TopicId(bytes(16))
 """Kafka's "no topic id": what versions without ids and unset fields carry."""
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 NO_OFFSET = -1
 NO_TIMESTAMP_MS = -1
@@ -32,7 +35,7 @@ class PartitionKey(NamedTuple):
 
 def format_uuid(raw: bytes) -> str:
     """Return Kafka's text form of 16 raw bytes: 22 characters of URL-safe base64, no padding."""
-    return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+    return b2a_base64(raw, newline=False)[:22].translate(_URL_SAFE).decode("ascii")
 
 
 def parse_uuid(text: str) -> bytes:

@@ -23,7 +23,8 @@ from kgw.groups.rows import GroupRow
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import CONSUMER, subscribed_topics
 from kgw.groups.trace import Trace
-from kgw.groups.writer import GroupWriter, Write
+from kgw.groups.writer import GroupWriter
+from kgw.groups.writes import BlocksWrite, GroupDeletion, OffsetsWrite, RowWrite, TopicsDrop, Write
 from kgw.logs import EventLogger
 from kgw.metrics import count
 from kgw.offsets.block import damaged_block, decode_block, parse_block_key
@@ -295,17 +296,25 @@ class GroupCoordinator:
             return code
         if blocks:
             self._metrics.offset_commits += sum(map(len, blocks.values()))
-            write = Write(group, blocks=blocks)
+            write: Write = BlocksWrite(group, blocks)
         else:
             self._metrics.offset_commits += len(offsets)
-            write = Write(group, offsets=offsets)
+            write = OffsetsWrite(group, offsets)
         if generation >= 0 and self.when_committed_back:
             self._compare(group, offsets)
             for topic_id, block in (blocks or {}).items():
                 self._compare_block(group, topic_id, block)
+        reply: Reply[ErrorCode] = Reply()
+        write.then.append(partial(self._committed, group, reply))
         self._writer.submit(write)
-        write.then.append(partial(self._drop_after, group))
-        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return reply
+
+    def _committed(self, group: Group, reply: Reply[ErrorCode], error: Exception | None) -> None:
+        """Answer a commit that is durable, or has failed."""
+        if error is not None:
+            # It may have been the first thing that the group was to have.
+            self._drop_if_nothing(group)
+        reply.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE if error else ErrorCode.NONE)
 
     def _compare(self, group: Group, offsets: OffsetChanges) -> None:
         stored = group.offsets
@@ -357,7 +366,7 @@ class GroupCoordinator:
         changes: OffsetChanges = dict.fromkeys(places)
         if not changes:
             return ErrorCode.NONE
-        write = self._writer.submit(Write(group, offsets=changes))
+        write = self._writer.submit(OffsetsWrite(group, changes))
         write.then.append(partial(self._drop_after, group))
         return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -388,7 +397,7 @@ class GroupCoordinator:
                 if self._groups.get(group.group_id) is group and (
                     group.unwritten or any(map(group.offsets.has_topic, topics))
                 ):
-                    write = self._writer.submit(Write(group, dropped_topics=topics))
+                    write = self._writer.submit(TopicsDrop(group, topics))
                     write.then.append(partial(self._drop_after, group))
                 if share.spend(1 + len(topics) // 8):
                     yield
@@ -490,7 +499,8 @@ class GroupCoordinator:
 
     def _persist(self, group: Group, row: GroupRow) -> None:
         empty_since_ms = self._clock.wall_ms() if row.state is GroupState.EMPTY else -1
-        write = self._writer.submit(Write(group, row=row, empty_since_ms=empty_since_ms))
+        write = RowWrite(group, row, empty_since_ms)
+        self._writer.submit(write)
         group.last_write = write
 
         def done(_: Exception | None) -> None:
@@ -566,7 +576,7 @@ class GroupCoordinator:
             if len(places) == len(group.offsets):
                 self._delete(group)
             elif places:
-                self._writer.submit(Write(group, offsets=dict.fromkeys(places)))
+                self._writer.submit(OffsetsWrite(group, dict.fromkeys(places)))
 
     # --- the table -------------------------------------------------------------------------------
 
@@ -616,7 +626,7 @@ class GroupCoordinator:
 
     def _delete(self, group: Group) -> Write:
         group.is_being_deleted = True
-        write = self._writer.submit(Write(group, is_deletion=True))
+        write = self._writer.submit(GroupDeletion(group))
 
         def done(error: Exception | None) -> None:
             if error is None:

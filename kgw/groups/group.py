@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kgw.groups.rows import GroupRow
     from kgw.groups.states import GroupState
     from kgw.groups.trace import Trace
-    from kgw.groups.writer import Write
+    from kgw.groups.writes import RowWrite
 
 CLASSIC = "classic"
 MEMBER_NAME_CHARACTERS = 255
@@ -69,7 +69,7 @@ class Group:
         self.machine: ClassicGroup
         self.offsets = OffsetTable()
         self.durable: GroupRow | None = None
-        self.last_write: Write | None = None
+        self.last_write: RowWrite | None = None
         """The last row that is being stored: answers wait for it."""
         self.unwritten = 0
         self.timer: Timer | None = None

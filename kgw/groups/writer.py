@@ -7,24 +7,19 @@ sent it), and become visible in it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, StorageError
+from kgw.groups.writes import changes_of
 from kgw.offsets.committed import group_of
 from kgw.state.base import Change
-from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Mapping
 
-    from kgw.groups.reply import Reply
-    from kgw.groups.requests import JoinResult, SyncResult
-    from kgw.groups.rows import GroupRow
-    from kgw.offsets.block import OffsetBlock
-    from kgw.offsets.committed import OffsetChanges, OffsetTable
+    from kgw.groups.writes import StoredGroup, Write
     from kgw.state.base import StateStore
-    from kgw.types import TopicId
 
 FLUSH_WRITES = 1_000
 """A flush takes no more writes than this: to encode ten times as many would keep everybody else's
@@ -32,69 +27,6 @@ requests waiting for 130 ms."""
 
 
 OFFSET_KINDS = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
-
-
-class StoredGroup(Protocol):
-    """What the writer needs of a group."""
-
-    group_id: str
-    offsets: OffsetTable
-    unwritten: int
-    """Writes of this group that are not durable yet."""
-
-    def row_written(self, row: GroupRow | None) -> None:
-        """The group's row is durable; None: it has been deleted."""
-
-    def row_failed(self) -> None:
-        """A row could not be stored: whatever followed from it did not happen."""
-
-
-class Write:
-    """One change of one group. Exactly one of the kinds of change is set.
-
-    Offsets are single ones, or blocks by topic in place of them.
-
-    `answers` are given once it is durable, or refused when it fails; `then` is called afterwards,
-    with the error if there was one.
-    """
-
-    __slots__ = (
-        "answers",
-        "blocks",
-        "dropped_topics",
-        "empty_since_ms",
-        "group",
-        "is_deletion",
-        "offsets",
-        "row",
-        "then",
-    )
-
-    def __init__(
-        self,
-        group: StoredGroup,
-        *,
-        row: GroupRow | None = None,
-        empty_since_ms: int = -1,
-        offsets: OffsetChanges | None = None,
-        blocks: dict[TopicId, OffsetBlock] | None = None,
-        dropped_topics: AbstractSet[TopicId] = frozenset(),
-        is_deletion: bool = False,
-    ) -> None:
-        self.group = group
-        self.row = row
-        self.empty_since_ms = empty_since_ms
-        self.offsets = offsets
-        self.blocks = blocks
-        self.dropped_topics = dropped_topics
-        self.is_deletion = is_deletion
-        self.answers: list[tuple[Reply[object], JoinResult | SyncResult]] = []
-        self.then: list[Callable[[Exception | None], None]] = []
-
-    @property
-    def is_of_machine(self) -> bool:
-        """Whether later steps of the group build upon it."""
-        return self.row is not None or self.is_deletion
 
 
 class GroupWriter:
@@ -141,7 +73,7 @@ class GroupWriter:
     async def _flush(self, batch: list[Write]) -> None:
         changes: list[Change] = []
         try:
-            changes, merged = _changes(batch)
+            changes, merged = changes_of(batch)
             if changes:
                 await self._state.apply([*self._rows_again(), *changes])
                 self._doubtful.clear()
@@ -164,7 +96,8 @@ class GroupWriter:
             for waiter, result in write.answers:
                 if not waiter.done():
                     waiter.set_result(result)
-            self._call_then(write, None)
+            if write.then:
+                self._call_then(write, None)
 
     def _rows_again(self) -> list[Change]:
         """Return the rows that a failure left in doubt as they should be.
@@ -199,81 +132,3 @@ class GroupWriter:
                 then(error)
             except Exception as bug:  # noqa: BLE001 - the others must be answered all the same
                 self._report_bug(bug)
-
-
-class _Merged:
-    """What a batch changes of one group's offsets: single ones, or blocks and nothing else."""
-
-    __slots__ = ("blocks", "group", "offsets")
-
-    def __init__(self, group: StoredGroup) -> None:
-        self.group = group
-        self.offsets: OffsetChanges = {}
-        self.blocks: dict[TopicId, OffsetBlock] = {}
-
-    def add(self, write: Write) -> None:
-        """Add a write; the later one counts."""
-        if write.blocks is not None:
-            if not self.offsets and all(
-                topic_id not in self.blocks or self.blocks[topic_id].partitions == block.partitions
-                for topic_id, block in write.blocks.items()
-            ):
-                self.blocks.update(write.blocks)
-                return
-            self._break_up(self.blocks)
-            self._break_up(write.blocks)
-            self.blocks = {}
-            return
-        self._break_up(self.blocks)
-        self.blocks = {}
-        if write.offsets is not None:
-            self.offsets.update(write.offsets)
-            return
-        for place in [*self.group.offsets.places(), *self.offsets]:
-            if write.is_deletion or place[0] in write.dropped_topics:
-                self.offsets[place] = None
-
-    def _break_up(self, blocks: dict[TopicId, OffsetBlock]) -> None:
-        for topic_id, block in blocks.items():
-            for partition, committed in block.entries().items():
-                self.offsets[topic_id, partition] = committed
-
-    def rows(self) -> Iterator[tuple[str, str, bytes | None]]:
-        """Yield what is to be stored."""
-        table, group_id = self.group.offsets, self.group.group_id
-        yield from table.rows_after(group_id, self.offsets)
-        for topic_id, block in self.blocks.items():
-            yield from table.rows_after_block(group_id, topic_id, block)
-
-    def apply(self) -> None:
-        """Have the group's table take over what was stored."""
-        self.group.offsets.apply(self.offsets)
-        for topic_id, block in self.blocks.items():
-            self.group.offsets.apply_block(topic_id, block)
-
-
-def _changes(batch: list[Write]) -> tuple[list[Change], list[_Merged]]:
-    """Return the rows that a batch changes, and the offsets that change with them."""
-    last_row: dict[int, Write] = {}
-    merged: dict[int, _Merged] = {}
-    for write in batch:
-        group = write.group
-        if write.is_of_machine:
-            last_row[id(group)] = write
-        if write.row is not None:
-            continue
-        one = merged.get(id(group))
-        if one is None:
-            one = merged[id(group)] = _Merged(group)
-        one.add(write)
-    changes = [
-        Change(
-            CLASSIC_GROUP,
-            write.group.group_id,
-            None if write.row is None else write.row.encode(write.empty_since_ms),
-        )
-        for write in last_row.values()
-    ]
-    for one in merged.values():
-        changes += [Change(*row) for row in one.rows()]
-    return changes, list(merged.values())

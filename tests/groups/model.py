@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kgw.groups.effects import Effect
     from kgw.groups.group import Group
     from kgw.groups.reply import Reply
-    from kgw.groups.writer import Write
+    from kgw.groups.writes import Write
     from kgw.state.base import Change
 
 GROUP = "g"

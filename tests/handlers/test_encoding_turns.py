@@ -34,7 +34,7 @@ from kgw.types import TopicId
 from tests.handlers.support import LoopTurns, create_topic
 
 if TYPE_CHECKING:
-    from kgw.groups.writer import Write
+    from kgw.groups.writes import Write
     from kgw.protocol.schema import Struct
     from kgw.testing.gateway import InProcessGateway
 

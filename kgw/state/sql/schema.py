@@ -204,10 +204,8 @@ def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
     """CRC-32C over a row's parts; their lengths keep neighbours apart."""
     kind_bytes = kind.encode()
     key_bytes = key.encode()
-    crc = crc32c(_LENGTHS.pack(len(kind_bytes), len(key_bytes), version))
-    crc = crc32c(kind_bytes, crc)
-    crc = crc32c(key_bytes, crc)
-    return crc32c(value, crc)
+    lengths = _LENGTHS.pack(len(kind_bytes), len(key_bytes), version)
+    return crc32c(value, crc32c(lengths + kind_bytes + key_bytes))
 
 
 def sample_checksum(sample: LagSample) -> int:

@@ -1,0 +1,194 @@
+"""What groups want stored: a write for each change, and the rows that a batch of them comes to.
+
+Changes count in the order of the writes, whoever sent them: of a batch, each row is stored once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kgw.state.base import Change
+from kgw.state.kinds import CLASSIC_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kgw.groups.reply import Reply
+    from kgw.groups.requests import JoinResult, SyncResult
+    from kgw.groups.rows import GroupRow
+    from kgw.offsets.block import OffsetBlock
+    from kgw.offsets.committed import OffsetChanges, OffsetTable
+    from kgw.types import TopicId
+
+
+class StoredGroup(Protocol):
+    """What the writer needs of a group."""
+
+    group_id: str
+    offsets: OffsetTable
+    unwritten: int
+    """Writes of this group that are not durable yet."""
+
+    def row_written(self, row: GroupRow | None) -> None:
+        """The group's row is durable; None: it has been deleted."""
+
+    def row_failed(self) -> None:
+        """A row could not be stored: whatever followed from it did not happen."""
+
+
+class Write:
+    """One change of one group: one of the classes below says which.
+
+    `then` is called once it is durable, or has failed: with the error if there was one.
+    """
+
+    __slots__ = ("group", "then")
+
+    is_of_machine = False
+    """Whether later steps of the group build upon it."""
+
+    row: GroupRow | None = None
+    """What the group's row becomes, if `is_of_machine`; None: it is deleted."""
+
+    answers: Sequence[tuple[Reply[object], JoinResult | SyncResult]] = ()
+    """Given before `then` is called; refused when it fails."""
+
+    def __init__(self, group: StoredGroup) -> None:
+        self.group = group
+        self.then: list[Callable[[Exception | None], None]] = []
+
+
+class RowWrite(Write):
+    """The group's own row changes."""
+
+    __slots__ = ("answers", "empty_since_ms", "row")
+
+    is_of_machine = True
+
+    def __init__(self, group: StoredGroup, row: GroupRow, empty_since_ms: int) -> None:
+        super().__init__(group)
+        self.row: GroupRow = row
+        self.empty_since_ms = empty_since_ms
+        self.answers: list[tuple[Reply[object], JoinResult | SyncResult]] = []
+
+
+class GroupDeletion(Write):
+    """The group goes, with all of its offsets."""
+
+    __slots__ = ()
+
+    is_of_machine = True
+
+
+class OffsetsWrite(Write):
+    """Single offsets are committed, or deleted."""
+
+    __slots__ = ("offsets",)
+
+    def __init__(self, group: StoredGroup, offsets: OffsetChanges) -> None:
+        super().__init__(group)
+        self.offsets = offsets
+
+
+class BlocksWrite(Write):
+    """Many offsets of a topic are committed at once, or of several topics."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, group: StoredGroup, blocks: dict[TopicId, OffsetBlock]) -> None:
+        super().__init__(group)
+        self.blocks = blocks
+
+
+class TopicsDrop(Write):
+    """All offsets of some topics go."""
+
+    __slots__ = ("topics",)
+
+    def __init__(self, group: StoredGroup, topics: AbstractSet[TopicId]) -> None:
+        super().__init__(group)
+        self.topics = topics
+
+
+class MergedOffsets:
+    """What a batch changes of one group's offsets: single ones, or blocks and nothing else."""
+
+    __slots__ = ("blocks", "group", "offsets")
+
+    def __init__(self, group: StoredGroup) -> None:
+        self.group = group
+        self.offsets: OffsetChanges = {}
+        self.blocks: dict[TopicId, OffsetBlock] = {}
+
+    def add(self, write: Write) -> None:
+        """Add a write; the later one counts."""
+        if isinstance(write, OffsetsWrite):
+            if self.blocks:
+                self._break_up_blocks()
+            self.offsets.update(write.offsets)
+        elif isinstance(write, BlocksWrite):
+            if not self.offsets and all(
+                topic_id not in self.blocks or self.blocks[topic_id].partitions == block.partitions
+                for topic_id, block in write.blocks.items()
+            ):
+                self.blocks.update(write.blocks)
+                return
+            self._break_up_blocks()
+            self._break_up(write.blocks)
+        else:
+            self._break_up_blocks()
+            topics = write.topics if isinstance(write, TopicsDrop) else None
+            for place in [*self.group.offsets.places(), *self.offsets]:
+                if topics is None or place[0] in topics:
+                    self.offsets[place] = None
+
+    def _break_up_blocks(self) -> None:
+        self._break_up(self.blocks)
+        self.blocks = {}
+
+    def _break_up(self, blocks: dict[TopicId, OffsetBlock]) -> None:
+        for topic_id, block in blocks.items():
+            for partition, committed in block.entries().items():
+                self.offsets[topic_id, partition] = committed
+
+    def rows(self) -> list[tuple[str, str, bytes | None]]:
+        """Return what is to be stored."""
+        table, group_id = self.group.offsets, self.group.group_id
+        rows = table.rows_after(group_id, self.offsets) if self.offsets else []
+        for topic_id, block in self.blocks.items():
+            rows += table.rows_after_block(group_id, topic_id, block)
+        return rows
+
+    def apply(self) -> None:
+        """Have the group's table take over what was stored."""
+        self.group.offsets.apply(self.offsets)
+        for topic_id, block in self.blocks.items():
+            self.group.offsets.apply_block(topic_id, block)
+
+
+def changes_of(batch: list[Write]) -> tuple[list[Change], list[MergedOffsets]]:
+    """Return the rows that a batch changes, and the offsets that change with them."""
+    last_row: dict[int, Write] = {}
+    merged: dict[int, MergedOffsets] = {}
+    for write in batch:
+        group = write.group
+        if write.is_of_machine:
+            last_row[id(group)] = write
+            if write.row is not None:
+                continue
+        one = merged.get(id(group))
+        if one is None:
+            one = merged[id(group)] = MergedOffsets(group)
+        one.add(write)
+    changes = [
+        Change(
+            CLASSIC_GROUP,
+            write.group.group_id,
+            write.row.encode(write.empty_since_ms) if isinstance(write, RowWrite) else None,
+        )
+        for write in last_row.values()
+    ]
+    for one in merged.values():
+        changes += [Change(*row) for row in one.rows()]
+    return changes, list(merged.values())
