@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.testing.process import GatewayProcess
-from tests.interop.client import Client
+from tests.interop.client import Client, Clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 
@@ -42,21 +42,16 @@ OLD_COMMANDS = {"sarama-0.11": [*COMMANDS["sarama"], "0.11.0.0"]}
 
 
 @pytest.fixture(scope="session")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Client]]:
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     """Gives the client of a name; its driver starts when it is first asked for."""
     logs = tmp_path_factory.mktemp("drivers")
-    started: dict[str, Client] = {}
-    with ExitStack() as stack:
 
-        def client(name: str) -> Client:
-            if name not in started:
-                log_path = logs / f"{name}.log"
-                command = {**COMMANDS, **OLD_COMMANDS}[name]
-                started[name] = Client(name, command, cwd=HERE, log_path=log_path)
-                stack.callback(started[name].close)
-            return started[name]
+    def start(name: str) -> Client:
+        command = {**COMMANDS, **OLD_COMMANDS}[name]
+        return Client(name, command, cwd=HERE, log_path=logs / f"{name}.log")
 
-        yield client
+    with closing(Clients(start)) as clients:
+        yield clients
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
@@ -15,11 +16,16 @@ from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.reply import Reply
 from kgw.groups.writer import GroupWriter
+from kgw.offsets.block import OffsetBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.offsets.committed import OffsetChanges
+    from kgw.types import TopicId
+
 HASTE_S = 0.3
+TOO_FAR = 2
 
 
 def plant(owner: object, name: str, bug: Callable[..., Any]) -> None:
@@ -39,15 +45,42 @@ def everybody_gets_everything() -> None:
 
 
 def commits_too_far() -> None:
-    """Store offsets that are two too high: records are skipped."""
-    commit: Callable[..., Any] = GroupCoordinator.commit
+    """Store offsets that are two too high, single ones and blocks alike: records are skipped."""
+    commit = GroupCoordinator.commit
 
-    def broken(self: GroupCoordinator, *who: Any) -> Any:
-        *before, offsets = who
-        far = {place: one and one._replace(offset=one.offset + 2) for place, one in offsets.items()}
-        return commit(self, *before, far)
+    def broken(
+        self: GroupCoordinator,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        offsets: OffsetChanges,
+        blocks: dict[TopicId, OffsetBlock] | None = None,
+    ) -> Reply[ErrorCode] | ErrorCode:
+        far: OffsetChanges = {
+            place: one and one._replace(offset=one.offset + TOO_FAR)
+            for place, one in offsets.items()
+        }
+        far_blocks = {topic_id: farther(block) for topic_id, block in (blocks or {}).items()}
+        return commit(
+            self, group_id, member_id, group_instance_id, generation, far, far_blocks or None
+        )
 
     plant(GroupCoordinator, "commit", broken)
+
+
+def farther(block: OffsetBlock) -> OffsetBlock:
+    """Return a block whose offsets are two higher."""
+    offsets = [offset + TOO_FAR for offset in block.offset_numbers()]
+    return OffsetBlock(
+        block.partitions,
+        pack(f">{len(block)}q", *offsets),
+        block.leader_epochs,
+        block.metadata,
+        block.commit_ms,
+        block.retention_ms,
+        block.committed_s,
+    )
 
 
 def answers_first() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.interop.drivers.loop import Record, from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -33,6 +33,8 @@ class Client:
                 text=True,
             )
         self._log_path = log_path
+        self._owes_answer = False
+        self._members: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<Client {self.name}>"
@@ -41,6 +43,11 @@ class Client:
         """Ends the driver and waits for it."""
         self._process.kill()
         self._process.communicate()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has answered everything and has no member open."""
+        return not self._owes_answer and not self._members
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
         """Creates a topic with replication factor 1."""
@@ -169,6 +176,7 @@ class Client:
         instance: str | None = None,
     ) -> None:
         """Starts a consumer in a group; it lives until it is closed."""
+        self._members.add(member)
         self._ask(
             "open_member",
             bootstrap=bootstrap,
@@ -200,6 +208,7 @@ class Client:
     def close_member(self, member: str) -> None:
         """Closes a member; unless it is static, it leaves its group."""
         self._ask("close_member", member=member)
+        self._members.discard(member)
 
     def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
         self._tell(operation, **fields)
@@ -207,6 +216,7 @@ class Client:
 
     def _tell(self, operation: str, **fields: Any) -> None:
         assert self._process.stdin is not None
+        self._owes_answer = True
         self._process.stdin.write(json.dumps({"do": operation, **fields}) + "\n")
         self._process.stdin.flush()
 
@@ -216,8 +226,37 @@ class Client:
         if not line:
             log = self._log_path.read_text(errors="replace")
             raise DriverError(f"{self.name}: its driver ended; log:\n{log[-4000:]}")
+        self._owes_answer = False
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             log = self._log_path.read_text(errors="replace")
             raise DriverError(f"{self.name}: {answer['error']}; log:\n{log[-4000:]}")
         return answer
+
+
+class Clients:
+    """The clients of a session: each starts when it is first asked for, and serves many tests.
+
+    A test that fails may leave a question that has not been answered, and members that look for
+    their gateway for ever. The next test would be given the answer to what it has not asked: it
+    gets a client with a new driver.
+    """
+
+    def __init__(self, start: Callable[[str], Client]) -> None:
+        self._start = start
+        self._started: dict[str, Client] = {}
+
+    def __call__(self, name: str) -> Client:
+        """Gives the client of a name."""
+        known = self._started.get(name)
+        if known is not None and not known.is_idle:
+            known.close()
+            known = None
+        if known is None:
+            known = self._started[name] = self._start(name)
+        return known
+
+    def close(self) -> None:
+        """Ends all drivers."""
+        for client in self._started.values():
+            client.close()

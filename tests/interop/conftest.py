@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.testing.process import GatewayProcess
-from tests.interop.client import Client
+from tests.interop.client import Client, Clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".venv-clients"
@@ -26,30 +26,26 @@ DRIVERS = {
 
 
 @pytest.fixture(scope="session")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Client]]:
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     """Gives the client of a name; its driver starts when it is first asked for."""
     logs = tmp_path_factory.mktemp("drivers")
-    started: dict[str, Client] = {}
-    with ExitStack() as stack:
 
-        def client(name: str) -> Client:
-            if name not in started:
-                python = ENVIRONMENTS / name / "bin" / "python"
-                if not python.exists():
-                    problem = f"no environment for {name}; scripts/test makes it"
-                    if os.environ.get("INTEROP_CLIENTS") == "required":
-                        pytest.fail(problem)
-                    pytest.skip(problem)
-                started[name] = Client(
-                    name,
-                    [str(python), "-m", f"tests.interop.drivers.{DRIVERS[name]}"],
-                    cwd=ROOT,
-                    log_path=logs / f"{name}.log",
-                )
-                stack.callback(started[name].close)
-            return started[name]
+    def start(name: str) -> Client:
+        python = ENVIRONMENTS / name / "bin" / "python"
+        if not python.exists():
+            problem = f"no environment for {name}; scripts/test makes it"
+            if os.environ.get("INTEROP_CLIENTS") == "required":
+                pytest.fail(problem)
+            pytest.skip(problem)
+        return Client(
+            name,
+            [str(python), "-m", f"tests.interop.drivers.{DRIVERS[name]}"],
+            cwd=ROOT,
+            log_path=logs / f"{name}.log",
+        )
 
-        yield client
+    with closing(Clients(start)) as clients:
+        yield clients
 
 
 @pytest.fixture(scope="session")
