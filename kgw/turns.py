@@ -11,7 +11,7 @@ from asyncio import Lock, sleep
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Iterator
 
 ResultT = TypeVar("ResultT")
 
@@ -79,3 +79,26 @@ class Share:
             return False
         self._left = self._units
         return True
+
+
+def shares(lengths: Iterable[int], units: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Cut lists of these lengths into turns of so many elements.
+
+    Yields for each turn which list, from where and to where. An empty list takes part, as one.
+    """
+    turn: list[tuple[int, int, int]] = []
+    left = units
+    for number, length in enumerate(lengths):
+        start = 0
+        while True:
+            end = min(length, start + left)
+            turn.append((number, start, end))
+            left -= max(1, end - start)
+            if left <= 0:
+                yield turn
+                turn, left = [], units
+            start = end
+            if start == length:
+                break
+    if turn:
+        yield turn

@@ -8,10 +8,30 @@ from kgw.protocol.codec import encode_items
 from kgw.protocol.schema import EncodedItems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kgw.protocol.schema import Response, Struct
     from kgw.turns import Share, Turns
+
+
+def encode_topics(
+    response: type[Response],
+    topics: Sequence[Struct],
+    partitions_field: str,
+    version: int,
+    share: Share,
+) -> Turns[Any]:
+    """Return topics as an array of a response, the partitions of each encoded before it.
+
+    Both arrays were declared with `may_be_encoded`.
+    """
+    for topic in topics:
+        partitions = getattr(topic, partitions_field)
+        if not isinstance(partitions, EncodedItems):
+            encoded = yield from encode_in_turns(response, partitions, version, share)
+            setattr(topic, partitions_field, encoded)
+    topics_encoded = yield from encode_in_turns(response, topics, version, share)
+    return topics_encoded
 
 
 def encode_in_turns(

@@ -24,6 +24,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
@@ -33,10 +34,11 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kgw.records.limits import DecompressionLimits
+from kgw.turns import Share, finish, shares
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kgw.handlers.context import RequestContext
     from kgw.offsets.seeker import SeekResult
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from kgw.protocol.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
-        ListOffsetsTopic,
     )
 
 LATEST = -1
@@ -70,6 +71,10 @@ _SEEKS = {
 }
 _READ_COMMITTED = 1
 
+PARTITIONS_PER_TURN = 150
+"""Those of one turn are looked up side by side; 10 us each, or as long as a disk takes."""
+ENCODED_PER_TURN = 1_000
+
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     is_committed = request.isolation_level == _READ_COMMITTED
@@ -79,14 +84,38 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         for place in wanted.partitions
     )
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-    work = [
-        _answer_topic(wanted, counts, lookups, context, read_committed=is_committed)
-        for wanted in request.topics
-    ]
-    # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
-    # loop.
-    answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
-    return ListOffsetsResponse(topics=answers)
+    topics = [ListOffsetsTopicResponse(name=wanted.name) for wanted in request.topics]
+    lengths = [len(wanted.partitions) for wanted in request.topics]
+    for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
+        if number:
+            await asyncio.sleep(0)
+        work = [
+            _answer_places(
+                topics[position].name,
+                request.topics[position].partitions[start:end],
+                counts,
+                lookups,
+                context,
+                read_committed=is_committed,
+            )
+            for position, start, end in turn
+        ]
+        # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
+        # loop.
+        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
+        for (position, _, _), found in zip(turn, answers, strict=True):
+            topics[position].partitions += found
+    return ListOffsetsResponse(
+        topics=await finish(
+            encode_topics(
+                ListOffsetsResponse,
+                topics,
+                "partitions",
+                context.api_version,
+                Share(ENCODED_PER_TURN),
+            )
+        )
+    )
 
 
 def error_response(
@@ -107,22 +136,23 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
 
 
-async def _answer_topic(
-    wanted: ListOffsetsTopic,
+async def _answer_places(
+    name: str,
+    wanted: Sequence[ListOffsetsPartition],
     counts: Mapping[tuple[str, int], int],
     lookups: asyncio.Semaphore,
     context: RequestContext,
     *,
     read_committed: bool,
-) -> ListOffsetsTopicResponse:
-    topic = context.gateway.catalog.get(wanted.name)
+) -> list[ListOffsetsPartitionResponse]:
+    topic = context.gateway.catalog.get(name)
     answers: dict[int, ListOffsetsPartitionResponse] = {}
     places: dict[int, ListOffsetsPartition] = {}
     seeks: dict[int, Seek] = {}
-    for position, place in enumerate(wanted.partitions):
+    for position, place in enumerate(wanted):
         index = place.partition_index
         code = ErrorCode.NONE
-        if counts[wanted.name, index] > 1:
+        if counts[name, index] > 1:
             code = ErrorCode.INVALID_REQUEST
         elif topic is None or topic.partition(index) is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -150,9 +180,7 @@ async def _answer_topic(
         found = await OffsetSeeker(reader).seek(seeks)
         for position, place in places.items():
             answers[position] = _answer(topic, place, found[place.partition_index], context)
-    return ListOffsetsTopicResponse(
-        name=wanted.name, partitions=[answers[position] for position in sorted(answers)]
-    )
+    return [answers[position] for position in sorted(answers)]
 
 
 def _check(topic: Topic, place: ListOffsetsPartition, context: RequestContext) -> ErrorCode:

@@ -20,11 +20,13 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from asyncio import get_running_loop
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
 from kgw.handlers.context import Later
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.messages.offset_commit import (
@@ -34,9 +36,12 @@ from kgw.protocol.messages.offset_commit import (
 )
 from kgw.protocol.packed import PackedItems, numbers_of
 from kgw.protocol.schema import EncodedItems
+from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from asyncio import Future
+
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.committed import OffsetChanges
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.offset_commit import (
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
     )
+    from kgw.turns import Turns
     from kgw.types import TopicId
 
 _STATIC_MEMBERS = 7
@@ -51,19 +57,73 @@ _FLEXIBLE = 8
 _GROUP_ID_NOT_FOUND = 9
 _TOPIC_IDS = 10
 
+_BLOCK_UNITS = 20
+"""A block takes as long as so many single offsets, and each of its own that part of one."""
 
-def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | Later:
-    response = OffsetCommitResponse()
-    accepted: OffsetChanges = {}
-    blocks = _accept_blocks(request, context, response)
-    if blocks is None:
-        accepted = _accept(request, context, response)
+
+PARTITIONS_PER_TURN = 500
+"""To take an offset in takes 2 us."""
+
+
+class _Accepted(NamedTuple):
+    """What can be stored of a request, by place or by topic, and an answer for every partition."""
+
+    offsets: OffsetChanges
+    blocks: dict[TopicId, OffsetBlock] | None
+    response: OffsetCommitResponse
+
+
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer:
+    accepted = in_turns(_accept(request, context), context.gateway.answer_turns)
+    if isinstance(accepted, Rest):
+        return _commit_later(accepted, request, context)
+    return _commit(request, context, accepted)
+
+
+async def _commit_later(
+    accepting: Rest[_Accepted], request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    """Take the rest of many offsets in, commit all of them together, and answer."""
+    gateway = context.gateway
+    accepted = await accepting
+    while not all(map(gateway.catalog.by_id, _topic_ids(accepted))):
+        # Deleted meanwhile: their offsets have been forgotten, and must not come back.
+        accepted = await finish(_accept(request, context), gateway.answer_turns)
+    answer = _commit(request, context, accepted)
+    if isinstance(answer, Later):
+        done: Future[None] = get_running_loop().create_future()
+        answer.when_done(lambda _: done.set_result(None))
+        await done
+        answer = cast("OffsetCommitResponse", answer.make())
+    answer.topics = await finish(
+        encode_topics(
+            OffsetCommitResponse,
+            answer.topics,
+            "partitions",
+            context.api_version,
+            Share(2 * PARTITIONS_PER_TURN),
+        ),
+        gateway.answer_turns,
+    )
+    return answer
+
+
+def _topic_ids(accepted: _Accepted) -> set[TopicId]:
+    if accepted.blocks is not None:
+        return set(accepted.blocks)
+    return {topic_id for topic_id, _ in accepted.offsets}
+
+
+def _commit(
+    request: OffsetCommitRequest, context: RequestContext, accepted: _Accepted
+) -> OffsetCommitResponse | Later:
+    offsets, blocks, response = accepted
     code = context.gateway.groups.commit(
         request.group_id,
         request.member_id,
         request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
         request.generation_id_or_member_epoch,
-        accepted,
+        offsets,
         blocks,
     )
 
@@ -101,13 +161,24 @@ def error_response(
     )
 
 
-def _accept(
-    request: OffsetCommitRequest, context: RequestContext, response: OffsetCommitResponse
-) -> OffsetChanges:
-    """Return the offsets that can be stored, and put an answer for every partition in a response.
+def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Accepted]:
+    """Return what can be stored. It is answered with NONE so far."""
+    response = OffsetCommitResponse()
+    share = Share(PARTITIONS_PER_TURN)
+    blocks = yield from _accept_blocks(request, context, response, share)
+    offsets: OffsetChanges = {}
+    if blocks is None:
+        offsets = yield from _accept_offsets(request, context, response, share)
+    return _Accepted(offsets, blocks, response)
 
-    Those that can be stored are answered with NONE so far.
-    """
+
+def _accept_offsets(
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    response: OffsetCommitResponse,
+    share: Share,
+) -> Turns[OffsetChanges]:
+    """Return the offsets that can be stored, and put an answer for every partition in it."""
     clock = context.gateway.clock
     now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
     limit = context.gateway.config.offset_metadata_max_bytes
@@ -135,6 +206,8 @@ def _accept(
                     now_s,
                 )
             answers.append(_partition(index, code))
+            if share.spend():
+                yield
         response.topics.append(
             OffsetCommitResponseTopic(
                 name=wanted.name, topic_id=wanted.topic_id, partitions=answers
@@ -154,8 +227,11 @@ def problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
 
 
 def _accept_blocks(
-    request: OffsetCommitRequest, context: RequestContext, response: OffsetCommitResponse
-) -> dict[TopicId, OffsetBlock] | None:
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    response: OffsetCommitResponse,
+    share: Share,
+) -> Turns[dict[TopicId, OffsetBlock] | None]:
     """Do the same for a request of which all can be stored and all came packed; else return None.
 
     Nothing is said in the response then. tests/handlers/test_group_offsets.py compares the two.
@@ -202,6 +278,8 @@ def _accept_blocks(
                 name=wanted.name, topic_id=wanted.topic_id, partitions=encoded
             )
         )
+        if share.spend(_BLOCK_UNITS + count // _BLOCK_UNITS):
+            yield
     response.topics += answers
     return blocks
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -30,14 +31,16 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.committed import CommittedOffset, OffsetTable
     from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+    from kgw.turns import Turns
     from kgw.types import TopicId
 
 _GROUP_ERROR = 2
@@ -45,9 +48,22 @@ _SEVERAL_GROUPS = 8
 _TOPIC_IDS = 10
 
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+PARTITIONS_PER_TURN = 500
+"""To look one up, and to encode the answer, takes 2 to 3 us."""
+
+
+def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
+    return in_turns(_look_up(request, context), context.gateway.answer_turns)
+
+
+def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[OffsetFetchResponse]:
+    share = Share(PARTITIONS_PER_TURN)
     if context.api_version >= _SEVERAL_GROUPS:
-        return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+        response = OffsetFetchResponse()
+        for group in request.groups:
+            answer = yield from _group(group, context, share)
+            response.groups.append(answer)
+        return response
     table = context.gateway.groups.offsets(request.group_id)
     if request.topics is None:
         wanted: Iterable[tuple[str, list[int]]] = [
@@ -59,13 +75,20 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchR
     for name, indexes in wanted:
         topic = context.gateway.catalog.get(name)
         topic_id = None if topic is None else topic.topic_id
-        answers = [_partition(index, _find(table, topic_id, index)) for index in indexes]
+        answers = []
+        for index in indexes:
+            answers.append(_partition(index, _find(table, topic_id, index)))
+            if share.spend():
+                yield
         if context.api_version == 0:
             for one in answers:
                 if one.committed_offset == NO_OFFSET and not one.error_code:
                     one.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
-    return OffsetFetchResponse(topics=topics)
+    encoded = yield from encode_topics(
+        OffsetFetchResponse, topics, "partitions", context.api_version, share
+    )
+    return OffsetFetchResponse(topics=encoded)
 
 
 def error_response(
@@ -97,37 +120,49 @@ def error_response(
     )
 
 
-def _group(wanted: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+def _group(
+    wanted: OffsetFetchRequestGroup, context: RequestContext, share: Share
+) -> Turns[OffsetFetchResponseGroup]:
     """Answer for one group, by names or by ids."""
     catalog = context.gateway.catalog
     table = context.gateway.groups.offsets(wanted.group_id)
     answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+    topics = []
+    by_id = context.api_version >= _TOPIC_IDS
     if wanted.topics is None:
         for name, topic_id, indexes in _all_topics(table, context):
-            answer.topics.append(
+            answers = yield from _answers(table, topic_id, indexes, share)
+            topics.append(
+                OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
+            )
+    else:
+        for asked in wanted.topics:
+            topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
+            found_id = None if topic is None else topic.topic_id
+            answers = yield from _answers(table, found_id, asked.partition_indexes, share)
+            if by_id and topic is None:
+                for one in answers:
+                    one.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            topics.append(
                 OffsetFetchResponseTopics(
-                    name=name,
-                    topic_id=topic_id,
-                    partitions=[
-                        _partitions(index, _find(table, topic_id, index)) for index in indexes
-                    ],
+                    name=asked.name, topic_id=asked.topic_id, partitions=answers
                 )
             )
-        return answer
-    by_id = context.api_version >= _TOPIC_IDS
-    for asked in wanted.topics:
-        topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
-        found_id = None if topic is None else topic.topic_id
-        answers = [
-            _partitions(index, _find(table, found_id, index)) for index in asked.partition_indexes
-        ]
-        if by_id and topic is None:
-            for one in answers:
-                one.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-        answer.topics.append(
-            OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=answers)
-        )
+    answer.topics = yield from encode_topics(
+        OffsetFetchResponse, topics, "partitions", context.api_version, share
+    )
     return answer
+
+
+def _answers(
+    table: OffsetTable | None, topic_id: TopicId | None, indexes: Iterable[int], share: Share
+) -> Turns[list[OffsetFetchResponsePartitions]]:
+    answers = []
+    for index in indexes:
+        answers.append(_partitions(index, _find(table, topic_id, index)))
+        if share.spend():
+            yield
+    return answers
 
 
 def _all_topics(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import AfterAppends, Later, Submission
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -154,7 +154,10 @@ async def _answer_in_turns(
         submission.end()
     if request.acks == 0:
         return await _made(_unanswered(response, pending, context))
-    await _made(_when_done(pending, lambda: None))
+    for one in pending:
+        # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
+        if not one.result.is_done:
+            await _made(_when_done([one], lambda: None))
     answer = await turns.finish(_encode(response, pending, context), context.gateway.answer_turns)
     await turns.finish(_let_go(request), context.gateway.answer_turns)
     return answer
@@ -181,12 +184,8 @@ def _encode(
         finish(pending.pop(), context.gateway)
         if share.spend():
             yield
-    for topic in response.responses:
-        topic.partition_responses = yield from encode_in_turns(
-            ProduceResponse, topic.partition_responses, version, share
-        )
-    response.responses = yield from encode_in_turns(
-        ProduceResponse, response.responses, version, share
+    response.responses = yield from encode_topics(
+        ProduceResponse, response.responses, "partition_responses", version, share
     )
     return response
 

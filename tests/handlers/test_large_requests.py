@@ -12,19 +12,51 @@ from kgw.handlers.context import DueAnswer
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from kgw.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kgw.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from tests.handlers.support import LoopTurns, batch, create_topic, produce_request
+from tests.handlers.support import LoopTurns, batch, create_topic, produce, produce_request
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
 
 MANY = 3 * PARTITIONS_PER_TURN
+MANY_OFFSETS = 1_600
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -113,3 +145,146 @@ async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessG
     with pytest.raises(ProtocolError):
         answer.result()
     assert not gateway.dispatcher.has_large_work
+
+
+@pytest.mark.parametrize("alike", [True, False])
+async def test_offsets_of_many_partitions(gateway: InProcessGateway, alike: bool) -> None:
+    """They are committed together, and looked up, some at a time."""
+    await create_topic(gateway, partitions=MANY_OFFSETS)
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index,
+            committed_offset=index,
+            committed_metadata="" if alike else "x" * (index % 2),
+        )
+        for index in range(MANY_OFFSETS)
+    ]
+    names = ["orders", "gone"]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=partitions) for name in names]
+    commit = OffsetCommitRequest(group_id="group", topics=topics[: 1 if alike else 2])
+    async with LoopTurns() as turns:
+        committed = await gateway.ask(commit, 8, OffsetCommitResponse)
+    codes = [[one.error_code for one in topic.partitions] for topic in committed.topics]
+    expected = [[ErrorCode.NONE] * MANY_OFFSETS, [UNKNOWN] * MANY_OFFSETS]
+    assert expected[: len(codes)] == codes
+    assert alike or turns.count >= 6
+    indexes = [*range(MANY_OFFSETS)]
+    wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)]
+    group = OffsetFetchRequestGroup(group_id="group", topics=wanted)
+    everything = OffsetFetchRequestGroup(group_id="group", topics=None)
+    async with LoopTurns() as turns:
+        found = await gateway.ask(
+            OffsetFetchRequest(groups=[group, everything]), 8, OffsetFetchResponse
+        )
+    assert turns.count >= 8
+    for one in found.groups:
+        assert ["orders"] == [topic.name for topic in one.topics]
+        assert indexes == [place.committed_offset for place in one.topics[0].partitions]
+    older = OffsetFetchRequest(
+        group_id="group",
+        topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=indexes)],
+    )
+    async with LoopTurns() as turns:
+        in_7 = await gateway.ask(older, 7, OffsetFetchResponse)
+    assert turns.count >= 4
+    assert indexes == [place.committed_offset for place in in_7.topics[0].partitions]
+
+
+async def test_a_topic_that_is_deleted_while_its_offsets_come(gateway: InProcessGateway) -> None:
+    """What was taken in before is not stored: the offsets end with the topic."""
+    topic = await create_topic(gateway, partitions=MANY_OFFSETS)
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=1, committed_metadata="x" * (index % 2)
+        )
+        for index in range(MANY_OFFSETS)
+    ]
+    request = OffsetCommitRequest(
+        group_id="group", topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    )
+    pending = gateway.start(request, 8)
+    assert not pending.done
+    await gateway.gateway.catalog.delete(topic)
+    response = await pending.response()
+    assert isinstance(response, OffsetCommitResponse)
+    assert {UNKNOWN} == {one.error_code for one in response.topics[0].partitions}
+    table = gateway.gateway.groups.offsets("group")
+    assert table is None or table.is_empty
+
+
+async def test_ends_of_many_partitions(gateway: InProcessGateway) -> None:
+    """ListOffsets looks some up at a time, also of one topic; one named twice is found out."""
+    await create_topic(gateway, partitions=MANY)
+    await produce(gateway, batch(b"v"), index=MANY - 1)
+    request = ListOffsetsRequest(
+        topics=[
+            ListOffsetsTopic(
+                name="orders",
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=-1)
+                    for index in [*range(MANY), 0]
+                ],
+            ),
+            ListOffsetsTopic(name="none", partitions=[]),
+        ]
+    )
+    async with LoopTurns() as turns:
+        response = await gateway.ask(request, 7, ListOffsetsResponse)
+    assert turns.count >= 3
+    orders, none = response.topics
+    assert ("none", []) == (none.name, none.partitions)
+    assert [*range(MANY), 0] == [one.partition_index for one in orders.partitions]
+    assert ErrorCode.INVALID_REQUEST == orders.partitions[0].error_code
+    assert ErrorCode.INVALID_REQUEST == orders.partitions[-1].error_code
+    assert [0] * (MANY - 2) + [1] == [one.offset for one in orders.partitions[1:-1]]
+
+
+async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway) -> None:
+    """Some partitions at a time, answered in their order."""
+    topic = await create_topic(gateway, partitions=MANY)
+    await gateway.ask(produce_to_many(MANY, b"v"), 9, ProduceResponse)
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(
+                name=name,
+                partitions=[
+                    DeleteRecordsPartition(partition_index=index, offset=-1)
+                    for index in range(MANY)
+                ],
+            )
+            for name in ("gone", "orders")
+        ],
+        timeout_ms=1000,
+    )
+    async with LoopTurns() as turns:
+        response = await gateway.ask(request, 2, DeleteRecordsResponse)
+    assert turns.count >= 9
+    gone, orders = response.topics
+    assert {UNKNOWN} == {one.error_code for one in gone.partitions}
+    assert [(index, 1) for index in range(MANY)] == [
+        (one.partition_index, one.low_watermark) for one in orders.partitions
+    ]
+    assert {1} == {one.log.log_start_offset for one in topic.partitions}
+
+
+async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
+    """OffsetForLeaderEpoch answers some at a time."""
+    await create_topic(gateway, partitions=MANY_OFFSETS)
+    request = OffsetForLeaderEpochRequest(
+        topics=[
+            OffsetForLeaderTopic(
+                topic="orders",
+                partitions=[
+                    OffsetForLeaderPartition(partition=index, leader_epoch=0)
+                    for index in range(MANY_OFFSETS)
+                ],
+            )
+        ]
+    )
+    async with LoopTurns() as turns:
+        response = await gateway.ask(request, 4, OffsetForLeaderEpochResponse)
+    assert turns.count >= 4
+    assert [*range(MANY_OFFSETS)] == [one.partition for one in response.topics[0].partitions]
+    assert {(ErrorCode.NONE, 0)} == {
+        (one.error_code, one.end_offset) for one in response.topics[0].partitions
+    }

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
+CHECKPOINTS_PER_TURN = 200
+"""To encode one takes 7 us."""
+
 
 class EmbeddedBackend(Backend):
     """Segments on the local disk, and small state in SQLite beside them."""
@@ -404,20 +407,30 @@ class EmbeddedBackend(Backend):
                 )
             finally:
                 self._checkpoint_plan = None
-            # One that was deleted meanwhile must not come back: commits keep their order.
-            kept = [
-                one
-                for one in checkpoints
-                if PartitionKey(one.topic_id, one.partition) in self._partitions
-            ]
+            saves: list[asyncio.Task[None]] = []
             try:
-                if kept:
-                    await self._offset_storage.save(kept)
+                while len(checkpoints) > CHECKPOINTS_PER_TURN:
+                    some = checkpoints[-CHECKPOINTS_PER_TURN:]
+                    del checkpoints[-CHECKPOINTS_PER_TURN:]
+                    saves.append(self._loop.create_task(self._save_checkpoints(some)))
+                    await asyncio.sleep(0)
+                await self._save_checkpoints(checkpoints)
+                await asyncio.gather(*saves)
             except StorageError:
                 # The next one must not leave out what this one has not noted.
                 for log in plan.logs:
                     log.is_changed = True
                 raise
+
+    async def _save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
+        # One that was deleted meanwhile must not come back: commits keep their order.
+        kept = [
+            one
+            for one in checkpoints
+            if PartitionKey(one.topic_id, one.partition) in self._partitions
+        ]
+        if kept:
+            await self._offset_storage.save(kept)
 
     async def _checkpoint_by_size(self) -> None:
         try:

@@ -49,7 +49,9 @@ class DeleteRecordsTopicResult(Struct):
     """What became of one topic."""
 
     name: str = string()
-    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
+    partitions: list[DeleteRecordsPartitionResult] = array(
+        DeleteRecordsPartitionResult, may_be_encoded=True
+    )
 
 
 class DeleteRecordsResponse(Response):
@@ -64,4 +66,4 @@ class DeleteRecordsResponse(Response):
     flexible_since = 2
 
     throttle_time_ms: int = int32()
-    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)
+    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, may_be_encoded=True)

@@ -70,7 +70,9 @@ class ListOffsetsTopicResponse(Struct):
     """What was found in one topic."""
 
     name: str = string()
-    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
+    partitions: list[ListOffsetsPartitionResponse] = array(
+        ListOffsetsPartitionResponse, may_be_encoded=True
+    )
 
 
 class ListOffsetsResponse(Response):
@@ -88,4 +90,4 @@ class ListOffsetsResponse(Response):
     flexible_since = 6
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
+    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, may_be_encoded=True)

@@ -97,4 +97,4 @@ class OffsetCommitResponse(Response):
     flexible_since = 8
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
-    topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
+    topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, may_be_encoded=True)

@@ -89,7 +89,9 @@ class OffsetFetchResponseTopic(Struct):
     """The offsets of one topic."""
 
     name: str = string()
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
+    partitions: list[OffsetFetchResponsePartition] = array(
+        OffsetFetchResponsePartition, may_be_encoded=True
+    )
 
 
 class OffsetFetchResponsePartitions(Struct):
@@ -109,14 +111,16 @@ class OffsetFetchResponseTopics(Struct):
 
     name: str = string(until=9, ignorable=True)
     topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions)
+    partitions: list[OffsetFetchResponsePartitions] = array(
+        OffsetFetchResponsePartitions, may_be_encoded=True
+    )
 
 
 class OffsetFetchResponseGroup(Struct):
     """The offsets of one group."""
 
     group_id: str = string()
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
+    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, may_be_encoded=True)
     error_code: int = int16()
 
 
@@ -139,6 +143,8 @@ class OffsetFetchResponse(Response):
     flexible_since = 6
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
-    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
+    topics: list[OffsetFetchResponseTopic] = array(
+        OffsetFetchResponseTopic, until=7, may_be_encoded=True
+    )
     error_code: int = int16(since=2, until=7, ignorable=True)
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8)

@@ -56,7 +56,7 @@ class OffsetForLeaderTopicResult(Struct):
     """What was found in one topic."""
 
     topic: str = string()
-    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+    partitions: list[EpochEndOffset] = array(EpochEndOffset, may_be_encoded=True)
 
 
 class OffsetForLeaderEpochResponse(Response):
@@ -72,4 +72,6 @@ class OffsetForLeaderEpochResponse(Response):
     flexible_since = 4
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
+    topics: list[OffsetForLeaderTopicResult] = array(
+        OffsetForLeaderTopicResult, may_be_encoded=True
+    )
