@@ -1,9 +1,6 @@
-"""GroupCoordinator: the shell round the machines of groups. It alone waits, writes, tells time.
+"""GroupCoordinator: what clients and administrators ask of groups, and what time asks of them.
 
-A step changes a group's machine at once and yields effects. What is to be persisted is queued; the
-answers that follow wait for it, in order, while further requests run. When storing fails, the group
-is loaded again from what is stored, and whoever waited hears COORDINATOR_NOT_AVAILABLE. Nothing is
-awaited while a group is half changed, and no lock is held: there is none.
+It alone waits, writes, tells time; the machines of the groups decide. See `table` for their steps.
 """
 
 from __future__ import annotations
@@ -11,33 +8,22 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from operator import gt
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import ErrorCode
-from kgw.groups.classic import ClassicGroup
-from kgw.groups.effects import Answer, Persist, RoundFormed
 from kgw.groups.group import CLASSIC, Group, ListedGroup
 from kgw.groups.reply import Reply
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
-from kgw.groups.rows import GroupRow
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import CONSUMER, subscribed_topics
-from kgw.groups.trace import Trace
-from kgw.groups.writer import GroupWriter
-from kgw.groups.writes import BlocksWrite, GroupDeletion, OffsetsWrite, RowWrite, TopicsDrop, Write
-from kgw.logs import EventLogger
-from kgw.metrics import count
-from kgw.offsets.block import damaged_block, decode_block, parse_block_key
-from kgw.offsets.committed import damaged_row, decode_row, parse_row_key
-from kgw.state.base import Change, DamagedRowsError
-from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.groups.table import GroupTable
+from kgw.groups.writes import BlocksWrite, OffsetsWrite, TopicsDrop, Write
 from kgw.turns import Share, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kgw.clock import Clock, Timer
-    from kgw.groups.effects import Effect
     from kgw.groups.group import GroupSettings
     from kgw.groups.requests import (
         GroupDescription,
@@ -45,15 +31,12 @@ if TYPE_CHECKING:
         LeavingMember,
         SyncRequest,
     )
-    from kgw.groups.trace import Round
     from kgw.metrics import Metrics
     from kgw.offsets.block import OffsetBlock
     from kgw.offsets.committed import OffsetChanges, OffsetTable, Place
-    from kgw.state.base import Row, StateStore
+    from kgw.state.base import StateStore
     from kgw.turns import Turns
     from kgw.types import TopicId
-
-_log = EventLogger(__name__)
 
 # Groups that are asked whether they have offsets of a topic, and told to drop them: 2 ms.
 _FORGOTTEN_PER_TURN = 500
@@ -61,7 +44,7 @@ _FORGOTTEN_PER_TURN = 500
 ResultT = TypeVar("ResultT")
 
 
-class GroupCoordinator:
+class GroupCoordinator(GroupTable):
     """All groups of this process, of every kind side by side in one table.
 
     Called in the event loop's thread only.
@@ -75,17 +58,10 @@ class GroupCoordinator:
         metrics: Metrics,
         report_bug: Callable[[BaseException], None],
     ) -> None:
-        self._state = state
-        self._clock = clock
-        self._settings = settings
-        self._metrics = metrics
-        self._report_bug = report_bug
-        self._groups: dict[str, Group] = {}
-        self._writer = GroupWriter(state, self._groups, report_bug)
+        super().__init__(state, clock, settings, metrics, report_bug)
         self._sweep_timer: Timer | None = None
         self._gone_topics: set[TopicId] = set()
         self._forgetting: asyncio.Task[None] | None = None
-        self._is_closing = False
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
         """Called with group, place, offset and the one before when a member commits less than
         that. Who resets offsets from outside does not count."""
@@ -94,85 +70,17 @@ class GroupCoordinator:
 
     async def open(self, topic_exists: Callable[[TopicId], bool]) -> None:
         """Load every group. Offsets of topics that are gone are dropped. Raises StorageError."""
-        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        unreadable: list[str] = []
-        for group_id, stored in (await self._load(CLASSIC_GROUP, unreadable)).items():
-            try:
-                row, empty_since_ms = GroupRow.decode(stored.value)
-            except ValueError as error:
-                _log.error(
-                    "a group cannot be read; its members join anew", group=group_id, why=error
-                )
-                unreadable.append(group_id)
-                continue
-            group = self._create(group_id, row)
-            if empty_since_ms >= 0:
-                group.machine.empty_since_s = now_s - max(0, wall_ms - empty_since_ms) / 1000
-        gone_topics: set[TopicId] = set()
-        damaged: list[str] = []
-        for key, stored in (await self._load(GROUP_OFFSETS, damaged)).items():
-            try:
-                group_id, topic_id = parse_row_key(key)
-                offsets = dict(decode_row(topic_id, stored.value, wall_ms, now_s))
-            except ValueError:
-                damaged.append(key)
-                continue
-            if not topic_exists(topic_id):
-                gone_topics.add(topic_id)
-            self._with_offsets(group_id, unreadable).offsets.apply({**offsets})
-        for key in damaged:
-            self._keep_damage(key, wall_ms, now_s)
-        gone_topics |= await self._load_blocks(topic_exists, unreadable)
-        for topic_id in gone_topics:
+        # Not at the top: where nothing is stored, nobody needs it.
+        from kgw.groups.loading import GroupLoader
+
+        loader = GroupLoader(self._state, self._clock, self._groups, self._create)
+        for topic_id in await loader.load(topic_exists):
             self.forget_topic(topic_id)
         self._arm_sweep()
 
     def open_empty(self) -> None:
         """Begin where nothing of any group is stored."""
         self._arm_sweep()
-
-    async def _load_blocks(
-        self, topic_exists: Callable[[TopicId], bool], unreadable: list[str]
-    ) -> set[TopicId]:
-        """Load what was committed for many partitions at once; return topics that are gone."""
-        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        gone_topics: set[TopicId] = set()
-        damaged: list[str] = []
-        for key, stored in (await self._load(OFFSET_BLOCK, damaged)).items():
-            try:
-                group_id, topic_id, _ = parse_block_key(key)
-                block = decode_block(stored.value, wall_ms, now_s)
-            except ValueError:
-                damaged.append(key)
-                continue
-            if not topic_exists(topic_id):
-                gone_topics.add(topic_id)
-            self._with_offsets(group_id, unreadable).offsets.apply_block(topic_id, block)
-        for key in damaged:
-            try:
-                group_id, _, _ = parse_block_key(key)
-                lost = damaged_block(key, wall_ms, now_s)
-            except ValueError:
-                _log.error("a block of committed offsets has no readable key", key=key)
-                continue
-            offsets = self._with_offsets(group_id, unreadable).offsets
-            marks: OffsetChanges = {
-                place: mark for place, mark in lost.items() if offsets.get(*place) is None
-            }
-            # As single ones, so that each can be committed or deleted by itself.
-            rows = [*offsets.rows_after(group_id, marks), (OFFSET_BLOCK, key, None)]
-            await self._state.apply([Change(*row) for row in rows])
-            offsets.apply(marks)
-        return gone_topics
-
-    def _with_offsets(self, group_id: str, unreadable: list[str]) -> Group:
-        """Return the group of offsets that were found, one that is made for them if need be."""
-        if group_id not in self._groups:
-            group = self._create(group_id)
-            if group_id not in unreadable:
-                # It never had members: what it committed ages from the commits alone.
-                group.machine.empty_since_s = float("-inf")
-        return self._groups[group_id]
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
@@ -453,107 +361,7 @@ class GroupCoordinator:
         write = self._delete(group)
         return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    # --- steps -----------------------------------------------------------------------------------
-
-    def load_again(self, group: Group) -> None:
-        """Go back to what is stored of a group, or is about to be: what followed did not happen."""
-        old = group.machine
-        row = group.durable if group.last_write is None else group.last_write.row
-        self._deliver(group, old.abandon(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        now_s = self._clock.monotonic_s()
-        group.trace.note(now_s, "something failed; loaded again", old.generation)
-        group.machine = self._machine(group, row, generation_floor=old.generation)
-        group.machine.empty_since_s = old.empty_since_s
-        _log.error("a group was loaded again", group=group.group_id)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
-
-    def _guarded(self, group: Group, step: Callable[[], ResultT]) -> ResultT:
-        """Take a step of a machine; after a bug the group is what it was before, and goes on."""
-        try:
-            return step()
-        except Exception:
-            self.load_again(group)
-            raise
-
-    def _step(self, group: Group, effects: list[Effect]) -> None:
-        """Carry out what a step of the machine wants."""
-        self._deliver(group, effects)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
-
-    def _deliver(self, group: Group, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Answer):
-                waiter = cast("Reply[object]", effect.waiter)
-                if group.last_write is not None:
-                    group.last_write.answers.append((waiter, effect.result))
-                elif not waiter.done():
-                    waiter.set_result(effect.result)
-            elif isinstance(effect, Persist):
-                self._persist(group, effect.row)
-            elif group.last_write is not None:
-                self._time(group.last_write, effect.round, formed=isinstance(effect, RoundFormed))
-
-    def _persist(self, group: Group, row: GroupRow) -> None:
-        empty_since_ms = self._clock.wall_ms() if row.state is GroupState.EMPTY else -1
-        write = RowWrite(group, row, empty_since_ms)
-        self._writer.submit(write)
-        group.last_write = write
-
-        def done(_: Exception | None) -> None:
-            # Not after a failure: then the group has been loaded again, and has no last write.
-            if group.last_write is write:
-                group.last_write = None
-                group.machine.stored(self._clock.monotonic_s())
-                self._arm(group)
-            self._drop_if_nothing(group)
-
-        write.then.append(done)
-
-    def _time(self, write: Write, round_: Round, *, formed: bool) -> None:
-        """Take the coordinator's time: from the last request needed to its answers given."""
-        began_s = self._clock.monotonic_s()
-        if formed:
-            count(self._metrics.group_rebalances, round_.cause.value)
-
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                return
-            took_s = self._clock.monotonic_s() - began_s
-            round_.coordinator_s = (round_.coordinator_s or 0.0) + took_s
-            if not formed:
-                self._metrics.group_coordinator_time.observe(round_.coordinator_s)
-
-        write.then.append(done)
-
     # --- time ------------------------------------------------------------------------------------
-
-    def _arm(self, group: Group) -> None:
-        """Have the group's timer go off no later than its machine wants."""
-        deadline_s = group.machine.next_deadline_s
-        if self._is_closing or deadline_s == float("inf"):
-            return
-        if group.timer is not None:
-            if group.timer_s <= deadline_s:
-                return
-            group.timer.cancel()
-        group.timer_s = deadline_s
-        group.timer = self._clock.call_at(deadline_s, lambda: self._expire(group))
-
-    def _expire(self, group: Group) -> None:
-        group.timer = None
-        if self._groups.get(group.group_id) is not group or self._is_closing:
-            return
-        now_s = self._clock.monotonic_s()
-        try:
-            step = self._guarded(group, lambda: group.machine.expire(now_s))
-        except Exception as error:  # noqa: BLE001 - a timer has nobody to raise to
-            self._report_bug(error)
-            return
-        self._step(group, step)
 
     def _arm_sweep(self) -> None:
         at_s = self._clock.monotonic_s() + self._settings.retention_check_interval_s
@@ -578,7 +386,7 @@ class GroupCoordinator:
             elif places:
                 self._writer.submit(OffsetsWrite(group, dict.fromkeys(places)))
 
-    # --- the table -------------------------------------------------------------------------------
+    # --- small things ----------------------------------------------------------------------------
 
     def _join_problem(self, group_id: str, request: JoinRequest) -> ErrorCode:
         settings = self._settings
@@ -598,100 +406,6 @@ class GroupCoordinator:
         elif group.is_being_deleted:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
-
-    def _get_or_create(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
-        return self._create(group_id) if group is None else group
-
-    def _create(self, group_id: str, row: GroupRow | None = None) -> Group:
-        group = Group(group_id, Trace(), self.load_again)
-        group.durable = row
-        group.machine = self._machine(group, row)
-        self._groups[group_id] = group
-        self._arm(group)
-        self._count(group)
-        return group
-
-    def _machine(
-        self, group: Group, row: GroupRow | None, *, generation_floor: int = 0
-    ) -> ClassicGroup:
-        return ClassicGroup(
-            group.group_id,
-            self._settings.limits,
-            group.trace,
-            self._clock.monotonic_s(),
-            row,
-            generation_floor=generation_floor,
-        )
-
-    def _delete(self, group: Group) -> Write:
-        group.is_being_deleted = True
-        write = self._writer.submit(GroupDeletion(group))
-
-        def done(error: Exception | None) -> None:
-            if error is None:
-                self._remove(group)
-
-        write.then.append(done)
-        return write
-
-    def _drop_if_nothing(self, group: Group) -> None:
-        """Forget a group that was never stored and in which nobody is."""
-        if (
-            group.durable is None
-            and not group.unwritten
-            and group.machine.is_vacant
-            and group.offsets.is_empty
-        ):
-            self._remove(group)
-
-    def _drop_after(self, group: Group, _: Exception | None) -> None:
-        self._drop_if_nothing(group)
-
-    def _remove(self, group: Group) -> None:
-        if self._groups.get(group.group_id) is not group:
-            return
-        del self._groups[group.group_id]
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
-        group.machine.delete()
-        self._count(group)
-
-    def _count(self, group: Group) -> None:
-        """Keep the gauges of states and members."""
-        state = group.machine.state
-        member_count = len(group.machine.members)
-        if group.counted_state is not state:
-            states = self._metrics.groups
-            if group.counted_state is not None:
-                states[group.counted_state.value] -= 1
-            if state is GroupState.DEAD:
-                group.counted_state = None
-            else:
-                group.counted_state = state
-                count(states, state.value)
-        self._metrics.group_members += member_count - group.counted_members
-        group.counted_members = member_count
-
-    # --- loading ---------------------------------------------------------------------------------
-
-    async def _load(self, kind: str, damaged: list[str]) -> dict[str, Row]:
-        """Return the intact rows of a kind, and add the keys of the others to a list."""
-        try:
-            return await self._state.load(kind)
-        except DamagedRowsError as error:
-            for key in error.damaged:
-                _log.error("a stored row is damaged", kind=kind, key=key)
-            damaged.extend(error.damaged)
-            return error.intact
-
-    def _keep_damage(self, key: str, wall_ms: int, now_s: float) -> None:
-        try:
-            group_id, _ = parse_row_key(key)
-            self._get_or_create(group_id).offsets.apply({**damaged_row(key, wall_ms, now_s)})
-        except ValueError:
-            _log.error("a row of committed offsets has no readable key", key=key)
 
 
 def _unknown(group_id: str) -> ErrorCode:
