@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DecodeError, KafkaError
-from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer, Run
+from kgw.handlers.context import DueAnswer, Run
 from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish
 from kgw.protocol.codec import codec
@@ -44,13 +44,12 @@ if TYPE_CHECKING:
 FIRST_VERSION: Final = 5
 """Answers before it lack the log start offset; no client of this decade sends such requests."""
 MAX_HEAD_BYTES: Final = 256
+_MOST_BYTES: Final = 64 << 10
+"""Of a request in a run: to check so much takes 10 us, and no decoder sees it."""
 
 _INT32: Final = Struct(">i")
 _PREFIX: Final = Struct(">ihhi")
 """Size, API key, version, correlation id."""
-_PRODUCER_ID_POSITION: Final = 43
-_NEGATIVE: Final = 0xFF
-"""The first byte of producer id -1 in a batch's header."""
 _MARK: Final = bytes(range(0xE0, 0xF8))
 """Stands for what changes when a head or an answer is encoded to be remembered."""
 _MARKS: Final = Struct(">qqq").unpack(_MARK)
@@ -237,8 +236,9 @@ class KnownPlaces(KnownHeads[KnownPlace]):
     ) -> Run | None:
         """Begin up to `most` requests with one head as one append, as `Dispatcher.start_run`.
 
-        No object is made for a request but its batch. One with a producer id, or whose records
-        have to be looked at, is taken alone.
+        No object is made for a request but its batch. One whose records have to be looked at is
+        taken alone. Those with a producer id are taken together when each is what its producer
+        sends after the one before.
         """
         place: KnownPlace | None = None
         known: dict[bytes, KnownPlace] | None = None
@@ -250,7 +250,7 @@ class KnownPlaces(KnownHeads[KnownPlace]):
             size, api_key, version, correlation_id = _PREFIX.unpack_from(data, position)
             start = position + _INT32.size
             stop = start + size
-            if api_key or stop > end or size > LARGE_REQUEST_BYTES:
+            if api_key or stop > end or size > _MOST_BYTES:
                 break
             if known is None:
                 known, first_version = self.by_version.get(version), version
@@ -264,23 +264,19 @@ class KnownPlaces(KnownHeads[KnownPlace]):
                 if span is None:
                     break
                 records_start, records_stop = span
-                has_producer = data[records_start + _PRODUCER_ID_POSITION] != _NEGATIVE
+                # They must not share bytes with the next read, and are changed in place.
+                records = memoryview(bytearray(data[records_start:records_stop]))
+                partition = found.partition
                 if place is None:
-                    if found.partition.topic.is_deleted:
+                    if partition.topic.is_deleted:
                         break
-                    if has_producer or not found.partition.takes_headers:
-                        records = memoryview(bytearray(data[records_start:records_stop]))
+                    if not partition.takes_headers:
                         answer = _append(found, records, correlation_id)
                         return None if answer is None else Run(answer, 1, stop)
-                    now_ms = found.partition.wall_ms()
-                elif has_producer:
+                    now_ms = partition.wall_ms()
+                batch = partition.check_header(records, now_ms, zstd_allowed=found.zstd_allowed)
+                if not partition.is_next(batch, batches[-1] if batches else None):
                     break
-                # They must not share bytes with the next read, and are changed in place.
-                batch = found.partition.check_header(
-                    memoryview(bytearray(data[records_start:records_stop])),
-                    now_ms,
-                    zstd_allowed=found.zstd_allowed,
-                )
             except (KafkaError, DecodeError):
                 # Nothing has happened with this one yet; `produce` says what is wrong.
                 break

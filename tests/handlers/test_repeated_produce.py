@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ from kgw.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kgw.records.batch import Compression
+from kgw.records.batch import SEQUENCE_MODULUS, Compression
 from kgw.records.builder import BatchBuilder
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
@@ -167,14 +167,17 @@ async def start_side(
     return Side(gateway, topic, dispatcher(gateway.gateway))
 
 
-def records(*values: bytes, sequence: int = -1) -> bytes:
-    """Return a batch, of producer 7 when it has a sequence."""
+def records(
+    *values: bytes, sequence: int = -1, producer_id: int = 7, epoch: int = 0, attributes: int = 0
+) -> bytes:
+    """Return a batch, of a producer when it has a sequence."""
     batch = make_batch(
         list(values),
         timestamps_ms=[START_MS] * len(values),
-        producer_id=-1 if sequence < 0 else 7,
-        producer_epoch=-1 if sequence < 0 else 0,
+        producer_id=-1 if sequence < 0 else producer_id,
+        producer_epoch=-1 if sequence < 0 else epoch,
         base_sequence=sequence,
+        attributes=attributes,
     )
     return bytes(batch.buffer)
 
@@ -275,7 +278,150 @@ async def test_runs_are_answered_as_by_the_twin(
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
             assert its.skip_count == mine.skip_count == 0
+            assert its.producers.snapshot() == mine.producers.snapshot()
         assert other.gateway.metrics.requests == one.gateway.metrics.requests
+
+
+class Step(NamedTuple):
+    """What a producer sends next, beside what it should send."""
+
+    record_count: int
+    skip: int
+    """How far its sequence is from the one that is next."""
+    producer_id: int
+    epoch: int
+    attributes: int
+    size_bytes: int
+
+
+steps = st.builds(
+    Step,
+    record_count=st.integers(1, 3),
+    skip=st.sampled_from([0] * 8 + [1, -1, -2, -3, -9]),
+    producer_id=st.sampled_from([7, 7, 7, 7, 8, -1]),
+    epoch=st.sampled_from([0] * 9 + [1]),
+    # What is transactional is refused, and so is what only a server writes.
+    attributes=st.sampled_from([0] * 9 + [0x10, 0x20]),
+    size_bytes=st.sampled_from([0, 1, 1, 1, 20_000]),
+)
+
+
+@given(
+    reads=st.lists(st.lists(steps, min_size=1, max_size=9), max_size=5),
+    first=st.sampled_from([0, 5, SEQUENCE_MODULUS - 3]),
+    most=st.integers(1, 9),
+    failing=st.integers(0, 5),
+)
+async def test_runs_of_idempotent_producers_are_those_of_the_twin(
+    reads: list[list[Step]], first: int, most: int, failing: int
+) -> None:
+    """Each batch of a run is new, known, out of order or fenced as if it had come by itself."""
+    backends = MemoryBackend(), MemoryBackend()
+    async with (
+        InProcessGateway(backend=backends[0]) as one,
+        InProcessGateway(backend=backends[1]) as other,
+    ):
+        fast = await start_side(one)
+        plain = await start_side(other, PlainDispatcher)
+        expected_next = {7: first, 8: 0, -1: -1}
+        for side in (fast, plain):
+            assert (0, 0) == await side.produce(records(b"first"))
+        for number, read in enumerate(reads):
+            sent: list[bytes] = []
+            for step in read:
+                expected = expected_next[step.producer_id]
+                sequence = -1 if expected < 0 else (expected + step.skip) % SEQUENCE_MODULUS
+                if step.skip == 0 and expected >= 0 and not step.attributes and not step.epoch:
+                    expected_next[step.producer_id] = (
+                        expected + step.record_count
+                    ) % SEQUENCE_MODULUS
+                values = [bytes(step.size_bytes)] * step.record_count
+                sent.append(
+                    records(
+                        *values,
+                        sequence=sequence,
+                        producer_id=step.producer_id,
+                        epoch=step.epoch,
+                        attributes=step.attributes,
+                    )
+                )
+            if number + 1 == failing:
+                for backend, side in zip(backends, (fast, plain), strict=True):
+                    backend.fail_next_append()
+                    refused = await side.produce(records(b"v", sequence=0, producer_id=9))
+                    assert (ErrorCode.KAFKA_STORAGE_ERROR, -1) == refused
+            frames = [[side.frame(batch) for batch in sent] for side in (fast, plain)]
+            answers = [await plain.send(frame) for frame in frames[1]]
+            assert answers == await fast.send_together(frames[0], most)
+        mine, its = fast.topic.partitions[0], plain.topic.partitions[0]
+        assert its.log.end_offset == mine.log.end_offset
+        assert its.log.size_bytes == mine.log.size_bytes
+        assert its.producers.snapshot() == mine.producers.snapshot()
+        assert mine.producers.in_flight_count == 0
+
+
+async def test_a_run_of_an_idempotent_producer_is_one_append(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that a producer sends one after the other are one append, as far as they follow."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"first"))
+    appended: list[int] = []
+    append = MemoryPartitionLog.append
+
+    def note(log: MemoryPartitionLog, batches: Sequence[RecordBatch]) -> Append:
+        appended.append(len(batches))
+        return append(log, batches)
+
+    monkeypatch.setattr(MemoryPartitionLog, "append", note)
+    last = SEQUENCE_MODULUS - 1
+    batches = [
+        records(b"a", sequence=last - 1),
+        records(b"b", b"c", sequence=last),
+        records(b"d", sequence=1),
+        records(b"e", sequence=1, producer_id=8),
+        records(b"f", sequence=1, producer_id=9),
+        records(b"g", sequence=3, producer_id=9),
+    ]
+    frames = [side.frame(batch) for batch in batches]
+    answers = [told(answer) for answer in await side.send_together(frames, 32)]
+    assert [1, 2, 4, 5, 6, -1] == [answer.base_offset for answer in answers]
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answers[-1].error_code
+    assert [3, 1, 1] == appended
+
+
+async def test_a_retry_of_a_batch_of_a_run_gets_its_own_offset() -> None:
+    """A retry on another connection waits for the run that holds its batch, and fails with it."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        side = await start_side(gateway)
+        assert (0, 0) == await side.produce(records(b"first"))
+
+        async def run_and_retries(sequence: int) -> list[tuple[int, int]]:
+            batches = [
+                records(b"a", b"b", sequence=sequence),
+                records(b"c", sequence=sequence + 2),
+                records(b"d", b"e", sequence=sequence + 3),
+            ]
+            run = asyncio.ensure_future(
+                side.send_together([side.frame(batch) for batch in batches], 32)
+            )
+            await asyncio.sleep(0)
+            retries = [asyncio.ensure_future(side.produce(batch)) for batch in batches]
+            await asyncio.sleep(0)
+            backend.release()
+            first = [told(answer) for answer in await run]
+            again = [await retry for retry in retries]
+            assert again == [(one.error_code, one.base_offset) for one in first]
+            return again
+
+        backend.hold()
+        assert [(0, 1), (0, 3), (0, 4)] == await run_and_retries(0)
+        backend.hold()
+        backend.fail_next_append()
+        refused = ErrorCode.KAFKA_STORAGE_ERROR, -1
+        assert [refused] * 3 == await run_and_retries(5)
+        assert (0, 6) == await side.produce(records(b"f", sequence=5))
 
 
 async def test_a_run_that_fails_says_why_to_each() -> None:
