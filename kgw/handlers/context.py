@@ -310,5 +310,7 @@ def advertised_address(context: RequestContext) -> tuple[str, int]:
     return session.local_address[0], listener.port
 
 
-Answer: TypeAlias = Response | EncodedFrame | Later | Awaitable[Response | None] | None
+Answer: TypeAlias = (
+    Response | EncodedFrame | Later | Awaitable[Response | EncodedBody | None] | None
+)
 """A response at once, none at all (acks=0), or one that something has to be waited for."""

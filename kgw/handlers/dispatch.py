@@ -393,7 +393,7 @@ class Dispatcher:
         handler: Handler,
         request: Request,
         context: RequestContext,
-        answer: Awaitable[Response | None],
+        answer: Awaitable[Response | EncodedBody | None],
         frame_bytes: int,
     ) -> _TaskFrame:
         task = asyncio.ensure_future(answer)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kgw.protocol.schema import Response, Struct
     from kgw.turns import Share, Turns
+    from kgw.types import Buffer
 
 
 def encode_topics(
@@ -47,15 +48,15 @@ def encode_in_turns(
     Raises EncodeError and what else encoding raises.
     """
     count = 0
-    pieces: list[bytes] = []
+    pieces: list[Buffer] = []
     some: list[Struct] = []
     for item in items:
         some.append(item)
         if share.spend(weigh(item)):
-            pieces.append(encode_items(response, type(item), version)(some))
+            pieces += encode_items(response, type(item), version)(some)
             count += len(some)
             some.clear()
             yield
     if some:
-        pieces.append(encode_items(response, type(some[0]), version)(some))
+        pieces += encode_items(response, type(some[0]), version)(some)
     return EncodedItems(count + len(some), pieces)

@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, cast
 from kgw.errors import ErrorCode
 from kgw.handlers import usual_fetch
 from kgw.handlers.context import EncodedBody, EncodedFrame, Later
+from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
-from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, PartitionRead
 from kgw.partitions.session_reading import SessionRead
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
@@ -42,6 +43,7 @@ from kgw.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kgw.turns import Share, finish
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.fetch import FetchRequest
+    from kgw.turns import Turns
 
 _READ_COMMITTED = 1
 _NOTE_INTERVAL_S = 1.0
@@ -128,6 +131,8 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer:
         if request.session_id:
             context.gateway.fetch_sessions.close(request.session_id)
         makes_session = request.session_epoch == INITIAL_EPOCH and context.api_version >= 7
+        if sum([len(topic.partitions) for topic in request.topics]) > PARTS_PER_TURN:
+            return _complete_in_turns(request, context, makes_session=makes_session)
         return _complete(request, context, makes_session=makes_session)
     return _incremental(request, context)
 
@@ -179,6 +184,66 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
         return answer
 
     return _AfterRead(read, make)
+
+
+async def _complete_in_turns(
+    request: FetchRequest, context: RequestContext, *, makes_session: bool
+) -> FetchResponse | EncodedBody:
+    """Answer a request that names thousands of partitions."""
+    gateway = context.gateway
+    session = context.session
+    max_bytes = _max_bytes(request, gateway)
+    deadline_s = _deadline_s(request, context)
+    poll, session.poll = session.poll, None
+    if (
+        isinstance(poll, _Poll)
+        and poll.request is request
+        and (poll.read.is_resting or poll.read.may_restart)
+    ):
+        read = poll.read
+        read.repeat(max_bytes=max_bytes, deadline_s=deadline_s)
+    else:
+        if poll is not None:
+            poll.stop()
+        read = FetchRead(
+            await finish(_parts_in_turns(request, context), gateway.answer_turns),
+            max_bytes=max_bytes,
+            min_bytes=request.min_bytes,
+            deadline_s=deadline_s,
+            clock=gateway.clock,
+            deadlines=gateway.fetch_deadlines,
+            room=gateway.answer_room,
+            may_repeat=True,
+        )
+        poll = _Poll(request, read)
+        read.start()
+    is_kept = False
+    try:
+        if context.received_s >= session.note_due_s:
+            await finish(_note_in_turns(read.parts, context), gateway.answer_turns)
+        await read
+        if poll.answer is not None and read.is_as_before and not makes_session:
+            answer: FetchResponse | EncodedBody = poll.answer
+        else:
+            session_id = NO_SESSION
+            if makes_session:
+                session_id = await finish(
+                    _make_session_in_turns(request, read, context), gateway.answer_turns
+                )
+            answer = response = await finish(
+                _response_in_turns(request, read, session_id, context), gateway.answer_turns
+            )
+            if not session_id and read.is_empty:
+                encoder = codec(FetchResponse, context.api_version)
+                poll.answer = EncodedBody(encoder.flexible, encoder.encode(response))
+                answer = poll.answer
+        if isinstance(answer, EncodedBody) and session.knows(request):
+            session.poll = poll
+            is_kept = True
+    finally:
+        if not is_kept:
+            read.stop()
+    return answer
 
 
 def _check(read: FetchRead) -> None:
@@ -276,6 +341,16 @@ def _note_positions(
         _note(cast("Partition | None", part.partition), part.offset, context)
 
 
+def _note_in_turns(parts: Sequence[PartitionRead], context: RequestContext) -> Turns[None]:
+    interval_s = max(_NOTE_INTERVAL_S, len(parts) / _NOTES_PER_S)
+    context.session.note_due_s = context.received_s + interval_s
+    share = Share(2 * PARTS_PER_TURN)
+    for part in parts:
+        _note(part.partition, part.offset, context)
+        if share.spend():
+            yield
+
+
 def _note_session(session: FetchSession, context: RequestContext) -> None:
     """Remember it of all partitions in a session: those at their end are in no request."""
     session.noted_s = context.received_s
@@ -311,23 +386,36 @@ def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
 
 def _make_session(request: FetchRequest, read: FetchRead, context: RequestContext) -> int:
     """Return the id of a session of what is about to be answered; 0 where there is no room."""
-    asked = _asked(request, context)
     session = context.gateway.fetch_sessions.create(
-        (
-            Told(
-                one,
-                part.high_watermark,
-                part.log_start_offset,
-                has_records=bool(part.buffers),
-                has_error=part.error_code is not ErrorCode.NONE,
-            )
-            for one, part in zip(asked, read.parts, strict=True)
-        ),
+        _told(request, read, context),
         len(read.parts),
         uses_topic_ids=context.api_version >= 13,
         now_s=context.received_s,
     )
     return NO_SESSION if session is None else session.id
+
+
+def _make_session_in_turns(
+    request: FetchRequest, read: FetchRead, context: RequestContext
+) -> Turns[int]:
+    session = yield from context.gateway.fetch_sessions.create_in_turns(
+        _told(request, read, context),
+        len(read.parts),
+        uses_topic_ids=context.api_version >= 13,
+        now_s=context.received_s,
+    )
+    return NO_SESSION if session is None else session.id
+
+
+def _told(request: FetchRequest, read: FetchRead, context: RequestContext) -> Iterator[Told]:
+    for one, part in zip(_asked(request, context), read.parts, strict=True):
+        yield Told(
+            one,
+            part.high_watermark,
+            part.log_start_offset,
+            has_records=bool(part.buffers),
+            has_error=part.error_code is not ErrorCode.NONE,
+        )
 
 
 def _changes(
@@ -391,6 +479,40 @@ def _parts(request: FetchRequest, context: RequestContext) -> Iterator[Partition
                 last_fetched_epoch=place.last_fetched_epoch,
                 gone_code=gone_code,
             )
+
+
+def _parts_in_turns(request: FetchRequest, context: RequestContext) -> Turns[list[PartitionRead]]:
+    parts: list[PartitionRead] = []
+    share = Share(2 * PARTS_PER_TURN)
+    for part in _parts(request, context):
+        parts.append(part)
+        if share.spend():
+            yield
+    return parts
+
+
+def _response_in_turns(
+    request: FetchRequest, read: FetchRead, session_id: int, context: RequestContext
+) -> Turns[FetchResponse]:
+    """Do the same as below, and encode what there is of each partition."""
+    parts = iter(read.parts)
+    is_committed = request.isolation_level == _READ_COMMITTED
+    share = Share(PARTS_PER_TURN)
+    topics = []
+    for topic in request.topics:
+        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+        answer.partitions = yield from encode_in_turns(
+            FetchResponse,
+            (
+                _partition_data(place.partition, next(parts), is_committed)
+                for place in topic.partitions
+            ),
+            context.api_version,
+            share,
+        )
+        topics.append(answer)
+    encoded = yield from encode_in_turns(FetchResponse, topics, context.api_version, share)
+    return FetchResponse(session_id=session_id, responses=encoded)
 
 
 def _response(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
     from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
     from kgw.turns import Turns
+    from kgw.types import Buffer
 
     Found: TypeAlias = Topic | MetadataResponseTopic
     """A topic, or why it cannot be described."""
@@ -149,12 +150,12 @@ def _describe(
     form = (ApiKey.METADATA, LAYOUTS[version], request.include_topic_authorized_operations)
     kept = encoded.form(form)
     share = Share(_TURN_UNITS)
-    pieces: list[bytes] = []
+    pieces: list[Buffer] = []
     for one in found:
         if not isinstance(one, Topic):
             if request.include_topic_authorized_operations:
                 one.topic_authorized_operations = TOPIC_OPERATIONS
-            pieces.append(encode((one,)))
+            pieces += encode((one,))
             if share.spend(_PARTITION_UNITS):
                 yield
             continue
@@ -165,7 +166,7 @@ def _describe(
             description.partitions = yield from _encode_partitions(one, context, share)
             if request.include_topic_authorized_operations:
                 description.topic_authorized_operations = TOPIC_OPERATIONS
-            piece = encode((description,))
+            piece = b"".join(encode((description,)))
             if one.partitions is partitions:
                 encoded.keep(form, one, piece)
             if share.spend(_PARTITION_UNITS):
@@ -181,20 +182,18 @@ def _encode_partitions(topic: Topic, context: RequestContext, share: Share) -> T
     node_id = context.gateway.node_id
     encode = encode_items(MetadataResponse, MetadataResponsePartition, context.api_version)
     partitions = topic.partitions
-    pieces: list[bytes] = []
+    pieces: list[Buffer] = []
     for first in range(0, len(partitions), _PARTITIONS_PER_TURN):
         some = partitions[first : first + _PARTITIONS_PER_TURN]
-        pieces.append(
-            encode(
-                MetadataResponsePartition(
-                    partition_index=partition.index,
-                    leader_id=node_id,
-                    leader_epoch=partition.log.leader_epoch,
-                    replica_nodes=[node_id],
-                    isr_nodes=[node_id],
-                )
-                for partition in some
+        pieces += encode(
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=[node_id],
+                isr_nodes=[node_id],
             )
+            for partition in some
         )
         if share.spend(len(some) * _PARTITION_UNITS):
             yield

@@ -159,13 +159,14 @@ class Codec(Generic[MessageT]):
 
 def encode_items(
     message: type[Message], item: type[Struct], version: int
-) -> Callable[[Iterable[Struct]], bytes]:
+) -> Callable[[Iterable[Struct]], list[Buffer]]:
     """Return the function that encodes structures for an array of a version of a message.
 
-    What it returns is for `EncodedItems`. It raises EncodeError, AttributeError, TypeError,
+    What it returns is for `EncodedItems`: one piece, and more only where there are large records,
+    which are not copied. It raises EncodeError, AttributeError, TypeError,
     ValueError or struct.error, as encoding the message would.
     """
-    found: Callable[[Iterable[Struct]], bytes] | None = item.codecs.get(version)
+    found: Callable[[Iterable[Struct]], list[Buffer]] | None = item.codecs.get(version)
     if found is None:
         from kgw.protocol.encoding import compile_items_encoder
 

@@ -40,18 +40,26 @@ def compile_encoder(
 
 def compile_items_encoder(
     item: type[Struct], version: int, *, flexible: bool
-) -> Callable[[Iterable[Any]], bytes]:
+) -> Callable[[Iterable[Any]], list[Buffer]]:
     """Return the function that encodes structures as they stand in an array, without its length."""
     writer = _EncoderWriter(version, flexible=flexible)
     source = writer.write_items(item)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    encode: Callable[[Iterable[Any]], bytes] = writer.namespace["encode"]
+    encode: Callable[[Iterable[Any]], list[Buffer]] = writer.namespace["encode"]
     return encode
 
 
 def _check_string(size: int, name: str) -> None:
     if size > MAX_STRING_BYTES:
         raise EncodeError(f"{name}: a string of {size} bytes: {MAX_STRING_BYTES} are allowed")
+
+
+def _holds_records(item: type[Struct]) -> bool:
+    """Whether there are records in a structure, which may be passed by reference."""
+    return any(
+        field.kind == "records" or (isinstance(field.item, type) and _holds_records(field.item))
+        for field in item.field_table.values()
+    )
 
 
 class _EncoderWriter:
@@ -111,11 +119,13 @@ class _EncoderWriter:
         body = "\n".join(self.lines)
         return (
             "def encode(items):\n"
+            "    parts = []\n"
             "    out = []\n"
             "    append = out.append\n"
             "    for item in items:\n"
             f"{body}\n"
-            '    return b"".join(out)\n'
+            '    parts.append(b"".join(out))\n'
+            "    return parts\n"
         )
 
     def _line(self, text: str) -> None:
@@ -328,8 +338,13 @@ class _EncoderWriter:
             element = self._name("element")
             if field.may_be_encoded:
                 self._line(f"if {local}.__class__ is EncodedItems:")
-                self._line(f"    for {element} in {local}.pieces:")
-                self._line(f"        {self.append}({element})")
+                if _holds_records(item):
+                    self._line('    parts.append(b"".join(out))')
+                    self._line("    out.clear()")
+                    self._line(f"    parts.extend({local}.pieces)")
+                else:
+                    self._line(f"    for {element} in {local}.pieces:")
+                    self._line(f"        {self.append}({element})")
                 self._line(f"    {local} = ()")
             self._line(f"for {element} in {local}:")
             self.depth += 1

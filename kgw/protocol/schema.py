@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 if TYPE_CHECKING:
     from kgw.protocol.api_keys import ApiKey
+    from kgw.protocol.primitives import Buffer
 
 ZERO_UUID = bytes(16)
 """Kafka's way to say "no id" where a UUID cannot be null."""
@@ -56,7 +57,7 @@ class EncodedItems:
 
     __slots__ = ("count", "pieces")
 
-    def __init__(self, count: int, pieces: list[bytes]) -> None:
+    def __init__(self, count: int, pieces: list[Buffer]) -> None:
         self.count = count
         self.pieces = pieces
 

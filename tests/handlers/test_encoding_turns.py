@@ -62,7 +62,7 @@ def encode_arrays(found: Struct, response: type[Response], version: int) -> int:
         if field.may_be_encoded and items is not None and field.item is not None:
             encode = encode_items(response, field.item, version)
             middle = len(items) // 2
-            pieces = [encode(items[:middle]), encode(items[middle:])]
+            pieces = [*encode(items[:middle]), *encode(items[middle:])]
             setattr(found, name, EncodedItems(len(items), pieces))
             changed += 1
     return changed
@@ -86,6 +86,7 @@ def test_encoded_items_are_the_same_bytes() -> None:
         "DescribeConfigsResponse",
         "DescribeGroupsResponse",
         "DescribeTopicPartitionsResponse",
+        "FetchResponse",
         "ListGroupsResponse",
         "MetadataResponse",
     } <= seen

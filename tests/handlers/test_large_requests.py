@@ -10,6 +10,7 @@ import pytest
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import DueAnswer
 from kgw.handlers.produce import PARTITIONS_PER_TURN
+from kgw.partitions.reading import PARTS_PER_TURN
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.delete_records import (
@@ -17,6 +18,12 @@ from kgw.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
+)
+from kgw.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
 )
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -50,13 +57,22 @@ from kgw.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.handlers.support import LoopTurns, batch, create_topic, produce, produce_request
+from tests.handlers.support import (
+    LoopTurns,
+    batch,
+    create_topic,
+    offsets_in,
+    produce,
+    produce_request,
+)
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
 
 MANY = 3 * PARTITIONS_PER_TURN
 MANY_OFFSETS = 1_600
+WHOLE = 1 << 20
+MANY_READ = 2 * PARTS_PER_TURN + 1
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -288,3 +304,81 @@ async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
     assert {(ErrorCode.NONE, 0)} == {
         (one.error_code, one.end_offset) for one in response.topics[0].partitions
     }
+
+
+def fetch_from_many(offset: int, *, wait_ms: int = 0, epoch: int = -1) -> FetchRequest:
+    """Return a complete request for many partitions."""
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        session_epoch=epoch,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                partitions=[
+                    FetchPartition(
+                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
+                    )
+                    for index in range(MANY_READ)
+                ],
+            )
+        ],
+    )
+
+
+async def test_records_of_many_partitions(gateway: InProcessGateway) -> None:
+    """A Fetch reads some partitions at a time; large batches are not copied into the answer."""
+    await create_topic(gateway, partitions=MANY_READ)
+    await produce(gateway, batch(b"small"), index=0)
+    await produce(gateway, batch(bytes(100_000)), index=MANY_READ - 1)
+    async with LoopTurns() as turns:
+        response = await gateway.ask(fetch_from_many(0), 12, FetchResponse)
+    assert turns.count >= 6
+    partitions = response.responses[0].partitions
+    assert [*range(MANY_READ)] == [one.partition_index for one in partitions]
+    assert {ErrorCode.NONE} == {one.error_code for one in partitions}
+    assert [0, MANY_READ - 1] == [one.partition_index for one in partitions if one.records]
+    assert [(0, 0)] == offsets_in(partitions[-1])
+
+
+async def test_a_long_poll_of_many_partitions(gateway: InProcessGateway) -> None:
+    """It ends with its time or with a record; repeated, it is answered with the same bytes."""
+    await create_topic(gateway, partitions=MANY_READ)
+    request = fetch_from_many(0, wait_ms=500)
+    for _ in range(2):
+        pending = gateway.start(request, 12)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not pending.done
+        gateway.manual_clock.advance(0.6)
+        response = await pending.response()
+        assert isinstance(response, FetchResponse)
+        assert not any(one.records for one in response.responses[0].partitions)
+    pending = gateway.start(request, 12)
+    await produce(gateway, batch(b"v"), index=7)
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    assert [7] == [one.partition_index for one in response.responses[0].partitions if one.records]
+
+
+async def test_a_session_of_many_partitions(gateway: InProcessGateway) -> None:
+    """The answer to its first request names it."""
+    await create_topic(gateway, partitions=MANY_READ)
+    response = await gateway.ask(fetch_from_many(0, epoch=0), 12, FetchResponse)
+    session = gateway.gateway.fetch_sessions.get(response.session_id)
+    assert session is not None
+    assert len([*session.partitions()]) == MANY_READ
+
+
+async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) -> None:
+    """Whichever turn it is in, it leaves nothing behind."""
+    topic = await create_topic(gateway, partitions=MANY_READ)
+    for turn in range(12):
+        pending = gateway.start(fetch_from_many(0, wait_ms=500), 12)
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        pending.cancel()
+        gateway.session.forget_poll()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not any(one.waits for one in topic.partitions)

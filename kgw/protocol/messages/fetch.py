@@ -175,7 +175,7 @@ class FetchableTopicResponse(Struct):
 
     topic: str = string(until=12, ignorable=True)
     topic_id: bytes = uuid(since=13, ignorable=True)
-    partitions: list[PartitionData] = array(PartitionData)
+    partitions: list[PartitionData] = array(PartitionData, may_be_encoded=True)
 
 
 class NodeEndpoint(Struct):
@@ -214,5 +214,5 @@ class FetchResponse(Response):
     """Of the session; errors of partitions are with the partitions."""
     session_id: int = int32(since=7)
     """0 if the broker keeps no session."""
-    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
+    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse, may_be_encoded=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0)
