@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.encoded_topics import EncodedTopics
-from kgw.partitions.partition import Partition
+from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.topic import Topic, TopicRow
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
@@ -180,18 +180,20 @@ class TopicCatalog:
             await asyncio.wait(self._changes)
         self._walker.close()
 
-    async def save_snapshots(self) -> None:
-        """Keep the partitions' derived state, so that the next start replays less of their logs."""
+    async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
+        """Keep the partitions' derived state, so that the next start replays less of their logs.
+
+        Of many partitions those that have grown the most, and so many of them that the others leave
+        it that much to replay: each takes two syncs.
+        """
         async with self._snapshot_turn:
             share = Share(_EXPIRIES_PER_TURN)
             for partition in self.partitions():
                 partition.expire_producers(self._config.producer_id_expiration_ms)
                 if share.spend():
                     await asyncio.sleep(0)
-            await _for_each(
-                [partition for partition in self.partitions() if partition.is_dirty],
-                Partition.save_snapshot,
-            )
+            dirty = [partition for partition in self.partitions() if partition.is_dirty]
+            await _for_each(most_grown(dirty, leave_bytes), Partition.save_snapshot)
 
     # --- changes ---------------------------------------------------------------------------------
 

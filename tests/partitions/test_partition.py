@@ -10,6 +10,7 @@ from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.partition import most_grown
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 
@@ -59,3 +60,36 @@ async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
     assert 2 == (await again.result).base_offset
     assert 1 == (await busy).base_offset
     assert 0 == partition.append(_records(0)).base_offset
+
+
+class _Grown:
+    """A partition, as far as it is asked how much it has grown."""
+
+    def __init__(self, unsaved_bytes: int) -> None:
+        self.unsaved_bytes = unsaved_bytes
+
+
+@pytest.mark.parametrize(
+    ("count", "leave_bytes", "expected"),
+    [(64, 1, 64), (100, 0, 100), (100, 1000, 90), (100, 10_000, 64), (100, 4999, 64)],
+)
+def test_snapshots_of_many_partitions_are_of_those_that_have_grown_the_most(
+    count: int, leave_bytes: int, expected: int
+) -> None:
+    """Few are all; of many so many that the others leave no more to replay than they may."""
+    partitions = [_Grown(100) for _ in range(count - 1)]
+    partitions.insert(50, _Grown(500))
+    chosen = most_grown(partitions, leave_bytes)  # type: ignore[arg-type]
+    assert expected == len(chosen)
+    assert partitions[50] in chosen  # type: ignore[comparison-overlap]
+
+
+async def test_a_partition_knows_what_it_has_grown_by_since_its_snapshot() -> None:
+    """Nothing right after it; all of it where there was none."""
+    partition = await _partition(MemoryBackend())
+    result = partition.append(_records()).result
+    assert result is not None
+    await result
+    assert partition.log.size_bytes == partition.unsaved_bytes > 0
+    await partition.save_snapshot()
+    assert 0 == partition.unsaved_bytes

@@ -119,6 +119,10 @@ class Flusher:
             self._kick()
             return
         self.complete()
+        if self._store.has_pending and not self._is_syncing and not self._is_turn_due:
+            # The rest of what was too much for one turn.
+            self._is_turn_due = True
+            self._loop.call_soon(self._write_turn)
         # What comes within that time of this one's end was there already: it has been cut and
         # checked meanwhile, a connection's requests of one read together.
         ended_s = self._last_append_s = self._clock.monotonic_s()

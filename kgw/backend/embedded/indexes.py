@@ -42,6 +42,7 @@ class IndexBuilder:
         "_last_time_ms",
         "base_offset",
         "done",
+        "end_position",
         "offset_bytes",
         "offset_entries",
         "time_bytes",
@@ -52,6 +53,8 @@ class IndexBuilder:
         self.base_offset = base_offset
         self.done = 0
         """Batches seen."""
+        self.end_position = 0
+        """Where the last of them ends."""
         self.offset_bytes = 0
         self.time_bytes = 0
         """Lengths of the two files."""
@@ -76,6 +79,7 @@ class IndexBuilder:
             self._bytes_since = 0
         self._bytes_since += entry.size_bytes
         self.done += 1
+        self.end_position = entry.end_position
 
     def add_time(self) -> None:
         """Note the largest timestamp so far, unless it has been."""

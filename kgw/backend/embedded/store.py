@@ -536,8 +536,15 @@ class Store(GroupWriter):
         return plan.checkpoints
 
     def _write_indexes(self, log: SegmentedLog, segment: Segment, *, is_clean: bool) -> None:
-        """Bring Kafka's indexes up to date; they are a convenience, and may fail."""
+        """Bring Kafka's indexes up to date; they are a convenience, and may fail.
+
+        Two files to be opened and written for each of many segments that have grown by little.
+        """
         is_sealed = segment is not log.segments[-1]
+        builder = segment.index_builder
+        grown_bytes = segment.size_bytes - (0 if builder is None else builder.end_position)
+        if not (is_sealed or is_clean) and grown_bytes < self.options.indexed_bytes:
+            return
         try:
             write_indexes(
                 self.fs,

@@ -222,24 +222,27 @@ class GroupWriter:
         return group
 
     def take_quick_group(self, *, may_sync: bool) -> list[Append] | None:
-        """Take all that is queued, if writing it waits for no disk; else None, and leave it there.
+        """Take what is queued, if writing it waits for no disk; else None, and leave it there.
 
         Few bytes, files that are open, segments with room for them. Unless `may_sync`, all of it
-        may be answered before it is durable.
+        may be answered before it is durable. Of many small appends the first ones are taken: a
+        thread that writes them would have to get the interpreter back after each.
         """
-        pending = self._pending
-        size_bytes = batch_count = 0
+        options, pending = self.options, self._pending
+        size_bytes = batch_count = count = 0
         last: dict[SegmentedLog, Append] = {}
         for append in pending:
+            if size_bytes + append.size_bytes > options.quick_bytes or (
+                len(last) >= options.group_partitions and append.log not in last
+            ):
+                if size_bytes > count * options.journal_append_bytes:
+                    return None
+                break
             size_bytes += append.size_bytes
             batch_count += len(append.batches)
+            count += 1
             last[append.log] = append
-        if (
-            not pending
-            or size_bytes > self.options.quick_bytes
-            or len(last) > self.options.group_partitions
-            or not self._has_spare(size_bytes)
-        ):
+        if not count or not self._has_spare(size_bytes):
             return None
         for log, append in last.items():
             end_offset = append.result.last_offset + 1
@@ -248,9 +251,7 @@ class GroupWriter:
             ):
                 return None
         self._spare_bytes -= size_bytes
-        group = list(pending)
-        pending.clear()
-        return group
+        return [pending.popleft() for _ in range(count)]
 
     def _has_spare(self, size_bytes: int) -> bool:
         """Whether the disk has room for so much, as of not long ago; asking waits for no disk."""

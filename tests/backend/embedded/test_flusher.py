@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.writer import Append
+    from kgw.clock import Clock
     from kgw.records.batch import RecordBatch
 
 _UNTIMED = RELAXED._replace(flush_interval_ms=3_600_000)
@@ -183,9 +185,11 @@ async def _reserved(backend: EmbeddedBackend, log: PartitionLog) -> None:
         await backend.run_in_flusher(int)
 
 
-async def _relaxed() -> tuple[EmbeddedBackend, PartitionLog, SimulatedFs]:
+async def _relaxed(
+    options: EmbeddedOptions = JOURNALED, clock: Clock | None = None
+) -> tuple[EmbeddedBackend, PartitionLog, SimulatedFs]:
     fs = SimulatedFs()
-    backend = EmbeddedBackend("/data", JOURNALED, fs=fs, state=MemoryStateStore())
+    backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore(), clock=clock)
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
     assert backend._preparing is not None
@@ -263,6 +267,45 @@ async def test_a_large_relaxed_append_is_left_to_the_thread() -> None:
     await log.append([make_batch([bytes(JOURNALED.quick_bytes)])])
     fs.on_operation = None
     assert {"kgw-flusher"} == writers
+    await backend.aclose()
+
+
+async def test_many_small_appends_are_written_in_the_loop_in_several_turns() -> None:
+    """A thread would have to get the interpreter back after each; others are served in between."""
+    options = JOURNALED._replace(quick_bytes=4096, journal_append_bytes=1024)
+    # Its time stands still: no write is slow, and none comes alone.
+    backend, log, fs = await _relaxed(options, ManualClock())
+    writers: list[str] = []
+    fs.on_operation = lambda call, _: (
+        writers.append(current_thread().name) if call == "write" else None
+    )
+    batch = bytes(options.journal_append_bytes // 2)
+    count = 3 * options.quick_bytes // len(batch)
+    appends = [log.append([make_batch([batch])]) for _ in range(count)]
+    done: set[int] = set()
+    while not all(append.is_done for append in appends):
+        await asyncio.sleep(0)
+        done.add(sum(append.is_done for append in appends))
+    fs.on_operation = None
+    assert {"MainThread"} == set(writers)
+    assert len(done) >= 3
+    assert [*range(appends[0].result.base_offset, log.end_offset)] == [
+        append.result.base_offset for append in appends
+    ]
+    await backend.aclose()
+
+
+async def test_appends_that_are_large_and_many_are_left_to_the_thread() -> None:
+    """What costs is their bytes, which are written beside the loop."""
+    backend, log, fs = await _relaxed(clock=ManualClock())
+    writers: set[str] = set()
+    fs.on_operation = lambda call, _: (
+        writers.add(current_thread().name) if call == "write" else None
+    )
+    batches = [make_batch([bytes(JOURNALED.quick_bytes // 2)]) for _ in range(4)]
+    await asyncio.gather(*(log.append([batch]) for batch in batches))
+    fs.on_operation = None
+    assert "kgw-flusher" in writers
     await backend.aclose()
 
 

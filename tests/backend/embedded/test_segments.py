@@ -14,7 +14,7 @@ from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind
-from tests.backend.embedded.driver import DIRECT, Driver
+from tests.backend.embedded.driver import DIRECT, JOURNALED, OTHER_KEY, SETTINGS, Driver
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SMALL
 
 if TYPE_CHECKING:
@@ -141,9 +141,24 @@ async def test_files_go_after_the_delay(tmp_path: Path) -> None:
     assert not list(directory.glob("*.deleted"))
 
 
+def test_indexes_of_a_segment_that_has_grown_by_little_are_left_for_later() -> None:
+    """A checkpoint writes them when it is worth it; a roll and a stop write what is missing."""
+    driver = Driver(JOURNALED._replace(indexed_bytes=1000), SETTINGS)
+    path = driver.log().path + "/00000000000000000000.index"
+    found: list[bool] = []
+    for _ in range(3):
+        driver.append(bytes(400))
+        driver.checkpoint()
+        found.append(driver.fs.exists(path))
+    assert [False, False, True] == found
+    driver.append(b"more", key=OTHER_KEY)
+    driver.store.checkpoint(clean=True)
+    assert driver.fs.exists(driver.log(OTHER_KEY).path + "/00000000000000000000.index")
+
+
 def test_a_checkpoint_rests_between_turns_of_its_indexes() -> None:
     """What takes the interpreter leaves it to the loop now and then, once all is synced."""
-    driver = Driver()
+    driver = Driver(JOURNALED._replace(indexed_bytes=0))
     is_side_dirty: list[bool] = []
 
     def rest() -> None:
