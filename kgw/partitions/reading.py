@@ -29,6 +29,9 @@ _COUNT_BYTES = 4
 # After that no further partition of a Fetch is read from the disk. A hundred clients that catch up
 # wait for a few threads, and hold what they have read meanwhile.
 _FROM_DISK_BYTES = 1 << 20
+# Less room than this behind so much is given to nobody: each of a hundred partitions would be read
+# for a batch that does not fit.
+_LEAST_PART_BYTES = 64 << 10
 
 
 PARTS_PER_TURN = 400
@@ -165,6 +168,7 @@ class FetchRead:
         "_clock",
         "_deadline_s",
         "_deadlines",
+        "_is_full",
         "_max_bytes",
         "_min_bytes",
         "_reading_bytes",
@@ -213,6 +217,8 @@ class FetchRead:
         self._deadlines = deadlines
         self._room = room
         self._reading_bytes = 0
+        self._is_full = False
+        """Whether a batch did not fit behind what is enough for an answer."""
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -305,6 +311,7 @@ class FetchRead:
         """Read all parts from memory; False when one of them needs the disk."""
         self.is_as_before = False
         self.size_bytes = 0
+        self._is_full = False
         for part in self.parts:
             partition = part.examine()
             if partition is None:
@@ -317,14 +324,21 @@ class FetchRead:
             except StorageError as error:
                 part.fail_with(error)
                 continue
-            if result is None:
+            if result is not None:
+                self._take(part, limit, result)
+            elif not self._is_large:
                 return False
-            self._take(part, limit, result)
         return True
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the answer may leave with what it has: the rest is left to the next request."""
+        return self.size_bytes >= max(_FROM_DISK_BYTES, self._min_bytes)
 
     async def _read_all(self) -> None:
         self.is_as_before = False
         self.size_bytes = 0
+        self._is_full = False
         self._reserve_more(-self._reading_bytes)
         share = Share(PARTS_PER_TURN)
         for part in self.parts:
@@ -340,7 +354,7 @@ class FetchRead:
             try:
                 result = log.read_hot(part.offset, limit, part.high_watermark)
                 if result is None:
-                    if self.size_bytes >= max(_FROM_DISK_BYTES, self._min_bytes):
+                    if self._is_large:
                         continue  # the next request: what waits for a disk holds little memory
                     if self.size_bytes and self._clock.monotonic_s() >= self._deadline_s:
                         continue  # the client has waited long enough, and gets something
@@ -406,13 +420,17 @@ class FetchRead:
     def _limit(self, part: PartitionRead) -> int | None:
         """Return how many bytes a part may have; None when nothing is left for it."""
         left = self._max_bytes - self.size_bytes
-        if left <= 0 and self.size_bytes:
+        if self.size_bytes and (left <= 0 or self._is_full):
+            return None
+        if left < _LEAST_PART_BYTES and self._is_large:
             return None
         return max(0, min(part.max_bytes, left))
 
     def _take(self, part: PartitionRead, limit: int, result: ReadResult) -> None:
         """Keep what was read, unless it is a too large first batch and others came before it."""
         if result.size_bytes > limit and self.size_bytes:
+            # Each of the others might be read for nothing, too: of 100 with batches of 1 MB, 90.
+            self._is_full = self._is_large
             return
         part.buffers = result.buffers
         self.size_bytes += result.size_bytes

@@ -32,6 +32,7 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
+    from kgw.backend.base import PartitionLog
     from kgw.backend.memory import MemoryBackend
     from kgw.partitions.partition import Partition
     from kgw.testing.gateway import InProcessGateway, PendingResponse
@@ -233,6 +234,84 @@ async def test_too_large_batch_of_a_later_partition_waits_for_its_turn(
     )
     response = await gateway.ask(request, 12, FetchResponse)
     assert [1, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
+
+
+async def test_partitions_behind_a_large_answer_are_not_looked_into(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that does not fit ends a large answer, and so does too little room for most."""
+    topic = await create_topic(gateway, partitions=5)
+    for index in range(5):
+        await produce(gateway, batch(b"x" * 600_000), index=index)
+    looked: list[int] = []
+    log_type = type(topic.partitions[0].log)
+    real = log_type.read_hot
+
+    def read_hot(log: PartitionLog, *arguments: int) -> ReadResult | None:
+        looked.append(log.key.partition)
+        return real(log, *arguments)
+
+    monkeypatch.setattr(log_type, "read_hot", read_hot)
+    two_bytes = 2 * len(batch(b"x" * 600_000))
+    for max_bytes, count in (
+        (two_bytes + 500_000, 3),
+        (two_bytes + 60_000, 2),
+        (two_bytes - 1, 5),
+    ):
+        looked.clear()
+        request = FetchRequest(
+            max_bytes=max_bytes,
+            topics=[
+                FetchTopic(
+                    topic="orders",
+                    partitions=[
+                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
+                        for index in range(5)
+                    ],
+                )
+            ],
+        )
+        response = await gateway.ask(request, 12, FetchResponse)
+        served = sum(len(offsets_in(one)) for one in response.responses[0].partitions)
+        assert (count, min(2, max_bytes // (two_bytes // 2))) == (len(looked), served)
+
+
+async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_answer(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been read already is not read again for it."""
+    topic = await create_topic(gateway, partitions=3)
+    for index in range(3):
+        for _ in range(2):
+            await produce(gateway, batch(b"x" * 600_000), index=index)
+    log_type = type(topic.partitions[0].log)
+    real = log_type.read_hot
+
+    looked: list[int] = []
+
+    def read_hot(log: PartitionLog, *arguments: int) -> ReadResult | None:
+        looked.append(log.key.partition)
+        return None if log.key.partition == 1 else real(log, *arguments)
+
+    monkeypatch.setattr(log_type, "read_hot", read_hot)
+    request = FetchRequest(
+        max_bytes=8 << 20,
+        min_bytes=1,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                partitions=[
+                    FetchPartition(partition=index, partition_max_bytes=2 << 20)
+                    for index in range(3)
+                ],
+            )
+        ],
+    )
+    response = await gateway.ask(request, 12, FetchResponse)
+    assert [0, 1, 2] == looked
+    partitions = response.responses[0].partitions
+    assert [2, 0, 2] == [len(offsets_in(one)) for one in partitions]
+    assert [2, 2, 2] == [one.high_watermark for one in partitions]
 
 
 # --- long polls -----------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ _SLOW_S_PER_BYTE: Final = 0.5e-3 / (1 << 20)
 has just brought took 1.9 ms for 1 MB where the processor had to be given each page by the host of a
 virtual machine."""
 _LEAST_TIMED_BYTES: Final = 64 << 10
+_LEAST_NOTICED_BYTES: Final = 64 << 10
+"""At the end of a log, which is another one soon where somebody writes."""
+_NOTHING_BEHIND: Final = -1
 _LEAST_ENTRIES: Final = 32
 _MOST_ENTRIES: Final = 2048
 # Of an entry: base offset; position and size; the checksum of the header.
@@ -56,7 +59,8 @@ class Verified(NamedTuple):
     entries: int
     has_records: bool
     limit_bytes: int
-    """What they had to fit into, and the batch behind them did not."""
+    """What they had to fit into, and the batch behind them did not; `_NOTHING_BEHIND` when there
+    was none for the reader."""
 
 
 class Place(NamedTuple):
@@ -150,14 +154,15 @@ def read_cached(
                 return None
             if not piece.view:
                 break
-            if piece.is_full:
+            is_last = piece.next_offset == upper_bound and len(piece.view) >= _LEAST_NOTICED_BYTES
+            if piece.is_full or is_last:
                 places.note(log, next_offset, _noticed(place, piece, limit))
         views.append(piece.view)
         size_bytes += len(piece.view)
         next_offset = piece.next_offset
         place = places.note(log, next_offset, piece.place)
         has_records = has_records or piece.has_records
-        if piece.is_full and max_bytes - size_bytes < BUFFER_BYTES:
+        if next_offset >= upper_bound or (piece.is_full and max_bytes - size_bytes < BUFFER_BYTES):
             break
     if not views or (not has_records and next_offset < upper_bound):
         # The end of the segment; or what compaction has emptied, and there is more behind it.
@@ -166,7 +171,7 @@ def read_cached(
 
 
 def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
-    """Return the place of a piece that was verified batch by batch, and ended by the limit.
+    """Return the place of a piece that was verified batch by batch, with all that was to be had.
 
     Its checksum is made from what is still in the processor's cache: an eighth of what it saves the
     next reader.
@@ -178,7 +183,7 @@ def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
         piece.next_offset,
         piece.place.entries,
         piece.has_records,
-        limit_bytes,
+        limit_bytes if piece.is_full else _NOTHING_BEHIND,
     )
     return place._replace(verified=verified)
 
@@ -188,11 +193,11 @@ def _read_again(
 ) -> Piece | None:
     """Read what was verified here before; None when that does not fit, or has another checksum."""
     verified = place.verified
-    if (
-        verified is None
-        or not verified.size_bytes <= max_bytes <= verified.limit_bytes
-        or verified.next_offset > upper_bound
-    ):
+    if verified is None or verified.size_bytes > max_bytes:
+        return None
+    # All that the reader may have, whatever its limit; or what ends where another limit would.
+    is_last = verified.next_offset == upper_bound
+    if not is_last and (verified.next_offset > upper_bound or max_bytes > verified.limit_bytes):
         return None
     view = buffers.take(verified.size_bytes)
     position, next_offset = verified.position, verified.next_offset
@@ -205,7 +210,7 @@ def _read_again(
     number = place.number + verified.entries
     behind = Place(place.segment, number, verified.entries, read_slowly)
     return Piece(
-        view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=True
+        view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=not is_last
     )
 
 

@@ -130,6 +130,10 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             # Deleted meanwhile: what follows is not what was asked for.
             return ReadResult([], 0, offset)
         if place is not None:
+            if result.buffers and int.from_bytes(result.buffers[0][:8], "big") == offset:
+                # Where others will begin, too: at the start of a log, mostly.
+                begin = place._replace(number=place.number - place.entries)
+                backend.places.note(self._log, offset, begin)
             backend.places.note(self._log, result.next_offset, place)
             if place.is_slow:
                 backend.read_ahead.begin(self._log, result.next_offset, place, bound)

@@ -9,20 +9,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.embedded import cached_reading, reading
+from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.cached_reading import Place, ReadPlaces, is_slow, read_cached
 from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
+from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind
-from tests.backend.embedded.driver import DIRECT, JOURNALED, SETTINGS, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    TOPIC,
+    Driver,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from kgw.backend.base import ReadResult
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.options import EmbeddedOptions
 
 ENTRY_BYTES = 40
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_ends_are_noticed() -> Iterator[None]:
+    """The batches here are smaller than what is worth a checksum at the end of a log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cached_reading, "_LEAST_NOTICED_BYTES", 1)
+        yield
 
 
 def _filled(count: int = 6) -> tuple[Driver, SegmentedLog]:
@@ -172,6 +191,23 @@ def test_another_question_gets_its_own_answer(max_bytes: int, bound: int, next_o
     assert result is not None
     assert next_offset == result.next_offset
     assert _flat(reading.read(log, 0, max_bytes, bound)) == _flat(result)
+
+
+def test_the_end_of_a_log_is_one_checksum_while_it_is_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who may read no further gets it with any limit; once more has come, it says nothing."""
+    driver, log = _filled(3)
+    places = ReadPlaces(8)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    first = read_cached(log, places, ReadBuffers(2), 0, 1 << 20, 3)
+    with monkeypatch.context() as patch:
+        patch.delattr(cached_reading, "_peek_piece")
+        assert first == read_cached(log, places, ReadBuffers(2), 0, 1000, 3)
+    driver.append(b"more")
+    more = read_cached(log, places, ReadBuffers(2), 0, 1000, 4)
+    assert more is not None
+    assert 4 == more.next_offset
 
 
 def test_what_was_verified_goes_with_its_segment() -> None:
@@ -339,3 +375,23 @@ def test_a_reader_whose_bytes_come_slowly_goes_on_in_a_thread(
 def test_a_small_read_is_never_slow() -> None:
     """A kilobyte that took long was held up by something else."""
     assert [False, True] == [is_slow(size_bytes, 0.001) for size_bytes in (1 << 10, 64 << 10)]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+async def test_where_one_reader_began_others_begin_without_a_search(
+    tmp_path: Path, offset: int
+) -> None:
+    """The first read of a log goes through a thread; the next one that begins there does not."""
+    options = EmbeddedOptions(min_free_bytes=0, cache_bytes=0)
+    backend = EmbeddedBackend(tmp_path / "data", options)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    for number in range(3):
+        await log.append([make_batch([b"%d" % number * 50] * 2)])
+    assert log.read_hot(offset, 150, 6) is None
+    first = await log.read(offset, 150, 6)
+    again = log.read_hot(offset, 150, 6)
+    # In the middle of a batch no place is known: a batch begins there for nobody.
+    assert (again is None) == bool(offset % 2)
+    assert again is None or _flat(first) == _flat(again)
+    await backend.aclose()
