@@ -118,6 +118,10 @@ class Flusher:
         if began_s < self._calm_again_s or not self._is_disk_calm() or not self._try_here():
             self._kick()
             return
+        # Without the answers: how long they take says nothing of the disk.
+        written_s = self._clock.monotonic_s()
+        if written_s - began_s > SLOW_WRITE_S:
+            self._calm_again_s = written_s + CALM_FACTOR * (written_s - began_s)
         self.complete()
         if self._store.has_pending and not self._is_syncing and not self._is_turn_due:
             # The rest of what was too much for one turn.
@@ -125,9 +129,7 @@ class Flusher:
             self._loop.call_soon(self._write_turn)
         # What comes within that time of this one's end was there already: it has been cut and
         # checked meanwhile, a connection's requests of one read together.
-        ended_s = self._last_append_s = self._clock.monotonic_s()
-        if ended_s - began_s > SLOW_WRITE_S:
-            self._calm_again_s = ended_s + CALM_FACTOR * (ended_s - began_s)
+        self._last_append_s = self._clock.monotonic_s()
 
     def _try_here(self) -> bool:
         """Write what is queued; what needs no sync is in `_completed` then. False for nothing."""

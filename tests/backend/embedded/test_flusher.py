@@ -257,6 +257,26 @@ async def test_what_comes_right_behind_a_relaxed_append_waits_for_more() -> None
     await backend.aclose()
 
 
+@pytest.mark.parametrize("what", ["written", "answered"])
+async def test_only_a_slow_write_sends_what_follows_to_the_thread(what: str) -> None:
+    """The disk has work enough then; an answer that takes long says nothing of it."""
+    backend, log, fs = await _relaxed()
+    assert backend._flusher is not None
+    clock = backend._flusher._clock = ManualClock()
+    backend._flusher._last_append_s = clock.monotonic_s() - 1.0
+    if what == "written":
+        fs.on_operation = lambda call, _: clock.advance(0.02) if call == "write" else None
+    else:
+        log.on_advance = lambda _: clock.advance(0.02)
+    assert log.append([make_batch([b"slow"])]).is_done
+    fs.on_operation = log.on_advance = None
+    clock.advance(0.02)
+    later = log.append([make_batch([b"later"])])
+    assert (what == "answered") == later.is_done
+    await later
+    await backend.aclose()
+
+
 async def test_a_large_relaxed_append_is_left_to_the_thread() -> None:
     """The loop has others to serve."""
     backend, log, fs = await _relaxed()
