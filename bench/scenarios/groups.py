@@ -115,12 +115,15 @@ class Rebalance(Scenario):
 
 
 PER_MEMBER = (
-    "The interpreter, on one core: two requests a member, each read, decoded, encoded and written "
-    "by itself; a fifth of it are the writes to the sockets."
+    "The interpreter, on one core: two requests a member, each read and written by itself, 85 to "
+    "95 µs of CPU together. A third of it is polling, reading and writing the socket; the Python, "
+    "some 340 calls a member, has no place that stands out: decoding takes 3.4 µs, making and "
+    "encoding answers 3.5, the group's row 2.8."
 )
 PER_GROUP = (
-    "The interpreter, on one core: two requests and two rows a group, which are made durable; "
-    "a tenth of it is writing rows, another one writing answers."
+    "The interpreter, on one core: two requests and two rows a group, which are made durable. "
+    "80 µs of CPU a group are Python of requests and rows, a sixth of the whole is the state "
+    "store's thread, a tenth the garbage collector, which meets what waits for its answer."
 )
 PER_POLL = "The interpreter: nearly all of it are the long polls."
 
@@ -138,7 +141,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="one group of 100 members joins again",
         what="From the first JoinGroup to the last SyncGroup's answer.",
         limited_by=PER_MEMBER,
-        would_lift="Less Python for each member: decoding, and a write of its own for each answer.",
+        would_lift=(
+            "Less Python between a socket and its group. A group has one coordinator, so that "
+            "several gateways do not help this one."
+        ),
         bars={
             "strict": (Bar(figure="settle_ms", at_most=1 / 1.5),),
             "synced": (Bar(figure="settle_ms", at_most=1.0),),
