@@ -269,7 +269,8 @@ PAGE_CACHE = Limit(
 )
 PER_BYTE = Limit("The client, which makes and checks the batches on the same two cores.")
 PER_ANSWER = Limit(
-    "The interpreter: each partition's part of an answer is found and made by itself."
+    "Two copies and a checksum of each byte, and the interpreter: each partition's part of an"
+    " answer is found and made by itself, 300 KB in each pass."
 )
 COPYING = Limit(
     "Two copies of each byte, one checksum over it, and the client on the same two cores. A bare"

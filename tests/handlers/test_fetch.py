@@ -702,15 +702,21 @@ async def test_reads_from_the_disk(
     assert [b"b"] == values_in(await answer_of(pending))
 
 
-async def test_what_is_being_read_from_the_disk_counts_for_others(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How much each may have is decided when it is read: clients that come together share it."""
+async def slow_disk(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> ColdLog:
+    """Return what holds up reads of four batches of 50,000 bytes."""
     await create_topic(gateway)
     for _ in range(4):
         await produce(gateway, batch(b"x" * 50_000))
     disk = ColdLog(gateway, monkeypatch)
     disk.may_read.clear()
+    return disk
+
+
+async def test_what_is_being_read_from_the_disk_counts_for_others(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much each may have is decided when it is read: clients that come together share it."""
+    disk = await slow_disk(gateway, monkeypatch)
     room = gateway.gateway.answer_room
     gateway.gateway.metrics.unsent_bytes = (16 << 20) - 600_000
     pending = [gateway.start(fetch_request(), 12) for _ in range(3)]
@@ -728,11 +734,7 @@ async def test_what_there_is_room_for_is_an_answer(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for bytes that he will not get."""
-    await create_topic(gateway)
-    for _ in range(4):
-        await produce(gateway, batch(b"x" * 50_000))
-    disk = ColdLog(gateway, monkeypatch)
-    disk.may_read.clear()
+    disk = await slow_disk(gateway, monkeypatch)
     request = fetch_request(max_wait_ms=10_000)
     request.min_bytes = 150_000
     pending = gateway.start(request, 12)
