@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 _log = logs.EventLogger(__name__)
 
-IMPORTED_SOON = ("kgw.groups.coordinator",)
+IMPORTED_SOON = (
+    "kgw.groups.coordinator",
+    "kgw.protocol.decoding",
+    "kgw.protocol.encoding",
+    "kgw.handlers.repeated_produce",
+    "kgw.handlers.repeated_spread",
+    "kgw.handlers.repeated_commit",
+)
 """What the first clients need and no start does: their requests should not wait for it."""
 IMPORTED_AFTER_S = 0.2
 
@@ -68,7 +75,17 @@ def run(config: Config, *, is_json: bool = False) -> int:
 
 
 def _import_soon() -> None:
-    asyncio.get_running_loop().run_in_executor(None, list, map(import_module, IMPORTED_SOON))
+    """Import what requests need, in a thread: it lets the loop have its turns meanwhile."""
+    asyncio.get_running_loop().run_in_executor(None, _import_rest)
+
+
+def _import_rest() -> None:
+    from kgw.handlers.table import HANDLERS
+
+    for name in IMPORTED_SOON:
+        import_module(name)
+    for handler in HANDLERS.values():
+        handler.load()
 
 
 def _fail(reason: object, code: int) -> int:
