@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.segment import Segment
     from kgw.backend.embedded.writer import Append
 
 
@@ -84,11 +85,22 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
         rebuild_side(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(partition_log, "rebuild_side", rebuild_slowly)
+    waiting = 0
+    rebuild = EmbeddedPartitionLog._rebuild
+
+    async def note_and_rebuild(log: EmbeddedPartitionLog, segment: Segment) -> None:
+        nonlocal waiting
+        waiting += 1
+        await rebuild(log, segment)
+
+    monkeypatch.setattr(EmbeddedPartitionLog, "_rebuild", note_and_rebuild)
     reads = [asyncio.ensure_future(log.read(0, 10, 6)) for _ in range(2)]
     while not rebuilds:
         await other.append([make_batch([b"meanwhile"])])
     reads.append(asyncio.ensure_future(log.read(0, 10, 6)))
-    await other.append([make_batch([b"meanwhile"])])
+    # The last has found the damage before it is mended: afterwards it would have it mended again.
+    while waiting < len(reads):
+        await other.append([make_batch([b"meanwhile"])])
     may_go_on.set()
     for read in await asyncio.gather(*reads):
         assert [0] == [record.offset for record in read_stored(read.buffers)]
