@@ -110,15 +110,22 @@ async def test_produce_to_many_partitions(gateway: InProcessGateway, version: in
     assert topic.partitions[-1].log.high_watermark == 1
 
 
-async def test_what_follows_waits_until_all_is_submitted(gateway: InProcessGateway) -> None:
-    """The answer says when a later Produce of the connection may begin: before it is there."""
-    topic = await create_topic(gateway, partitions=MANY)
-    frame = b"".join(request_frame(produce_to_many(MANY, b"v"), 9, 1, "test"))
+@pytest.mark.parametrize("partitions", [MANY, ELEMENTS_PER_TURN + MANY])
+async def test_what_follows_waits_until_all_is_submitted(
+    gateway: InProcessGateway, partitions: int
+) -> None:
+    """The answer says when a later Produce of the connection may begin: before it is there.
+
+    So it does where the request is decoded in turns before it is submitted in turns.
+    """
+    topic = await create_topic(gateway, partitions=partitions)
+    frame = b"".join(request_frame(produce_to_many(partitions, b"v"), 9, 1, "test"))
     answer = gateway.dispatcher.start(memoryview(bytearray(frame))[4:], gateway.session)
     assert isinstance(answer, DueAnswer)
     submission = answer.submission
     assert submission is not None
     assert not submission.is_over
+    assert topic.partitions[0].log.end_offset == (partitions == MANY)
     assert topic.partitions[-1].log.end_offset == 0
     ends: list[int] = []
     submission.when_over(lambda: ends.append(topic.partitions[-1].log.end_offset))
