@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
 
+LARGEST_IN_RUN_BYTES = 64 << 10
+"""A larger request is not taken in a run: to check so much takes 10 us, and no decoder sees it."""
+
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
 

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import DecodeError, KafkaError
-from kgw.handlers.context import DueAnswer, Run
+from kgw.handlers.context import LARGEST_IN_RUN_BYTES, DueAnswer, Run
 from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish
 from kgw.protocol.codec import codec
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 FIRST_VERSION: Final = 5
 """Answers before it lack the log start offset; no client of this decade sends such requests."""
 MAX_HEAD_BYTES: Final = 256
-_MOST_BYTES: Final = 64 << 10
-"""Of a request in a run: to check so much takes 10 us, and no decoder sees it."""
 
 _INT32: Final = Struct(">i")
 _PREFIX: Final = Struct(">ihhi")
@@ -250,7 +248,7 @@ class KnownPlaces(KnownHeads[KnownPlace]):
             size, api_key, version, correlation_id = _PREFIX.unpack_from(data, position)
             start = position + _INT32.size
             stop = start + size
-            if api_key or stop > end or size > _MOST_BYTES:
+            if api_key or stop > end or size > LARGEST_IN_RUN_BYTES:
                 break
             if known is None:
                 known, first_version = self.by_version.get(version), version

@@ -11,7 +11,7 @@ from asyncio import CancelledError, Transport
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer, Run
+from kgw.handlers.context import LARGE_REQUEST_BYTES, LARGEST_IN_RUN_BYTES, DueAnswer, Run
 from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
 from kgw.server.shared import (
     CLOSED,
@@ -167,7 +167,8 @@ class KafkaConnection(FrameReceiver):
         if most > 1:
             limits = self._server.limits
             if (
-                self.max_frame_bytes < TURN_BYTES
+                # Of a run only the first frame's size has been compared with the limit.
+                self.max_frame_bytes < LARGEST_IN_RUN_BYTES
                 or self._held_bytes + end - position > limits.inflight_bytes
             ):
                 most = 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import ErrorCode, KgwError
 from kgw.handlers import known_heads, repeated_produce
-from kgw.handlers.context import DueAnswer, Session
+from kgw.handlers.context import LARGEST_IN_RUN_BYTES, DueAnswer, Session
 from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
@@ -459,6 +459,21 @@ async def test_a_run_is_one_append(
     answers = [told(answer) for answer in await side.send_together(frames, 32)]
     assert [1, 2, 5, 1, 2] == [answer.base_offset for answer in answers]
     assert [3, 1, 1] == appended
+
+
+async def test_a_large_request_is_in_no_run(gateway: InProcessGateway) -> None:
+    """A run ends before it: the connection compares its size with the limit, which may be lower."""
+    side = await start_side(gateway)
+    assert (0, 0) == await side.produce(records(b"first"))
+    smallest = len(side.frame(records(bytes(60_000)))) - 60_000
+    for too_many in (0, 1):
+        value = bytes(LARGEST_IN_RUN_BYTES - smallest + too_many)
+        frames = [side.frame(records(one)) for one in (b"v", value)]
+        assert LARGEST_IN_RUN_BYTES + too_many == len(frames[1])
+        data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        run = side.dispatcher.start_run(memoryview(bytearray(data)), 0, len(data), side.session, 32)
+        assert run is not None
+        assert 2 - too_many == run.request_count
 
 
 @pytest.mark.parametrize("version", VERSIONS)

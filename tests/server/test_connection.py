@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.handlers.context import Submission
+from kgw.handlers.context import LARGEST_IN_RUN_BYTES, Submission
 from kgw.server.connection import RUN_BYTES, TURN_BYTES
 from kgw.server.limits import Limits
 from kgw.server.polling import ENOUGH, Polling
@@ -431,9 +431,8 @@ class TestRuns:
     """Requests that the dispatcher takes together."""
 
     @staticmethod
-    def peer(inflight_requests: int = 32, inflight_bytes: int = 1 << 20) -> Peer:
-        limits = Limits(inflight_requests=inflight_requests, inflight_bytes=inflight_bytes)
-        peer = Peer(limits=limits)
+    def peer(**limits: int) -> Peer:
+        peer = Peer(limits=Limits()._replace(**limits))
         peer.dispatcher.takes_runs = True
         return peer
 
@@ -483,6 +482,13 @@ class TestRuns:
         assert FRAMES_PER_TURN == len(peer.dispatcher.started)
         await settle()
         assert FRAMES_PER_TURN + 1 == len(peer.dispatcher.started)
+
+    async def test_the_largest_request_counts_for_each(self) -> None:
+        """One that alone would be refused is refused behind others of its read as well."""
+        peer = self.peer(frame_bytes=LARGEST_IN_RUN_BYTES - 1)
+        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2, bytes(LARGEST_IN_RUN_BYTES)))
+        assert [1] == peer.dispatcher.started
+        assert ["protocol"] == peer.server.drops
 
     async def test_a_bug_ends_the_connection(self) -> None:
         """What goes wrong in taking them is reported, and nothing behind it is read."""
