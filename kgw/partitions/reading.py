@@ -430,7 +430,8 @@ class FetchRead:
         """Keep what was read, unless it is a too large first batch and others came before it."""
         if result.size_bytes > limit and self.size_bytes:
             # Each of the others might be read for nothing, too: of 100 with batches of 1 MB, 90.
-            self._is_full = self._is_large
+            # Not when it was this part's own limit that was too small.
+            self._is_full = self._is_large and limit < part.max_bytes
             return
         part.buffers = result.buffers
         self.size_bytes += result.size_bytes

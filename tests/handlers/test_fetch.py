@@ -276,6 +276,31 @@ async def test_partitions_behind_a_large_answer_are_not_looked_into(
         assert (count, min(2, max_bytes // (two_bytes // 2))) == (len(looked), served)
 
 
+async def test_a_batch_above_its_partitions_limit_ends_no_answer(
+    gateway: InProcessGateway,
+) -> None:
+    """Those behind it are served, however often a client asks in the same order."""
+    await create_topic(gateway, partitions=5)
+    for index, size_bytes in enumerate((600_000, 600_000, 800_000, 100, 100)):
+        for _ in range(2):
+            await produce(gateway, batch(b"x" * size_bytes), index=index)
+    request = FetchRequest(
+        max_bytes=50_000_000,
+        topics=[
+            FetchTopic(
+                topic="orders",
+                partitions=[
+                    FetchPartition(partition=index, partition_max_bytes=700_000)
+                    for index in range(5)
+                ],
+            )
+        ],
+    )
+    response = await gateway.ask(request, 12, FetchResponse)
+    served = [len(offsets_in(one)) for one in response.responses[0].partitions]
+    assert [1, 1, 0, 2, 2] == served
+
+
 async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_answer(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

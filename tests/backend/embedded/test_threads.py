@@ -256,7 +256,9 @@ async def test_a_full_journal_file_does_not_wait_for_long_maintenance(tmp_path: 
     journal = backend._store.journal
     end = Event()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await backend.maintain(_nothing)
+    backend.prepare()
+    assert backend._preparing is not None
+    await backend._preparing
     long = asyncio.ensure_future(backend.maintain(end.wait))
     for _ in range(4):
         await log.append([make_batch([b"value"])])
