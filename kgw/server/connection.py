@@ -8,6 +8,7 @@ requests whose answers are due (`started`). An idle connection holds none of the
 from __future__ import annotations
 
 from asyncio import CancelledError, Transport
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ProtocolError
@@ -119,10 +120,7 @@ class KafkaConnection(FrameReceiver):
         self._note_unsent(0)
         self._abandon()
         self.session.forget_poll()
-        self._discard_arriving()
-        self._parked.clear()
-        held_bytes, self._held_bytes = self._held_bytes, 0
-        self._server.memory.give_back(self, held_bytes=held_bytes)
+        self._discard()
         self._server.forget(self)
 
     def pause_writing(self) -> None:
@@ -449,9 +447,12 @@ class KafkaConnection(FrameReceiver):
     def _stop(self, state: State) -> None:
         """Take no further frame and forget those whose turn has not come."""
         self.state = state
+        self._discard()
+
+    def _discard(self) -> None:
+        """Forget what has arrived, and requests whose turn has not come."""
         self._discard_arriving()
-        for frame in self._parked:
-            self._let_go(len(frame))
+        self._let_go(sum(map(len, self._parked)))
         self._parked.clear()
 
     def _end(self) -> None:
@@ -475,11 +476,22 @@ class KafkaConnection(FrameReceiver):
         self._transport.write_eof()
 
     def _abandon(self) -> None:
-        """Give up requests whose answers nobody will read, where that harms nothing."""
+        """Give up requests whose answers nobody will read, where that harms nothing.
+
+        The others run to their end; until then their bytes are in memory, and counted.
+        """
         started, self._started = self._started, []
         self._joined = 0
         for answer in started:
-            if isinstance(answer, DueAnswer):
-                self._let_go(answer.frame_bytes)
-                if answer.is_abandonable:
-                    answer.abandon()
+            if isinstance(answer, list):
+                continue
+            if answer.is_abandonable:
+                answer.abandon()
+            elif not answer.done():
+                answer.when_done(partial(self._note_end, answer.frame_bytes))
+                continue
+            self._let_go(answer.frame_bytes)
+
+    def _note_end(self, frame_bytes: int, _: object) -> None:
+        """Count a request out that has ended behind its connection."""
+        self._let_go(frame_bytes)

@@ -426,6 +426,29 @@ class TestBackPressure:
         assert 0 == server.memory.used_bytes
         assert all(peer.transport.is_reading() for peer in peers)
 
+    async def test_what_goes_on_behind_its_connection_counts(self) -> None:
+        """A client cannot have more in memory by closing: others wait until its request has ended.
+
+        What is given up, what was answered and what had not been started are no longer counted.
+        """
+        server = FakeServer(Limits(request_memory_bytes=10_000))
+        fetching, gone, other = Peer(server), Peer(server), Peer(server)
+        fetching.send(request(FETCH, 1, bytes(5_000)))
+        large = request(PRODUCE, 2, bytes(9_992))
+        gone.send(large + request(PRODUCE, 3, bytes(100)) + request(METADATA, 4, bytes(1_000)))
+        gone.finish(3)
+        other.send(request(METADATA, 5))
+        assert not other.transport.is_reading()
+        for peer in (fetching, gone):
+            peer.lose()
+        assert len(large) - 4 + 8 == server.memory.used_bytes
+        assert not other.transport.is_reading()
+        gone.finish(2)
+        assert 8 == server.memory.used_bytes
+        assert other.transport.is_reading()
+        await settle()
+        assert [] == gone.transport.answers()
+
 
 class TestRuns:
     """Requests that the dispatcher takes together."""
@@ -498,13 +521,14 @@ class TestRuns:
         assert [] == peer.dispatcher.started
         assert peer.transport.is_closing()
 
-    async def test_lost_connections_hold_nothing(self) -> None:
-        """What was in hand is given back when the client goes away."""
+    async def test_lost_connections_hold_nothing_in_the_end(self) -> None:
+        """What goes on when the client has gone is counted until it is done."""
         peer = self.peer()
         peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
-        assert peer.server.memory.held_bytes
         peer.lose()
         assert 0 == peer.connection._requests_in_hand
+        assert 2 * len(request(PRODUCE, 1)) == peer.server.memory.held_bytes
+        peer.finish(1)
         assert 0 == peer.server.memory.held_bytes
 
 
