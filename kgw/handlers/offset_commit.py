@@ -92,7 +92,7 @@ async def _commit_later(
     answer = _commit(request, context, accepted)
     if isinstance(answer, Later):
         done: Future[None] = get_running_loop().create_future()
-        answer.when_done(lambda _: done.set_result(None))
+        answer.when_done(lambda _: None if done.done() else done.set_result(None))
         await done
         answer = cast("OffsetCommitResponse", answer.make())
     answer.topics = await finish(

@@ -169,7 +169,7 @@ async def _made(answer: ProduceResponse | Later | None) -> ProduceResponse | Non
         return answer
     if not answer.done():
         done: Future[None] = get_running_loop().create_future()
-        answer.when_done(lambda _: done.set_result(None))
+        answer.when_done(lambda _: None if done.done() else done.set_result(None))
         await done
     return cast("ProduceResponse | None", answer.make())
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.groups.reply import Reply
 from kgw.handlers.context import DueAnswer
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.partitions.reading import PARTS_PER_TURN
@@ -67,6 +68,8 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
+    from kgw.backend.memory import MemoryBackend
+    from kgw.protocol.schema import Request
     from kgw.testing.gateway import InProcessGateway
 
 MANY = 3 * PARTITIONS_PER_TURN
@@ -91,6 +94,11 @@ def produce_to_many(partitions: int, *values: bytes, acks: int = -1) -> ProduceR
             ),
         ],
     )
+
+
+def frame_of(request: Request, version: int) -> bytes:
+    """Return a request's frame without its length."""
+    return b"".join(request_frame(request, version, 1, "test"))[4:]
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -168,6 +176,46 @@ async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessG
     with pytest.raises(ProtocolError):
         answer.result()
     assert not gateway.dispatcher.has_large_work
+
+
+async def given_up(answer: object) -> None:
+    """Let an answer get as far as it comes, and give it up there."""
+    assert isinstance(answer, DueAnswer)
+    for _ in range(40):
+        await asyncio.sleep(0)
+    assert not answer.done()
+    answer.abandon()
+    while not answer.done():  # noqa: ASYNC110 - its task needs turns of the loop
+        await asyncio.sleep(0)
+
+
+async def test_a_produce_given_up_while_it_waits_for_the_disk(
+    gateway: InProcessGateway, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is stored is told to nobody, and that is no error."""
+    topic = await create_topic(gateway, partitions=MANY)
+    backend.hold()
+    await given_up(gateway.raw(frame_of(produce_to_many(MANY, b"v"), 9)))
+    backend.release()
+    while not topic.partitions[-1].log.high_watermark:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    assert [] == caplog.records
+
+
+async def test_a_commit_given_up_while_it_waits_for_the_disk(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored is told to nobody, and that is no error."""
+    await create_topic(gateway, partitions=MANY_OFFSETS)
+    reply: Reply[ErrorCode] = Reply()
+    monkeypatch.setattr(type(gateway.gateway.groups), "commit", lambda *_: reply)
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_metadata="x" * (index % 2))
+        for index in range(MANY_OFFSETS)
+    ]
+    topics = [OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    await given_up(gateway.raw(frame_of(OffsetCommitRequest(group_id="group", topics=topics), 8)))
+    reply.set_result(ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("alike", [True, False])
