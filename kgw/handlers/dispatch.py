@@ -417,9 +417,12 @@ class Dispatcher:
 
     @property
     def has_large_work(self) -> bool:
-        """Whether a large request is being decoded or answered in turns.
+        """Whether a large request is being decoded in turns, or answered by nothing but turns.
 
         Decoded it takes a hundred times its bytes, which no budget counts: another one should wait.
+        Once decoded, requests that also wait for a disk or for records (Produce, Fetch,
+        OffsetCommit, ListOffsets, DeleteRecords and others) are left out: the rest would wait as
+        long as that, and the server keeps the loop turning for whoever it holds.
         """
         return self._large_works > 0 or bool(self._decoding)
 
