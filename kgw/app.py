@@ -82,10 +82,13 @@ def _import_soon() -> None:
 def _import_rest() -> None:
     from kgw.handlers.table import HANDLERS
 
-    for name in IMPORTED_SOON:
-        import_module(name)
-    for handler in HANDLERS.values():
-        handler.load()
+    try:
+        for name in IMPORTED_SOON:
+            import_module(name)
+        for handler in HANDLERS.values():
+            handler.load()
+    except Exception as error:  # noqa: BLE001 - else it is not heard of until a request needs it
+        _log.error("what requests need cannot be imported", error=error)
 
 
 def _fail(reason: object, code: int) -> int:

@@ -8,12 +8,16 @@ imports later what a start does not need, or writes the list anew and says why:
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from kgw import app
+from kgw.handlers.table import HANDLERS
 
 LIST = Path(__file__).with_name("start_modules.txt")
 PROGRAM = """
@@ -27,6 +31,24 @@ def announce(*_):
     os._exit(0)
 
 app._Process._announce = announce
+main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
+"""
+
+SOON = """
+import os, sys
+from kgw import app
+from kgw.cli.main import main
+
+import_rest = app._import_rest
+
+def announce():
+    import_rest()
+    sys.stdout.write(" ".join(sys.modules))
+    sys.stdout.flush()
+    os._exit(0)
+
+app._Process._announce = lambda *_: None
+app._import_rest = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
 
@@ -49,6 +71,29 @@ def test_a_start_imports_no_more_than_the_list_says() -> None:
         imported -= sys.stdlib_module_names
 
     assert imported <= set(LIST.read_text().split())
+
+
+@pytest.mark.slow
+def test_the_rest_is_imported_soon_after_the_start(tmp_path: Path) -> None:
+    """Every API's module is there before anybody asks, and what serves repeated requests."""
+    said = subprocess.check_output([sys.executable, "-c", SOON, str(tmp_path)], text=True)
+
+    modules = {f"kgw.handlers.{handler.module_name}" for handler in HANDLERS.values()}
+    assert set() == (modules | {*app.IMPORTED_SOON}) - {*said.split()}
+
+
+async def test_what_cannot_be_imported_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says it once the start is over, with the reason; the server goes on."""
+    monkeypatch.setattr(app, "IMPORTED_SOON", ("kgw.none",))
+
+    app._import_soon()
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+    (record,) = caplog.records
+    assert record.getMessage() == "what requests need cannot be imported"
+    assert "No module named 'kgw.none'" in caplog.text
 
 
 if __name__ == "__main__":
