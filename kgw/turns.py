@@ -61,6 +61,12 @@ async def finish(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
             return result
 
 
+async def take_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT:
+    """Do all turns as `in_turns` does, the first of them at once, and return the result."""
+    first = in_turns(work, queue)
+    return await first if isinstance(first, Rest) else first
+
+
 class Share:
     """How much of a turn is left, in units of the work at hand.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.turns import Share, finish, in_turns
+from kgw.turns import Share, finish, in_turns, take_turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -85,6 +85,15 @@ async def test_finish_does_all_turns() -> None:
     done: list[int] = []
     assert "result" == await finish(work(3, done))
     assert [0, 1, 2] == done
+
+
+async def test_the_first_turn_may_be_taken_at_once() -> None:
+    """Work of one turn lets nobody come between; of the others each waits for the loop."""
+    done: list[int] = []
+    with pytest.raises(StopIteration, match="result"):
+        take_turns(work(1, done)).send(None)
+    assert "result" == await take_turns(work(3, done))
+    assert [0, 0, 1, 2] == done
 
 
 def test_share_ends_when_its_units_are_spent() -> None:

@@ -17,12 +17,12 @@ v0: KIP-107. v2: flexible (KIP-482).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.places import count_places
 from kgw.metrics import count
 from kgw.partitions.retention import BY_REQUEST
 from kgw.protocol.messages.delete_records import (
@@ -30,7 +30,7 @@ from kgw.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kgw.turns import Share, finish, shares
+from kgw.turns import Share, shares, take_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -46,13 +46,10 @@ ENCODED_PER_TURN = 1_000
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    counts = Counter(
-        (wanted.name, place.partition_index)
-        for wanted in request.topics
-        for place in wanted.partitions
-    )
-    topics = [DeleteRecordsTopicResult(name=wanted.name) for wanted in request.topics]
-    lengths = [len(wanted.partitions) for wanted in request.topics]
+    queue = context.gateway.answer_turns
+    counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
+    topics: list[DeleteRecordsTopicResult] = []
+    lengths = (len(wanted.partitions) for wanted in request.topics)
     for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
         if number:
             await asyncio.sleep(0)
@@ -70,16 +67,19 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         )
         found = iter(results)
         for position, start, end in turn:
+            if not start:
+                topics.append(DeleteRecordsTopicResult(name=request.topics[position].name))
             topics[position].partitions += islice(found, end - start)
     return DeleteRecordsResponse(
-        topics=await finish(
+        topics=await take_turns(
             encode_topics(
                 DeleteRecordsResponse,
                 topics,
                 "partitions",
                 context.api_version,
                 Share(ENCODED_PER_TURN),
-            )
+            ),
+            queue,
         )
     )
 

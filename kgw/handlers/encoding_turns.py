@@ -31,6 +31,8 @@ def encode_topics(
         if not isinstance(partitions, EncodedItems):
             encoded = yield from encode_in_turns(response, partitions, version, share)
             setattr(topic, partitions_field, encoded)
+        if share.spend():
+            yield
     topics_encoded = yield from encode_in_turns(response, topics, version, share)
     return topics_encoded
 

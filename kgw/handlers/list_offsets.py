@@ -20,11 +20,11 @@ v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.places import count_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
@@ -34,7 +34,7 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kgw.records.limits import DecompressionLimits
-from kgw.turns import Share, finish, shares
+from kgw.turns import Share, shares, take_turns
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -78,20 +78,17 @@ ENCODED_PER_TURN = 1_000
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     is_committed = request.isolation_level == _READ_COMMITTED
-    counts = Counter(
-        (wanted.name, place.partition_index)
-        for wanted in request.topics
-        for place in wanted.partitions
-    )
+    queue = context.gateway.answer_turns
+    counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-    topics = [ListOffsetsTopicResponse(name=wanted.name) for wanted in request.topics]
-    lengths = [len(wanted.partitions) for wanted in request.topics]
+    topics: list[ListOffsetsTopicResponse] = []
+    lengths = (len(wanted.partitions) for wanted in request.topics)
     for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
         if number:
             await asyncio.sleep(0)
         work = [
             _answer_places(
-                topics[position].name,
+                request.topics[position].name,
                 request.topics[position].partitions[start:end],
                 counts,
                 lookups,
@@ -103,17 +100,20 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
         # loop.
         answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
-        for (position, _, _), found in zip(turn, answers, strict=True):
+        for (position, start, _), found in zip(turn, answers, strict=True):
+            if not start:
+                topics.append(ListOffsetsTopicResponse(name=request.topics[position].name))
             topics[position].partitions += found
     return ListOffsetsResponse(
-        topics=await finish(
+        topics=await take_turns(
             encode_topics(
                 ListOffsetsResponse,
                 topics,
                 "partitions",
                 context.api_version,
                 Share(ENCODED_PER_TURN),
-            )
+            ),
+            queue,
         )
     )
 

@@ -213,6 +213,8 @@ def _accept_offsets(
                 name=wanted.name, topic_id=wanted.topic_id, partitions=answers
             )
         )
+        if share.spend():
+            yield
     return accepted
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
-from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.encoding_turns import encode_in_turns, encode_topics
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -35,7 +35,7 @@ from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.committed import CommittedOffset, OffsetTable
@@ -50,6 +50,8 @@ _TOPIC_IDS = 10
 
 PARTITIONS_PER_TURN = 500
 """To look one up, and to encode the answer, takes 2 to 3 us."""
+_GROUP_UNITS = 2
+"""A group takes so much besides its topics."""
 
 
 def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
@@ -59,18 +61,23 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
 def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[OffsetFetchResponse]:
     share = Share(PARTITIONS_PER_TURN)
     if context.api_version >= _SEVERAL_GROUPS:
-        response = OffsetFetchResponse()
+        groups = []
         for group in request.groups:
             answer = yield from _group(group, context, share)
-            response.groups.append(answer)
-        return response
+            groups.append(answer)
+            if share.spend(_GROUP_UNITS):
+                yield
+        groups_encoded = yield from encode_in_turns(
+            OffsetFetchResponse, groups, context.api_version, share
+        )
+        return OffsetFetchResponse(groups=groups_encoded)
     table = context.gateway.groups.offsets(request.group_id)
     if request.topics is None:
-        wanted: Iterable[tuple[str, list[int]]] = [
+        wanted: Iterable[tuple[str, list[int]]] = (
             (name, indexes) for name, _, indexes in _all_topics(table, context)
-        ]
+        )
     else:
-        wanted = [(one.name, one.partition_indexes) for one in request.topics]
+        wanted = ((one.name, one.partition_indexes) for one in request.topics)
     topics = []
     for name, indexes in wanted:
         topic = context.gateway.catalog.get(name)
@@ -85,6 +92,8 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
                 if one.committed_offset == NO_OFFSET and not one.error_code:
                     one.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
+        if share.spend():
+            yield
     encoded = yield from encode_topics(
         OffsetFetchResponse, topics, "partitions", context.api_version, share
     )
@@ -135,6 +144,8 @@ def _group(
             topics.append(
                 OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
             )
+            if share.spend():
+                yield
     else:
         for asked in wanted.topics:
             topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
@@ -148,6 +159,8 @@ def _group(
                     name=asked.name, topic_id=asked.topic_id, partitions=answers
                 )
             )
+            if share.spend():
+                yield
     answer.topics = yield from encode_topics(
         OffsetFetchResponse, topics, "partitions", context.api_version, share
     )
@@ -167,18 +180,19 @@ def _answers(
 
 def _all_topics(
     table: OffsetTable | None, context: RequestContext
-) -> list[tuple[str, TopicId, list[int]]]:
-    """Return name, id and partitions of everything committed in topics that exist.
+) -> Iterator[tuple[str, TopicId, list[int]]]:
+    """Yield name, id and partitions of everything committed in topics that exist.
 
     A damaged row may stand for more partitions than its topic has.
     """
-    found: list[tuple[str, TopicId, list[int]]] = []
-    for topic_id, partitions in ({} if table is None else table.topics()).items():
+    if table is None:
+        return
+    for topic_id in table.topic_ids():
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
-            known = sorted(one for one in partitions if topic.partition(one) is not None)
-            found.append((topic.name, topic_id, known))
-    return found
+            found = table.partitions(topic_id)
+            known = sorted(one for one in found if topic.partition(one) is not None)
+            yield topic.name, topic_id, known
 
 
 def _find(

@@ -61,6 +61,8 @@ def _look_up(
             if share.spend():
                 yield
         response.topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=answers))
+        if share.spend():
+            yield
     response.topics = yield from encode_topics(
         OffsetForLeaderEpochResponse, response.topics, "partitions", context.api_version, share
     )

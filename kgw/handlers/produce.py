@@ -136,6 +136,8 @@ def _submit(
                 name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
             )
         )
+        if share.spend():
+            yield
 
 
 async def _answer_in_turns(

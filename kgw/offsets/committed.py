@@ -101,6 +101,13 @@ class OffsetTable:
             merged |= block.entries()
         return merged
 
+    def partitions(self, topic_id: TopicId) -> list[int]:
+        """Return the partitions of a topic to which anything was committed."""
+        found = [*self._topics.get(topic_id, ())]
+        for block in self._blocks.get(topic_id, {}).values():
+            found += block.positions()
+        return found
+
     def places(self) -> list[Place]:
         return [
             (topic_id, index) for topic_id in self.topic_ids() for index in self.of_topic(topic_id)

@@ -69,11 +69,12 @@ from tests.handlers.support import (
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
-    from kgw.protocol.schema import Request
+    from kgw.protocol.schema import Request, Response
     from kgw.testing.gateway import InProcessGateway
 
 MANY = 3 * PARTITIONS_PER_TURN
 MANY_OFFSETS = 1_600
+MANY_EMPTY = 2_100
 WHOLE = 1 << 20
 MANY_READ = 2 * PARTS_PER_TURN + 1
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -359,6 +360,144 @@ async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
     assert {(ErrorCode.NONE, 0)} == {
         (one.error_code, one.end_offset) for one in response.topics[0].partitions
     }
+
+
+NAMES = [str(number) for number in range(MANY_EMPTY)]
+NOTHING = OffsetFetchRequestTopics(name="none", partition_indexes=[])
+EMPTY: list[tuple[Request, int, type[Response], str, int]] = [
+    (
+        ProduceRequest(
+            acks=-1, topic_data=[TopicProduceData(name=name, partition_data=[]) for name in NAMES]
+        ),
+        8,
+        ProduceResponse,
+        "responses",
+        50,
+    ),
+    (
+        OffsetCommitRequest(
+            group_id="group",
+            topics=[OffsetCommitRequestTopic(name=name, partitions=[]) for name in NAMES],
+        ),
+        8,
+        OffsetCommitResponse,
+        "topics",
+        10,
+    ),
+    (
+        OffsetFetchRequest(
+            group_id="group",
+            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[]) for name in NAMES],
+        ),
+        7,
+        OffsetFetchResponse,
+        "topics",
+        12,
+    ),
+    (
+        OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in NAMES]
+        ),
+        8,
+        OffsetFetchResponse,
+        "groups",
+        12,
+    ),
+    (
+        OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic=name, partitions=[]) for name in NAMES]
+        ),
+        4,
+        OffsetForLeaderEpochResponse,
+        "topics",
+        16,
+    ),
+    (
+        ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=[]) for name in NAMES]),
+        7,
+        ListOffsetsResponse,
+        "topics",
+        63,
+    ),
+    (
+        DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=[]) for name in NAMES]
+        ),
+        2,
+        DeleteRecordsResponse,
+        "topics",
+        28,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "response", "answers", "least"),
+    EMPTY,
+    ids=[f"{type(one[0]).__name__}-{one[1]}" for one in EMPTY],
+)
+async def test_topics_without_partitions(
+    gateway: InProcessGateway,
+    request_: Request,
+    version: int,
+    response: type[Response],
+    answers: str,
+    least: int,
+) -> None:
+    """What is empty takes its time as well: each is counted where it is made and encoded."""
+    async with LoopTurns() as turns:
+        answer = await gateway.ask(request_, version, response)
+    assert turns.count >= least
+    assert len(getattr(answer, answers)) == MANY_EMPTY
+
+
+async def test_a_group_of_topics_without_partitions(gateway: InProcessGateway) -> None:
+    """The topics of one group are looked up some at a time, also when nothing is asked of them."""
+    group = OffsetFetchRequestGroup(group_id="group", topics=[NOTHING] * MANY_EMPTY)
+    async with LoopTurns() as turns:
+        found = await gateway.ask(OffsetFetchRequest(groups=[group]), 8, OffsetFetchResponse)
+    assert turns.count >= 12
+    assert len(found.groups[0].topics) == MANY_EMPTY
+
+
+async def test_everything_that_a_group_has_committed(gateway: InProcessGateway) -> None:
+    """Whoever asks for all topics gets each, what came as single offsets and what as blocks."""
+    for name, count in (("few", 2), ("many", 100)):
+        await create_topic(gateway, name, partitions=count)
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=index)
+            for index in range(count)
+        ]
+        topic = OffsetCommitRequestTopic(name=name, partitions=partitions)
+        commit = OffsetCommitRequest(group_id="group", topics=[topic])
+        await gateway.ask(commit, 8, OffsetCommitResponse)
+    group = OffsetFetchRequestGroup(group_id="group", topics=None)
+    found = await gateway.ask(OffsetFetchRequest(groups=[group]), 8, OffsetFetchResponse)
+    assert {"few": [0, 1], "many": [*range(100)]} == {
+        topic.name: [one.committed_offset for one in topic.partitions]
+        for topic in found.groups[0].topics
+    }
+
+
+async def test_one_partition_takes_no_further_turn(gateway: InProcessGateway) -> None:
+    """ListOffsets answers it in its first turn, DeleteRecords when the deletions have ended."""
+    ends = ListOffsetsTopic(
+        name="orders", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    )
+    deleted = DeleteRecordsTopic(
+        name="gone", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)]
+    )
+    await create_topic(gateway)
+    listing = gateway.start(ListOffsetsRequest(topics=[ends]), 7)
+    deleting = gateway.start(DeleteRecordsRequest(topics=[deleted]), 2)
+    # The handler, and what makes a frame of its response.
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert listing.done
+    # Three more for a deletion in a task of its own.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert deleting.done
 
 
 def fetch_from_many(offset: int, *, wait_ms: int = 0, epoch: int = -1) -> FetchRequest:

@@ -147,4 +147,6 @@ class OffsetFetchResponse(Response):
         OffsetFetchResponseTopic, until=7, may_be_encoded=True
     )
     error_code: int = int16(since=2, until=7, ignorable=True)
-    groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8)
+    groups: list[OffsetFetchResponseGroup] = array(
+        OffsetFetchResponseGroup, since=8, may_be_encoded=True
+    )
