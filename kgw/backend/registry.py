@@ -87,16 +87,16 @@ class FileLimits(NamedTuple):
 def file_limits() -> FileLimits:
     """Return what the embedded backend may keep open; connections leave it alone.
 
-    A sixteenth of the descriptors that the process may have for the relaxed partitions that wait
-    for a sync, and as many for those behind each journal file; what needs none of them stays open
-    up to twice as many.
+    A sixteenth of the descriptors that the process may have now, which a server has raised to the
+    most that it is allowed, for the relaxed partitions that wait for a sync, and as many for those
+    behind each journal file; what needs none of them stays open up to twice as many.
     """
     if sys.platform == "win32":
         share = 0
     else:
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        share = hard // _DESCRIPTOR_SHARE if hard != resource.RLIM_INFINITY else _MOST_UNSYNCED
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        share = soft // _DESCRIPTOR_SHARE if soft != resource.RLIM_INFINITY else _MOST_UNSYNCED
     share = min(share, _MOST_UNSYNCED)
     return FileLimits(max(share, 256), max(share, 128), max(2 * share, 512))

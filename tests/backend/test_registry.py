@@ -22,3 +22,9 @@ def test_files_kept_open_follow_the_descriptors(
     """A sixteenth for each kind of segments that wait for a sync, and never very many."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
     assert expected == file_limits()
+
+
+def test_only_descriptors_that_can_be_had_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody raises the limit for an offline command, and some systems refuse it to a server."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1 << 20))
+    assert (256, 128, 512) == file_limits()
