@@ -401,23 +401,25 @@ class EmbeddedBackend(Backend):
         async with self._checkpoint_lock:
             plan = await self.run_in_flusher(self._store.begin_checkpoint)
             self._checkpoint_plan = plan
-            try:
-                checkpoints: list[Checkpoint] = await self._run_in(
-                    self._maintenance, partial(self._store.finish_checkpoint, plan)
-                )
-            finally:
-                self._checkpoint_plan = None
             saves: list[asyncio.Task[None]] = []
             try:
-                while len(checkpoints) > CHECKPOINTS_PER_TURN:
+                try:
+                    checkpoints: list[Checkpoint] = await self._run_in(
+                        self._maintenance, partial(self._store.finish_checkpoint, plan)
+                    )
+                finally:
+                    self._checkpoint_plan = None
+                while checkpoints:
                     some = checkpoints[-CHECKPOINTS_PER_TURN:]
                     del checkpoints[-CHECKPOINTS_PER_TURN:]
                     saves.append(self._loop.create_task(self._save_checkpoints(some)))
                     await asyncio.sleep(0)
-                await self._save_checkpoints(checkpoints)
                 await asyncio.gather(*saves)
-            except StorageError:
-                # The next one must not leave out what this one has not noted.
+            except BaseException:
+                # The next one must not leave out what this one has not noted, nor be overtaken.
+                for save in saves:
+                    save.cancel()
+                await asyncio.gather(*saves, return_exceptions=True)
                 for log in plan.logs:
                     log.is_changed = True
                 raise

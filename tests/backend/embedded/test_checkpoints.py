@@ -4,9 +4,12 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import CheckpointPlan, Store
+from kgw.errors import StorageError
 from kgw.offsets.recovery import Checkpoint
 from kgw.offsets.storage import CHECKPOINT_KIND, StateOffsetStorage
 from kgw.state.base import Change
@@ -15,9 +18,8 @@ from kgw.types import PartitionKey, TopicId
 from tests.backend.embedded.driver import KEY, OTHER_KEY, SETTINGS, TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
 
 GONE_KEY = PartitionKey(TopicId(bytes([9] * 16)), 0)
 OPTIONS = EmbeddedOptions(min_free_bytes=0, journal_bytes=64 << 10)
@@ -119,6 +121,43 @@ async def test_a_checkpoint_does_not_outlive_its_partition(
     await backend.aclose()
 
     assert {} == rows
+
+
+@pytest.mark.parametrize("ending", [StorageError, asyncio.CancelledError])
+async def test_a_checkpoint_that_fails_leaves_nothing_behind(
+    ending: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other rows are not written behind its back, and the next one notes all logs."""
+    monkeypatch.setattr("kgw.backend.embedded.backend.CHECKPOINTS_PER_TURN", 1)
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    await backend.open()
+    keys = {PartitionKey(KEY.topic_id, number) for number in range(3)}
+    for key in keys:
+        log = await backend.create_partition(key, TOPIC, SETTINGS)
+        await log.append([make_batch([b"x"])])
+    storage = backend._offset_storage
+    real_save = storage.save
+    begun: list[Checkpoint] = []
+    ended: list[Checkpoint] = []
+
+    async def save(checkpoints: Sequence[Checkpoint]) -> None:
+        begun.extend(checkpoints)
+        try:
+            if len(begun) < len(keys):
+                await asyncio.Event().wait()
+            raise ending
+        finally:
+            ended.extend(checkpoints)
+
+    monkeypatch.setattr(storage, "save", save)
+    with pytest.raises(ending):
+        await backend.checkpoint()
+    assert len(keys) == len(begun) == len(ended)
+
+    monkeypatch.setattr(storage, "save", real_save)
+    await backend.checkpoint()
+    assert keys == set((await storage.load()).checkpoints)
+    await backend.aclose()
 
 
 async def test_a_database_that_changed_since_the_stop_is_not_trusted(tmp_path: Path) -> None:
