@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -36,6 +36,8 @@ _FEWEST_TOGETHER: Final = 2
 """Fewer syncs than that are made one after the other."""
 _DIRECTORIES_TOGETHER: Final = 64
 """So many directories are open at a time."""
+_NO_MODULE: Final = (OSError, ImportError)
+"""What importing raises where files cannot be opened; ImportError for a shared library."""
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _DIRECT: Final[int | None] = getattr(os, "O_DIRECT", None)
 
@@ -416,30 +418,34 @@ class RealFs(FileSystem):
         return RealFile(path, descriptor)
 
     def prepare_kernel_syncs(self) -> None:
-        # With ctypes: nothing that a start should wait for.
-        import kgw.backend.embedded.kernel_sync  # noqa: F401
+        # With ctypes: nothing that a start should wait for. Nor may it be left to the first sync:
+        # then there may be no descriptor to read a module with.
+        with suppress(*_NO_MODULE):
+            import kgw.backend.embedded.kernel_sync
+            import kgw.backend.embedded.page_cache
+            import kgw.backend.embedded.sync_batch  # noqa: F401
 
     def open_kernel_syncs(self, loop: AbstractEventLoop, most: int) -> KernelSyncs | None:
-        from kgw.backend.embedded.kernel_sync import KernelSyncs
-
         try:
+            from kgw.backend.embedded.kernel_sync import KernelSyncs
+
             return KernelSyncs(loop, most)
-        except OSError:
+        except _NO_MODULE:
             return None
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
         if len(files) + len(directories) < _FEWEST_TOGETHER:
             return super().sync_all(files, directories)
-        from kgw.backend.embedded.sync_batch import SyncBatch
-
         try:
             # In one step: another thread may take the last one.
             batch = self._batches.pop()
         except IndexError:
             try:
+                from kgw.backend.embedded.sync_batch import SyncBatch
+
                 batch = SyncBatch()
-            except OSError:
-                # Another system, or a sandbox that refuses it.
+            except _NO_MODULE:
+                # Another system, a sandbox that refuses it, or no descriptor for the module.
                 return super().sync_all(files, directories)
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
         outcomes = batch.sync_files(descriptors)
@@ -447,7 +453,8 @@ class RealFs(FileSystem):
             outcomes += self._sync_directories(
                 batch, directories[start : start + _DIRECTORIES_TOGETHER]
             )
-        self._batches.append(batch)
+        if not batch.is_broken:
+            self._batches.append(batch)
         return outcomes
 
     def _sync_directories(

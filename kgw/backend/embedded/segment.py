@@ -446,7 +446,11 @@ class Segment:
         """Make the written side entries durable. Raises as `sync`."""
         if self.side_is_dirty:
             self.side_is_dirty = False
-            self._sync(self.side_path)
+            try:
+                self._sync(self.side_path)
+            except BaseException:
+                self.side_is_dirty = True
+                raise
 
     def _sync(self, path: str) -> None:
         try:
@@ -495,6 +499,8 @@ class Segment:
 
     def give_up_sync(self, pooled: PooledFile) -> None:
         """Give the file back without a sync. Raises OSError, with that done."""
+        if pooled.path == self.side_path:
+            self.side_is_dirty = True
         self.pool.give_up_sync(pooled)
         self._release(pooled)
 

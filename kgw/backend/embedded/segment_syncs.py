@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,18 +26,24 @@ _TOGETHER: Final = 64
 
 
 def sync_segment(segment: Segment) -> SyncFailedError | None:
-    """Sync a segment; returns what went wrong."""
+    """Sync a segment that was written since the start; returns what went wrong."""
     try:
         segment.sync()
     except SyncFailedError as error:
         return error
     except OSError as error:
+        if is_out_of_descriptors(error) and segment.pool.sync_failure is None:
+            # With unsynced bytes it would be open: another has synced it since it was written.
+            return None
         return SyncFailedError(str(error))
     return None
 
 
 def sync_segments(fs: FileSystem, segments: Sequence[Segment]) -> list[SyncFailedError | None]:
-    """Sync segments, in a thread that may wait; returns what went wrong with each."""
+    """Sync segments that were written since the start, in a thread that may wait.
+
+    Returns what went wrong with each.
+    """
     outcomes: dict[Segment, SyncFailedError | None] = {}
     for start in range(0, len(segments), _TOGETHER):
         some = segments[start : start + _TOGETHER]

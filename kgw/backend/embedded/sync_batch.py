@@ -32,6 +32,8 @@ class SyncBatch:
         if numbers is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._numbers = numbers
+        self.is_broken = False
+        """Whether the kernel could not be asked what became of syncs; it is given no more then."""
         # CDLL: the interpreter is given up while the call waits.
         self._system_call = ctypes.CDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
@@ -77,7 +79,12 @@ class SyncBatch:
         return outcomes
 
     def _sync(self, descriptors: Sequence[int], operation: int) -> list[OSError | None]:
-        """Return the outcomes of the syncs that the kernel has taken: the first ones."""
+        """Return the outcomes of the syncs that the kernel has taken: the first ones.
+
+        Where nobody can tell, the sync has failed: another of that file would prove nothing.
+        """
+        if self.is_broken:
+            return []
         for number, descriptor in enumerate(descriptors):
             CONTROL.pack_into(
                 self._controls,
@@ -90,11 +97,18 @@ class SyncBatch:
         except OSError:
             return []
         outcomes: list[OSError | None] = [None] * left
-        while left:
-            done = self._wait(left)
-            left -= done
+        unknown = set(range(left))
+        while unknown:
+            try:
+                done = self._wait(len(unknown))
+            except OSError as error:
+                self.is_broken = True
+                for number in unknown:
+                    outcomes[number] = error
+                break
             for index in range(done):
                 number, _, result, _ = EVENT.unpack_from(self._events, index * EVENT.size)
+                unknown.remove(number)
                 if result < 0:
                     outcomes[number] = OSError(-result, os.strerror(-result))
         return outcomes

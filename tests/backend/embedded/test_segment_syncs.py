@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import errno
+from typing import TYPE_CHECKING
+
 import pytest
 
+from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.segment_syncs import sync_all_files, sync_segments
-from kgw.testing.faults import Fault, FaultKind
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import JOURNALED, KEY, Driver
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.segment import Segment
 
 MANY = 70
 """More than are synced together."""
@@ -105,3 +112,62 @@ def test_a_failed_sync_of_all_files_is_raised() -> None:
     driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"})))
     with pytest.raises(SyncFailedError):
         sync_all_files(driver.fs, segments)
+
+
+def _refuse_to_open(_: SimulatedFs, path: str, *, create: bool = False) -> SimulatedFile:
+    raise OSError(errno.EMFILE, f"too many open files; create={create}", path)
+
+
+def test_a_synced_segment_needs_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has unsynced bytes is open; for want of a descriptor no data directory ends."""
+    driver = _driver(2)
+    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    assert [None] * 2 == sync_segments(driver.fs, segments)
+    for segment in segments:
+        driver.store.pool.forget(segment.log_path)
+
+    monkeypatch.setattr(SimulatedFs, "open", _refuse_to_open)
+    assert [None] * 2 == sync_segments(driver.fs, segments)
+    driver.store.pool.sync_failure = SyncFailedError("gone")
+    assert all(sync_segments(driver.fs, segments))
+
+
+def _driver_with_side_files() -> tuple[Driver, list[Segment]]:
+    driver = _driver(2)
+    segments = [log.segments[-1] for log in driver.store.logs.values()]
+    for segment in segments:
+        segment.write_side(at_least_bytes=1)
+    return driver, segments
+
+
+def _assert_side_files_are_synced(driver: Driver, segments: list[Segment]) -> None:
+    synced = _synced(driver, layout.SIDE_SUFFIX)
+    sync_all_files(driver.fs, segments)
+    assert [segment.side_path for segment in segments] == synced
+    assert not any(segment.side_is_dirty for segment in segments)
+
+
+def test_side_files_of_a_set_that_was_given_up_are_synced_later() -> None:
+    """A checkpoint that comes after it does not leave them out."""
+    driver, segments = _driver_with_side_files()
+
+    def operation(call: str, path: str) -> None:
+        if call == "fdatasync" and path.endswith(layout.SIDE_SUFFIX):
+            raise ValueError("a bug")
+
+    driver.fs.on_operation = operation
+    with pytest.raises(ValueError, match="a bug"):
+        sync_all_files(driver.fs, segments)
+    _assert_side_files_are_synced(driver, segments)
+
+
+def test_a_side_file_that_cannot_be_opened_is_synced_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of a descriptor no sync was tried."""
+    driver, segments = _driver_with_side_files()
+    for segment in segments:
+        driver.store.pool.forget(segment.side_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedFs, "open", _refuse_to_open)
+        with pytest.raises(OSError, match="too many open files"):
+            sync_all_files(driver.fs, segments)
+    _assert_side_files_are_synced(driver, segments)
