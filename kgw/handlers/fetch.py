@@ -214,6 +214,7 @@ async def _complete_in_turns(
             deadlines=gateway.fetch_deadlines,
             room=gateway.answer_room,
             may_repeat=True,
+            is_counted=True,
         )
         poll = _Poll(request, read)
         read.start()

@@ -21,8 +21,9 @@ class AnswerRoom:
     A hundred clients that ask for 50 MB each and read none of it would take 5 GB. One that is
     quick gets as much as it asks for in a few answers instead of one.
 
-    What clients have not taken is counted by their connections. `reading_bytes` is what is being
-    read from the disk, counted by whoever reads it: until it is answered no connection knows of it.
+    What clients have not taken is counted by their connections. `reading_bytes` is what is read
+    in more than one turn of the loop, from the disk or of many partitions, counted by whoever reads
+    it: until it is answered no connection knows of it.
     """
 
     __slots__ = ("_metrics", "reading_bytes")

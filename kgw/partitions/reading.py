@@ -105,6 +105,16 @@ class PartitionRead:
         """Whether waiting longer could not make this answer better."""
         return self.error_code is not ErrorCode.NONE or self.diverging is not None
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the partition no longer is what was found when it was examined."""
+        partition = self.partition
+        return partition is not None and (
+            partition.topic.is_deleted
+            or partition.log.high_watermark != self.high_watermark
+            or partition.log.log_start_offset != self.log_start_offset
+        )
+
     def examine(self) -> Partition | None:
         """Look at where the partition stands; return it when there is something to read.
 
@@ -168,6 +178,7 @@ class FetchRead:
         "_clock",
         "_deadline_s",
         "_deadlines",
+        "_is_counted",
         "_is_full",
         "_max_bytes",
         "_min_bytes",
@@ -194,10 +205,12 @@ class FetchRead:
         deadlines: FetchDeadlines,
         room: AnswerRoom | None = None,
         may_repeat: bool = False,
+        is_counted: bool = False,
     ) -> None:
-        """With a `room` what is read from the disk gets no larger than that has room for.
+        """With a `room` what is not read in one turn gets no larger than that has room for.
 
-        With `may_repeat` it goes on listening when it has ended empty, until `stop`.
+        With `may_repeat` it goes on listening when it has ended empty, until `stop`. With
+        `is_counted` what was read counts in the room until `stop`: the answer is made in turns.
         """
         self.parts = parts
         self.size_bytes = 0
@@ -217,6 +230,7 @@ class FetchRead:
         self._deadlines = deadlines
         self._room = room
         self._reading_bytes = 0
+        self._is_counted = is_counted
         self._is_full = False
         """Whether a batch did not fit behind what is enough for an answer."""
         self._wait: FetchWait | None = None
@@ -297,6 +311,7 @@ class FetchRead:
         self._drop_wait()
         if self._task is not None:
             self._task.cancel()
+        self._count(0)
         self._callback = None
 
     def _is_complete(self) -> bool:
@@ -339,11 +354,24 @@ class FetchRead:
         self.is_as_before = False
         self.size_bytes = 0
         self._is_full = False
-        self._reserve_more(-self._reading_bytes)
+        await self._read_some(self.parts)
+
+    async def _read_missed(self) -> None:
+        """Read again what has changed meanwhile: all would be read over and over."""
+        missed = [part for part in self.parts if part.is_outdated]
+        for part in missed:
+            self.size_bytes -= sum(map(len, part.buffers))
+        await self._read_some(missed)
+
+    async def _read_some(self, parts: Sequence[PartitionRead]) -> None:
+        self._count(self.size_bytes)
+        self._bound()
         share = Share(PARTS_PER_TURN)
-        for part in self.parts:
+        for part in parts:
             if share.spend():
+                self._count(self.size_bytes)
                 await asyncio.sleep(0)
+                self._bound()
             partition = part.examine()
             if partition is None:
                 continue
@@ -360,7 +388,6 @@ class FetchRead:
                         continue  # the client has waited long enough, and gets something
                     limit = self._reserve(part)
                     result = await _read_on(part, log, limit, at_least_one=not self.size_bytes)
-                    self._reserve_more(result.size_bytes - limit)
             except StorageError as error:
                 part.fail_with(error)
             else:
@@ -374,7 +401,7 @@ class FetchRead:
         try:
             await self._read_all()
             while not self._is_complete() and self._has_missed():
-                await self._read_all()
+                await self._read_missed()
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
@@ -382,40 +409,43 @@ class FetchRead:
             return
         finally:
             # From here on the connection counts it: the answer leaves in this turn of the loop.
-            self._reserve_more(-self._reading_bytes)
+            # If it does not `_finish` goes on counting.
+            self._count(0)
         self._finish_or_wait()
 
     def _has_missed(self) -> bool:
-        """Whether anything has happened while the disk was waited for: nobody listened then."""
-        for part in self.parts:
-            partition = part.partition
-            if partition is not None and (
-                partition.topic.is_deleted
-                or partition.log.high_watermark != part.high_watermark
-                or partition.log.log_start_offset != part.log_start_offset
-            ):
-                return True
-        return False
+        """Whether anything has happened while others had their turns: nobody listened then."""
+        return any(part.is_outdated for part in self.parts)
 
     def _reserve(self, part: PartitionRead) -> int:
-        """Return how much of a part may be read from the disk now; it is counted as being read.
-
-        When the request came there may have been more room: a hundred clients that come together
-        wait for a few threads.
-        """
-        room = self._room
-        if room is not None and self.size_bytes + room.next_bytes < self._max_bytes:
-            self._max_bytes = self.size_bytes + room.next_bytes
-            # Whole batches that fit are less than that, and waiting makes no more of them.
+        """Return how much of a part may be read from the disk now; it is counted as being read."""
+        if self._bound():
+            # There is more, and the next request gets it sooner than this one.
             self._min_bytes = min(self._min_bytes, 1)
         limit = max(0, min(part.max_bytes, self._max_bytes - self.size_bytes))
-        self._reserve_more(limit)
+        self._count(self.size_bytes + limit)
         return limit
 
-    def _reserve_more(self, size_bytes: int) -> None:
+    def _bound(self) -> bool:
+        """Make the answer no larger than there is room for now; whether that makes it smaller.
+
+        When the request came there may have been more room: a hundred clients that come together
+        wait for a few threads, or for each other's turns.
+        """
+        room = self._room
+        if room is None or self.size_bytes + room.next_bytes >= self._max_bytes:
+            return False
+        self._max_bytes = self.size_bytes + room.next_bytes
+        if self._max_bytes <= self._min_bytes:
+            # Whole batches that fit are less than that, and waiting makes no more of them.
+            self._min_bytes = min(self._min_bytes, 1)
+        return True
+
+    def _count(self, size_bytes: int) -> None:
+        """Have so much count as being read: before others have their turns, and may read, too."""
         if self._room is not None:
-            self._room.reading_bytes += size_bytes
-            self._reading_bytes += size_bytes
+            self._room.reading_bytes += size_bytes - self._reading_bytes
+            self._reading_bytes = size_bytes
 
     def _limit(self, part: PartitionRead) -> int | None:
         """Return how many bytes a part may have; None when nothing is left for it."""
@@ -483,6 +513,8 @@ class FetchRead:
     def _finish(self) -> None:
         if not self.may_repeat:
             self._drop_wait()
+        if self._is_counted:
+            self._count(self.size_bytes)
         self.is_done = True
         callback, self._callback = self._callback, None
         if callback is not None:

@@ -111,6 +111,10 @@ class SessionRead(FetchRead):
         await super()._read_all()
         self._settle()
 
+    async def _read_missed(self) -> None:
+        # Others may have become part of it.
+        await self._read_all()
+
     def _has_missed(self) -> bool:
         read = set(self.records)
         return super()._has_missed() or any(one not in read for one in self.session.dirty)

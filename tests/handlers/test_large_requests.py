@@ -9,9 +9,9 @@ import pytest
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.groups.reply import Reply
-from kgw.handlers.context import DueAnswer
+from kgw.handlers.context import DueAnswer, Session
 from kgw.handlers.produce import PARTITIONS_PER_TURN
-from kgw.partitions.reading import PARTS_PER_TURN
+from kgw.partitions.reading import PARTS_PER_TURN, PartitionRead
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.delete_records import (
@@ -69,8 +69,9 @@ from tests.handlers.support import (
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
+    from kgw.partitions.partition import Partition
     from kgw.protocol.schema import Request, Response
-    from kgw.testing.gateway import InProcessGateway
+    from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 MANY = 3 * PARTITIONS_PER_TURN
 MANY_OFFSETS = 1_600
@@ -500,11 +501,13 @@ async def test_one_partition_takes_no_further_turn(gateway: InProcessGateway) ->
     assert deleting.done
 
 
-def fetch_from_many(offset: int, *, wait_ms: int = 0, epoch: int = -1) -> FetchRequest:
+def fetch_from_many(
+    offset: int, *, wait_ms: int = 0, epoch: int = -1, min_bytes: int = 1
+) -> FetchRequest:
     """Return a complete request for many partitions."""
     return FetchRequest(
         max_wait_ms=wait_ms,
-        min_bytes=1,
+        min_bytes=min_bytes,
         session_epoch=epoch,
         topics=[
             FetchTopic(
@@ -576,3 +579,77 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
         for _ in range(3):
             await asyncio.sleep(0)
         assert not any(one.waits for one in topic.partitions)
+
+
+async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGateway) -> None:
+    """What has been read for one counts for the others until it is answered, or given up."""
+    await create_topic(gateway, partitions=MANY_READ)
+    for index in range(0, MANY_READ, 100):
+        await produce(gateway, batch(bytes(100_000)), index=index)
+    gateway.gateway.metrics.unsent_bytes = (16 << 20) - 900_000
+    room = gateway.gateway.answer_room
+    pending = [gateway.start(fetch_from_many(0), 12, session=Session()) for _ in range(4)]
+    most_bytes = 0
+    while not all(one.done for one in pending):
+        await asyncio.sleep(0)
+        most_bytes = max(most_bytes, room.reading_bytes)
+    counts = [await records_in(one) for one in pending]
+    assert [4, 2, 1, 1] == sorted(counts, reverse=True)
+    assert 800_000 < most_bytes < 900_000
+    assert 0 == room.reading_bytes
+    for turn in range(12):
+        given_up = gateway.start(fetch_from_many(0), 12, session=Session())
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert 0 == room.reading_bytes
+
+
+async def test_answers_of_many_partitions_count_until_they_are_made(
+    gateway: InProcessGateway,
+) -> None:
+    """What a long poll had read when its time came takes turns to be answered, too."""
+    await create_topic(gateway, partitions=MANY_READ)
+    await produce(gateway, batch(bytes(100_000)), index=7)
+    room = gateway.gateway.answer_room
+    pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=1 << 20), 12)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gateway.manual_clock.advance(0.6)
+    assert room.reading_bytes > 100_000
+    assert 1 == await records_in(pending)
+    assert 0 == room.reading_bytes
+
+
+async def records_in(pending: PendingResponse) -> int:
+    """Return how many partitions of an answer have records."""
+    response = await pending.response()
+    assert isinstance(response, FetchResponse)
+    return sum(1 for one in response.responses[0].partitions if one.records)
+
+
+async def test_a_long_poll_of_many_partitions_waits_for_its_least_bytes(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come while it reads have it look again at their partitions alone."""
+    topic = await create_topic(gateway, partitions=MANY_READ)
+    examined = 0
+    examine = PartitionRead.examine
+
+    def counting(part: PartitionRead) -> Partition | None:
+        nonlocal examined
+        examined += 1
+        return examine(part)
+
+    monkeypatch.setattr(PartitionRead, "examine", counting)
+    pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=50_000), 12)
+    for index in range(50):
+        topic.partitions[index].append(memoryview(bytearray(batch(b"v"))))
+        await asyncio.sleep(0)
+    assert not pending.done
+    assert MANY_READ <= examined < MANY_READ + 50
+    await produce(gateway, batch(bytes(50_000)), index=7)
+    assert 50 == await records_in(pending)
+    assert examined < 2 * MANY_READ + 100
