@@ -127,7 +127,7 @@ PER_WAKE_UP = (
 )
 ONE_SYNC = (
     "Strict: a disk that syncs faster. One write that is its own sync, past the page cache"
-    " (O_DIRECT, RWF_DSYNC), took 7 to 9 % less a request in the server, and is left out (decision"
+    " (O_DIRECT, RWF_DSYNC), took 6 to 12 % less a request in the server, and is left out (decision"
     " 67). Relaxed: less Python for each request; an answer in plain Python that does nothing else"
     " takes 47 µs from a loop that stays awake, client included, and Kafka 80."
 )
