@@ -144,8 +144,6 @@ def _group(
             topics.append(
                 OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
             )
-            if share.spend():
-                yield
     else:
         for asked in wanted.topics:
             topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
