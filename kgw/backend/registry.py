@@ -91,12 +91,18 @@ def file_limits() -> FileLimits:
     most that it is allowed, for the relaxed partitions that wait for a sync, and as many for those
     behind each journal file; what needs none of them stays open up to twice as many.
     """
+    fewest_open = 512
     if sys.platform == "win32":
         share = 0
     else:
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        share = soft // _DESCRIPTOR_SHARE if soft != resource.RLIM_INFINITY else _MOST_UNSYNCED
+        if soft == resource.RLIM_INFINITY:
+            share = _MOST_UNSYNCED
+        else:
+            share = soft // _DESCRIPTOR_SHARE
+            # The others are for what is opened for a moment, a process for compaction say.
+            fewest_open = min(fewest_open, soft // 2)
     share = min(share, _MOST_UNSYNCED)
-    return FileLimits(max(share, 256), max(share, 128), max(2 * share, 512))
+    return FileLimits(max(share, 256), max(share, 128), max(2 * share, fewest_open))
