@@ -87,6 +87,9 @@ def _import_rest() -> None:
             import_module(name)
         for handler in HANDLERS.values():
             handler.load()
+    except OSError as error:
+        # For want of descriptors, when clients flood a start: each is imported at its first use.
+        _log.warning("what requests need is not imported yet", error=error)
     except Exception as error:  # noqa: BLE001 - else it is not heard of until a request needs it
         _log.error("what requests need cannot be imported", error=error)
 
