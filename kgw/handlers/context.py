@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
@@ -298,6 +301,14 @@ class Later:
         self.when_done = due.when_done
         self.make = make
         self.abandon = abandon
+
+
+async def until_done(due: Due) -> None:
+    """Wait for what tells by a callback that it is done."""
+    if not due.done():
+        done: Future[None] = get_running_loop().create_future()
+        due.when_done(lambda _: None if done.done() else done.set_result(None))
+        await done
 
 
 def advertised_address(context: RequestContext) -> tuple[str, int]:

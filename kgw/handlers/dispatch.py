@@ -18,6 +18,7 @@ from kgw.handlers.context import (
     PollBudget,
     RequestContext,
     Submission,
+    until_done,
 )
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
@@ -480,14 +481,11 @@ class Dispatcher:
 
 async def _finished(answer: DueAnswer) -> list[Buffer] | None:
     """Wait for an answer; give it up when the wait is cancelled."""
-    if not answer.done():
-        done: Future[None] = asyncio.get_running_loop().create_future()
-        answer.when_done(lambda _: None if done.done() else done.set_result(None))
-        try:
-            await done
-        except asyncio.CancelledError:
-            answer.abandon()
-            raise
+    try:
+        await until_done(answer)
+    except asyncio.CancelledError:
+        answer.abandon()
+        raise
     return answer.result()
 
 

@@ -20,12 +20,11 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, until_done
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -39,8 +38,6 @@ from kgw.protocol.schema import EncodedItems
 from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from kgw.handlers.context import Answer, RequestContext
     from kgw.offsets.committed import OffsetChanges
     from kgw.partitions.topic import Topic
@@ -91,9 +88,7 @@ async def _commit_later(
         accepted = await finish(_accept(request, context), gateway.answer_turns)
     answer = _commit(request, context, accepted)
     if isinstance(answer, Later):
-        done: Future[None] = get_running_loop().create_future()
-        answer.when_done(lambda _: None if done.done() else done.set_result(None))
-        await done
+        await until_done(answer)
         answer = cast("OffsetCommitResponse", answer.make())
     answer.topics = await finish(
         encode_topics(

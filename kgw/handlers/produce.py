@@ -23,12 +23,11 @@ v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import AfterAppends, Later, Submission
+from kgw.handlers.context import AfterAppends, Later, Submission, until_done
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
@@ -43,7 +42,6 @@ from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable
 
     from kgw.backend.append import Append
@@ -169,10 +167,7 @@ async def _made(answer: ProduceResponse | Later | None) -> ProduceResponse | Non
     """Wait for an answer that may come later."""
     if not isinstance(answer, Later):
         return answer
-    if not answer.done():
-        done: Future[None] = get_running_loop().create_future()
-        answer.when_done(lambda _: None if done.done() else done.set_result(None))
-        await done
+    await until_done(answer)
     return cast("ProduceResponse | None", answer.make())
 
 
