@@ -28,7 +28,7 @@ from kgw.handlers.config_resources import (
     topic_source,
     unsupported_resource,
 )
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -72,6 +72,7 @@ def _answer(
         Share(_SETTINGS_PER_TURN),
         # What is not asked for has been looked at all the same.
         lambda result: max(len(TOPIC_SETTINGS), len(result.configs)),
+        AnswerSize(),
     )
     return DescribeConfigsResponse(results=results)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -36,6 +36,7 @@ _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 # Groups and members: each takes some 4 microseconds, its encoding included.
 _PARTS_PER_TURN = 400
+_BYTES_PER_PART = 16 << 10
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> Answer:
@@ -50,9 +51,18 @@ def _answer(
         (_permitted(_describe(group_id, context), request) for group_id in request.groups),
         context.api_version,
         Share(_PARTS_PER_TURN),
-        lambda group: 1 + len(group.members),
+        _weight,
+        AnswerSize(),
     )
     return DescribeGroupsResponse(groups=groups)
+
+
+def _weight(group: DescribedGroup) -> int:
+    """Count a group and its members, and a member with much to say of itself several times."""
+    return 1 + sum(
+        1 + (len(one.member_metadata) + len(one.member_assignment)) // _BYTES_PER_PART
+        for one in group.members
+    )
 
 
 def error_response(

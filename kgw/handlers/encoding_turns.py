@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kgw.errors import ProtocolError
 from kgw.protocol.codec import encode_items
 from kgw.protocol.schema import EncodedItems
 
@@ -14,6 +15,25 @@ if TYPE_CHECKING:
     from kgw.turns import Share, Turns
     from kgw.types import Buffer
 
+MAX_ANSWER_BYTES: Final = 100_000_000
+"""What librdkafka takes in one answer (its `receive.message.max.bytes`), unless told otherwise."""
+
+
+class AnswerSize:
+    """How long an answer has become: a short request can name what is long many times over."""
+
+    __slots__ = ("_size_bytes",)
+
+    def __init__(self) -> None:
+        self._size_bytes = 0
+
+    def add(self, pieces: Iterable[Buffer]) -> None:
+        """Count encoded parts. Raises ProtocolError when the answer would be too large to send."""
+        self._size_bytes += sum(map(len, pieces))
+        if self._size_bytes > MAX_ANSWER_BYTES:
+            message = f"the answer would be larger than {MAX_ANSWER_BYTES:,} bytes"
+            raise ProtocolError(message)
+
 
 def encode_topics(
     response: type[Response],
@@ -21,15 +41,18 @@ def encode_topics(
     partitions_field: str,
     version: int,
     share: Share,
+    size: AnswerSize | None = None,
 ) -> Turns[Any]:
     """Return topics as an array of a response, the partitions of each encoded before it.
 
-    Both arrays were declared with `may_be_encoded`.
+    Both arrays were declared with `may_be_encoded`. `size` counts the partitions.
     """
     for topic in topics:
         partitions = getattr(topic, partitions_field)
         if not isinstance(partitions, EncodedItems):
-            encoded = yield from encode_in_turns(response, partitions, version, share)
+            encoded = yield from encode_in_turns(
+                response, partitions, version, share, size=size
+            )
             setattr(topic, partitions_field, encoded)
         if share.spend():
             yield
@@ -43,11 +66,12 @@ def encode_in_turns(
     version: int,
     share: Share,
     weigh: Callable[[Any], int] = lambda _: 1,
+    size: AnswerSize | None = None,
 ) -> Turns[Any]:
     """Return `items` as an array of a response that was declared with `may_be_encoded`.
 
     They are taken, and so made, one by one; a turn ends when their weights have used the share up.
-    Raises EncodeError and what else encoding raises.
+    Raises EncodeError and what else encoding raises, and as `AnswerSize.add` where there is one.
     """
     count = 0
     pieces: list[Buffer] = []
@@ -55,7 +79,10 @@ def encode_in_turns(
     for item in items:
         some.append(item)
         if share.spend(weigh(item)):
-            pieces += encode_items(response, type(item), version)(some)
+            encoded = encode_items(response, type(item), version)(some)
+            if size is not None:
+                size.add(encoded)
+            pieces += encoded
             count += len(some)
             some.clear()
             yield

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import advertised_address
+from kgw.handlers.encoding_turns import AnswerSize
 from kgw.partitions.topic import Topic
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.api_keys import ApiKey
@@ -150,6 +151,7 @@ def _describe(
     form = (ApiKey.METADATA, LAYOUTS[version], request.include_topic_authorized_operations)
     kept = encoded.form(form)
     share = Share(_TURN_UNITS)
+    size = AnswerSize()
     pieces: list[Buffer] = []
     for one in found:
         if not isinstance(one, Topic):
@@ -173,6 +175,7 @@ def _describe(
                 yield
         elif share.spend():
             yield
+        size.add((piece,))
         pieces.append(piece)
     topics: Any = EncodedItems(len(pieces), pieces)
     return _response(request, context, topics)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
-from kgw.handlers.encoding_turns import encode_in_turns, encode_topics
+from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -62,8 +62,9 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
     share = Share(PARTITIONS_PER_TURN)
     if context.api_version >= _SEVERAL_GROUPS:
         groups = []
+        size = AnswerSize()
         for group in request.groups:
-            answer = yield from _group(group, context, share)
+            answer = yield from _group(group, context, share, size)
             groups.append(answer)
             if share.spend(_GROUP_UNITS):
                 yield
@@ -95,7 +96,7 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
         if share.spend():
             yield
     encoded = yield from encode_topics(
-        OffsetFetchResponse, topics, "partitions", context.api_version, share
+        OffsetFetchResponse, topics, "partitions", context.api_version, share, AnswerSize()
     )
     return OffsetFetchResponse(topics=encoded)
 
@@ -130,7 +131,7 @@ def error_response(
 
 
 def _group(
-    wanted: OffsetFetchRequestGroup, context: RequestContext, share: Share
+    wanted: OffsetFetchRequestGroup, context: RequestContext, share: Share, size: AnswerSize
 ) -> Turns[OffsetFetchResponseGroup]:
     """Answer for one group, by names or by ids."""
     catalog = context.gateway.catalog
@@ -160,7 +161,7 @@ def _group(
             if share.spend():
                 yield
     answer.topics = yield from encode_topics(
-        OffsetFetchResponse, topics, "partitions", context.api_version, share
+        OffsetFetchResponse, topics, "partitions", context.api_version, share, size
     )
     return answer
 

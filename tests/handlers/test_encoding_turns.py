@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.errors import ErrorCode
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers import encoding_turns
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.protocol.codec import codec, encode_items
 from kgw.protocol.messages.describe_configs import (
@@ -21,13 +22,24 @@ from kgw.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kgw.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kgw.protocol.schema import EncodedItems, Response
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from kgw.protocol.schema import EncodedItems, Request, Response
 from kgw.testing.messages import all_versions, random_message
 from kgw.turns import Share, finish
 from kgw.types import TopicId
@@ -129,6 +141,54 @@ async def test_many_partitions(gateway: InProcessGateway) -> None:
     assert [900, 800] == [len(topic.partitions) for topic in answer.topics]
     assert answer.next_cursor is not None
     assert ("b", 800) == (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+
+
+MULTIPLIED: list[tuple[Request, int, type[Response]]] = [
+    (
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=2, resource_name="orders")] * 50
+        ),
+        4,
+        DescribeConfigsResponse,
+    ),
+    (DescribeGroupsRequest(groups=["group"] * 1000), 5, DescribeGroupsResponse),
+    (MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 1000), 12, MetadataResponse),
+    (
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)] * 1000),
+        8,
+        OffsetFetchResponse,
+    ),
+    (
+        OffsetFetchRequest(
+            group_id="group",
+            topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0] * 1000)],
+        ),
+        7,
+        OffsetFetchResponse,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "response"), MULTIPLIED, ids=lambda one: type(one).__name__
+)
+async def test_what_is_named_many_times_is_no_answer_without_end(
+    gateway: InProcessGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    request_: Request,
+    version: int,
+    response: type[Response],
+) -> None:
+    """Whoever asks for more than clients take loses the connection; a little less is answered."""
+    await create_topic(gateway)
+    await commit(gateway, group_id="group")
+    answer = await gateway.ask(request_, version, response)
+    size_bytes = len(codec(response, version).encode(answer))
+    monkeypatch.setattr(encoding_turns, "MAX_ANSWER_BYTES", size_bytes)
+    assert answer == await gateway.ask(request_, version, response)
+    monkeypatch.setattr(encoding_turns, "MAX_ANSWER_BYTES", size_bytes // 4)
+    with pytest.raises(ProtocolError, match="larger than"):
+        await gateway.ask(request_, version, response)
 
 
 @pytest.mark.slow
