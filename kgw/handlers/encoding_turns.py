@@ -50,9 +50,7 @@ def encode_topics(
     for topic in topics:
         partitions = getattr(topic, partitions_field)
         if not isinstance(partitions, EncodedItems):
-            encoded = yield from encode_in_turns(
-                response, partitions, version, share, size=size
-            )
+            encoded = yield from encode_in_turns(response, partitions, version, share, size=size)
             setattr(topic, partitions_field, encoded)
         if share.spend():
             yield
@@ -76,16 +74,20 @@ def encode_in_turns(
     count = 0
     pieces: list[Buffer] = []
     some: list[Struct] = []
+
+    def encode() -> None:
+        encoded = encode_items(response, type(some[0]), version)(some)
+        if size is not None:
+            size.add(encoded)
+        pieces.extend(encoded)
+
     for item in items:
         some.append(item)
         if share.spend(weigh(item)):
-            encoded = encode_items(response, type(item), version)(some)
-            if size is not None:
-                size.add(encoded)
-            pieces += encoded
+            encode()
             count += len(some)
             some.clear()
             yield
     if some:
-        pieces += encode_items(response, type(some[0]), version)(some)
+        encode()
     return EncodedItems(count + len(some), pieces)
