@@ -732,9 +732,9 @@ async def compare(version: int, steps: list[tuple[str, tuple[str, int]]]) -> Non
             elif step == "want" and pending is None:
                 want(client, name, index)
             elif step == "leave" and pending is None:
+                # Its view stays: wanted again before the next poll, it has never left the session.
                 for place in [*client.wanted][:1]:
                     del client.wanted[place]
-                    client.views.pop(place, None)
             else:
                 await happen(gateway, step, name, index)
         await finish(client, client.start() if pending is None else pending)
