@@ -27,6 +27,7 @@ from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.config.listeners import Listener
 from kgw.gateway import Gateway
+from kgw.handlers.repeated_spread import MOST_PARTITIONS
 from kgw.protocol.api_keys import ApiKey, response_class
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import request_frame
@@ -73,6 +74,9 @@ SEEN_S = 0.0015
 TOLD_S = 0.003
 GROUP = "measured"
 SMALL_COMMITS = 1_000
+ONE_TOPIC = "one"
+BATCH_BYTES = 6_000
+SEGMENT_BYTES = 1 << 29
 
 
 class Longest(Offenders):
@@ -133,14 +137,14 @@ class Client:
 
 
 class Requests:
-    """What is asked, of every partition."""
+    """What is asked, of every partition of some topics."""
 
-    def __init__(self, topics: int, partitions: int) -> None:
-        self.names = [f"topic-{number}" for number in range(topics)]
+    def __init__(self, names: list[str], partitions: int) -> None:
+        self.names = names
         self.indexes = [*range(partitions)]
 
-    def produce(self) -> ProduceRequest:
-        batch = bytes(make_batch([b"value"]).buffer)
+    def produce(self, value: bytes = b"value") -> ProduceRequest:
+        batch = bytes(make_batch([value]).buffer)
         return ProduceRequest(
             acks=-1,
             timeout_ms=30_000,
@@ -280,6 +284,21 @@ class Requests:
         yield "DeleteRecords", [(self.delete_records(1), 2)]
 
 
+def to_one_topic(partitions: int) -> Iterator[tuple[str, list[tuple[Request, int]]]]:
+    """Yield Produce requests to partitions of one topic, which are known when they are repeated.
+
+    As many as are taken at once, of a size as they come in, and more than that.
+    """
+    for count, value in (
+        (MOST_PARTITIONS, bytes(BATCH_BYTES)),
+        (MOST_PARTITIONS, b"value"),
+        (1_000, bytes(BATCH_BYTES)),
+        (partitions, b"value"),
+    ):
+        name = f"Produce v9 to {count:,} of one topic, {len(value):,} B each"
+        yield name, [(Requests([ONE_TOPIC], count).produce(value), 9)]
+
+
 async def create(gateway: Gateway, names: list[str], partitions: int) -> None:
     for first in range(0, len(names), 100):
         await asyncio.gather(
@@ -303,31 +322,60 @@ async def measure(
         server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
         listeners = await server.open([Listener("PLAINTEXT", "127.0.0.1", 0)])
         gateway.listeners = {one.name: one for one in listeners}
-        requests = Requests(arguments.topics, arguments.partitions)
+        names = [f"topic-{number}" for number in range(arguments.topics)]
+        requests = Requests(names, arguments.partitions)
         await create(gateway, requests.names, arguments.partitions)
         gc.callbacks.append(offenders.collected)
         gc.freeze()
         gc.set_threshold(5_000, 1, 500)  # as the server sets it
         results["creating"] = offenders.take()
         client = Client(listeners[0].port)
-        asked_of = requests.all()
-        # What is sent is made in the client's thread: it is no work of the server's.
-        while (one := await asyncio.to_thread(next, asked_of, None)) is not None:
-            name, asked = one
-            if arguments.only and not any(name.startswith(only) for only in arguments.only):
-                continue
-            for number in range(arguments.rounds):
-                await asyncio.to_thread(client.ask, *asked)
-                await asyncio.sleep(0.05)
-                label = f"{name}, first" if number == 0 else name
-                taken = offenders.take()
-                results[label] = min(results.get(label, taken), taken, key=worst_of)
+        await ask(client, requests.all(), offenders, arguments, results)
+        await create(gateway, [ONE_TOPIC], arguments.topics * arguments.partitions)
+        gc.freeze()
+        offenders.take()
+        one_topic = to_one_topic(arguments.topics * arguments.partitions)
+        await ask(client, one_topic, offenders, arguments, results)
+        for number in range(arguments.rounds):
+            change = replaced_by({"log.segment.bytes": f"{SEGMENT_BYTES + number}"})
+            await gateway.configure_broker(change)
+            await asyncio.sleep(0.05)
+            note(results, "another default", offenders.take())
         await server.aclose()
     finally:
         gc.callbacks.remove(offenders.collected)
         watch.stop()
         await gateway.aclose()
     return results
+
+
+async def ask(
+    client: Client,
+    asked_of: Iterator[tuple[str, list[tuple[Request, int]]]],
+    offenders: Longest,
+    arguments: argparse.Namespace,
+    results: dict[str, dict[str, float]],
+) -> None:
+    """Ask all that is wanted, several times each, and note what held the loop for longest."""
+    # What is sent is made in the client's thread: it is no work of the server's.
+    while (one := await asyncio.to_thread(next, asked_of, None)) is not None:
+        name, asked = one
+        if arguments.only and not any(name.startswith(only) for only in arguments.only):
+            continue
+        for number in range(arguments.rounds):
+            await asyncio.to_thread(client.ask, *asked)
+            await asyncio.sleep(0.05)
+            note(results, f"{name}, first" if number == 0 else name, offenders.take())
+
+
+def replaced_by(texts: dict[str, str]) -> Callable[[dict[str, str]], dict[str, str]]:
+    """Return what changes any settings to these."""
+    return lambda _: texts
+
+
+def note(results: dict[str, dict[str, float]], label: str, taken: dict[str, float]) -> None:
+    """Keep the best of several rounds."""
+    results[label] = min(results.get(label, taken), taken, key=worst_of)
 
 
 def worst_of(taken: dict[str, float]) -> float:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kgw.backend.memory import MemoryBackend
 from kgw.errors import ErrorCode
 from kgw.handlers import repeated_spread
+from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -19,7 +20,7 @@ from kgw.protocol.messages.produce import (
     TopicProduceData,
 )
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import create_topic
+from tests.handlers.support import LoopTurns, create_topic
 from tests.handlers.test_repeated_produce import (
     PlainDispatcher,
     Side,
@@ -32,6 +33,9 @@ from tests.handlers.test_repeated_produce import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kgw.partitions.partition import Partition
+    from kgw.types import Buffer
 
 PARTITIONS = 3
 VERSIONS = range(8, 14)
@@ -158,3 +162,45 @@ async def test_a_topic_that_is_made_again_is_another() -> None:
         side.topic = await create_topic(gateway, partitions=PARTITIONS)
         for offset in range(2):
             assert [(0, 0, offset), (1, 0, offset)] == await produce(side, (0, batch), (1, batch))
+
+
+async def test_more_than_a_turn_takes_is_left_to_turns(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only as many as hold the loop for a short time are taken at once, whatever is known."""
+    most = repeated_spread.MOST_PARTITIONS
+    side = await start_side(gateway, partitions=most + 1)
+    taken: list[int] = []
+    append = repeated_spread.KnownTopic.append
+
+    def counting(
+        topic: repeated_spread.KnownTopic,
+        parts: Sequence[tuple[Partition, memoryview]],
+        correlation_id: int,
+    ) -> list[Buffer] | repeated_spread.SpreadAnswer:
+        taken.append(len(parts))
+        return append(topic, parts, correlation_id)
+
+    monkeypatch.setattr(repeated_spread.KnownTopic, "append", counting)
+    batch = records(b"v")
+    everywhere = [(index, batch) for index in range(most + 1)]
+    for count, known in [(most + 1, []), (most, []), (most, [most]), (most + 1, [most])]:
+        answered = await produce(side, *everywhere[:count])
+        assert [*range(count)] == [index for index, _, _ in answered]
+        assert {0} == {code for _, code, _ in answered}
+        assert known == taken
+    assert 4 == side.topic.partitions[0].log.high_watermark
+    assert 2 == side.topic.partitions[most].log.high_watermark
+
+
+async def test_a_large_request_takes_turns_each_time(gateway: InProcessGateway) -> None:
+    """Though the head that it begins with is known, from a smaller one."""
+    count = repeated_spread.MOST_PARTITIONS + 2 * PARTITIONS_PER_TURN
+    side = await start_side(gateway, partitions=count)
+    batch = records(b"v")
+    await produce(side, (0, batch), (1, batch))
+    everywhere = [(index, batch) for index in range(count)]
+    for _ in range(2):
+        async with LoopTurns() as turns:
+            await produce(side, *everywhere)
+        assert turns.count >= 2 * count // PARTITIONS_PER_TURN
