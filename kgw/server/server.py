@@ -32,7 +32,8 @@ _log = EventLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 # Turns that are given before others are looked at again take so long together, and one more.
 TURN_S = 0.005
-# Connections whose answers are written before others are looked at again: some 3 ms.
+# Connections whose answers are written before others are looked at again: some 3 ms. So it is with
+# those whose deadlines are looked at, which takes less.
 CONNECTIONS_PER_TURN = 256
 
 
@@ -56,6 +57,8 @@ class Server:
         self._by_host: dict[str, int] = {}
         self._listening: list[AbstractServer] = []
         self._timer: Timer | None = None
+        """What sweeps next: a timer, or the next turn of the sweep under way."""
+        self._due: list[KafkaConnection] = []
         self._quiet = QuietLog()
         self._answered: dict[KafkaConnection, None] = {}
         self._turns: dict[FrameReceiver, None] = {}
@@ -228,17 +231,28 @@ class Server:
     # --- the sweep --------------------------------------------------------------------------------
 
     def _arm_sweep(self) -> None:
-        due_s = self._clock.monotonic_s() + self.sweep_interval_s
-        self._timer = self._clock.call_at(due_s, self._sweep)
+        # From when the last one began, however many turns it took: `now_s` is that old at most.
+        self._timer = self._clock.call_at(self.now_s + self.sweep_interval_s, self._sweep)
 
     def _sweep(self) -> None:
         """Look at the connections whose next deadline has come: one timer for all of them."""
         now_s = self.now_s = self._clock.monotonic_s()
         self.metrics.request_memory_bytes = self.memory.used_bytes
-        due = [one for one in self.connections if one.deadline_s <= now_s]
+        self._due = [one for one in self.connections if one.deadline_s <= now_s]
+        self._check_due()
+
+    def _check_due(self) -> None:
+        """Look at some of those that the sweep has found; the rest in further turns of the loop."""
+        due = self._due[-CONNECTIONS_PER_TURN:]
+        del self._due[-CONNECTIONS_PER_TURN:]
         for connection in due:
-            self._guard(connection, partial(connection.check_deadlines, now_s))
-        self._arm_sweep()
+            # Closed meanwhile, it would be counted and told of once more.
+            if connection in self.connections:
+                self._guard(connection, partial(connection.check_deadlines, self.now_s))
+        if self._due:
+            self._timer = self.loop.call_soon(self._check_due)
+        else:
+            self._arm_sweep()
 
     def _guard(self, connection: FrameReceiver, call: Callable[[], None]) -> None:
         """Call something of a connection; an error ends that one, and must not cost others."""
@@ -268,14 +282,14 @@ class Server:
     async def aclose(self) -> int:
         """Close everything now. Returns how many connections were still open."""
         self.stop_listening()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         cut = len(self.connections)
         for connection in list(self.connections):
             connection.cut()
         # Each transport tells its connection in the next turn of the loop.
         await self._empty.wait()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         return cut
 
 

@@ -400,3 +400,89 @@ async def test_large_requests_wait_for_a_large_answer() -> None:
             assert [2, *range(number + 1)] == one.dispatcher.started
         for client in clients:
             await client.aclose()
+
+
+class Looked:
+    """Counts the turns in which connections' deadlines are looked at, two in a turn.
+
+    With `cuts`, all are cut when the first one is looked at.
+    """
+
+    def __init__(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, *, cuts: bool = False
+    ) -> None:
+        self.turn = 0
+        self.seen: list[tuple[int, KafkaConnection]] = []
+        self._server = server
+        self._cuts = cuts
+        monkeypatch.setattr("kgw.server.server.CONNECTIONS_PER_TURN", 2)
+
+        def look(connection: KafkaConnection, _: float) -> None:
+            self._look(connection)
+
+        monkeypatch.setattr(KafkaConnection, "check_deadlines", look)
+
+    def _look(self, connection: KafkaConnection) -> None:
+        self.seen.append((self.turn, connection))
+        if self._cuts:
+            self._cuts = False
+            for other in list(self._server.connections):
+                other.cut()
+
+    async def take_turns(self, count: int) -> None:
+        for _ in range(count):
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+async def test_a_sweep_takes_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many connections is looked at once, and the next sweep begins on time."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(5)]
+        await one.until_open(5)
+        looked = Looked(one.server, monkeypatch)
+        one.clock.advance(SWEEP_INTERVAL_S)
+        assert 0 == one.clock.pending
+        one.clock.advance(SWEEP_INTERVAL_S / 4)
+        await looked.take_turns(4)
+        assert [0, 0, 1, 1, 2] == [turn for turn, _ in looked.seen]
+        assert one.server.connections == {connection for _, connection in looked.seen}
+        one.clock.advance(SWEEP_INTERVAL_S / 2)
+        assert 5 == len(looked.seen)
+        one.clock.advance(SWEEP_INTERVAL_S / 4)
+        assert 7 == len(looked.seen)
+        for client in clients:
+            await client.aclose()
+
+
+async def test_a_sweep_passes_over_what_is_closed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that has been counted out is not looked at."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(5)]
+        await one.until_open(5)
+        looked = Looked(one.server, monkeypatch, cuts=True)
+        one.clock.advance(SWEEP_INTERVAL_S)
+        await looked.take_turns(5)
+        assert [0, 0] == [turn for turn, _ in looked.seen]
+        assert 1 == one.clock.pending
+        for client in clients:
+            await client.aclose()
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_server_closes_during_a_sweep(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the sweep is dropped, and no other one begins."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(7)]
+        await one.until_open(7)
+        looked = Looked(one.server, monkeypatch, cuts=turns > 0)
+        one.clock.advance(SWEEP_INTERVAL_S)
+        await looked.take_turns(turns)
+        await one.server.aclose()
+        await looked.take_turns(5)
+        assert 2 == len(looked.seen)
+        assert 0 == one.clock.pending
+        for client in clients:
+            await client.aclose()
