@@ -50,6 +50,7 @@ class FlushTimer:
         # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
+        self._is_rescheduling = False
         self._round: asyncio.Task[None] | None = None
         self.is_syncing = False
         """Whether a round is under way: who writes beside it waits for the disk.
@@ -66,7 +67,13 @@ class FlushTimer:
             self._arm(due_s)
 
     def reschedule(self) -> None:
-        """Obey a log's settings that have changed."""
+        """Obey settings of logs that have changed: once for all that do so in this turn."""
+        if not self._is_rescheduling:
+            self._is_rescheduling = True
+            self._loop.call_soon(self._reschedule)
+
+    def _reschedule(self) -> None:
+        self._is_rescheduling = False
         due_s = self._schedule.next_due_s()
         if due_s is not None:
             self._arm(due_s)
@@ -94,7 +101,7 @@ class FlushTimer:
             self._relaxed.fail(error)
             self._is_closed = True
         self._round = None
-        self.reschedule()
+        self._reschedule()
 
     async def _flush_due(self) -> None:
         logs = self._schedule.begin(self._loop.time())
