@@ -112,7 +112,7 @@ class Gateway:
         await self.backend.open()
         try:
             await self._load_identity()
-            self._take_config(await stored_config(self.backend.state, self.config))
+            await self._take_config(await stored_config(self.backend.state, self.config))
             self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
             await self.catalog.open()
             self.backend.before_checkpoint = partial(
@@ -192,7 +192,7 @@ class Gateway:
             await self.backend.state.apply(
                 [Change(BROKER_CONFIG, CLUSTER, json.dumps(texts).encode())]
             )
-            self._take_config(config)
+            await self._take_config(config)
 
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
         """Count and log a request that failed through a bug of ours."""
@@ -200,9 +200,9 @@ class Gateway:
         self.metrics.internal_errors += 1
         _log.error("%s failed: a bug of kgw", api, exc_info=error)
 
-    def _take_config(self, config: Config) -> None:
+    async def _take_config(self, config: Config) -> None:
         self.config = config
-        self.catalog.reconfigure(config)
+        await self.catalog.reconfigure(config)
 
     @property
     def groups(self) -> GroupCoordinator:

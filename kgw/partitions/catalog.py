@@ -15,20 +15,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from os import urandom
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.partitions.configuring import configure_partitions, configure_topic, configure_topics
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
-from kgw.partitions.topic import Topic, TopicRow
+from kgw.partitions.topic import Topic, TopicRow, new_topic_id
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
 from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
-from kgw.turns import Share
-from kgw.types import PartitionKey, TopicId, TopicName, format_uuid
+from kgw.turns import Share, take_turns
+from kgw.types import PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config, Value
     from kgw.state.base import Row
+    from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -255,11 +256,11 @@ class TopicCatalog:
         """
         await self._complete(self._configure(topic, change))
 
-    def reconfigure(self, config: Config) -> None:
-        """Take other server settings: defaults of topics that do not set their own."""
+    async def reconfigure(self, config: Config) -> None:
+        """Take other server settings, and return when each topic has what it takes from them."""
         self._config = config
-        for topic in self._by_name.values():
-            self._apply_config(topic, TopicConfig(topic.config.own, config))
+        topics = list(self._by_name.values())
+        await self._complete(take_turns(configure_topics(topics, lambda: self._config)))
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -268,7 +269,8 @@ class TopicCatalog:
     ) -> Topic:
         async with self._turn(name):
             own = self.check_new(name, partition_count, configs)
-            topic = Topic(TopicName(name), _new_topic_id(), TopicConfig(own, self._config))
+            config = self._config
+            topic = Topic(TopicName(name), new_topic_id(), TopicConfig(own, config))
             row = TopicRow(topic.name, topic.topic_id, partition_count, topic.config.own_texts())
             self._partition_count += partition_count
             try:
@@ -286,6 +288,9 @@ class TopicCatalog:
             except BaseException:
                 self._partition_count -= partition_count
                 raise
+            while config is not self._config:
+                config = self._config
+                await take_turns(configure_topic(topic, TopicConfig(own, config)))
             self._add(topic)
             return topic
 
@@ -320,6 +325,7 @@ class TopicCatalog:
             current = len(topic.partitions)
             added_count = partition_count - current
             self._partition_count += added_count
+            config = topic.config
             try:
                 added = await self._create_logs(topic, range(current, partition_count))
                 row = topic.row()._replace(partitions=partition_count)
@@ -327,6 +333,9 @@ class TopicCatalog:
             except BaseException:
                 self._partition_count -= added_count
                 raise
+            while config is not topic.config:
+                config = topic.config
+                await take_turns(configure_partitions(topic, added))
             topic.partitions = [*topic.partitions, *added]
             self.encoded.forget(topic)
 
@@ -337,7 +346,7 @@ class TopicCatalog:
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
-            self._apply_config(topic, TopicConfig(own, self._config))
+            await take_turns(configure_topic(topic, TopicConfig(own, self._config)))
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -363,10 +372,13 @@ class TopicCatalog:
 
     async def _create_logs(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
         keys = [PartitionKey(topic.topic_id, index) for index in indexes]
-        logs = await self._backend.create_partitions(keys, topic.name, topic.config.log_settings)
+        settings = topic.config.log_settings
+        logs = await self._backend.create_partitions(keys, topic.name, settings)
         share = Share(_PARTITIONS_PER_TURN)
         created: list[Partition] = []
         for key, log in zip(keys, logs, strict=True):
+            if topic.config.log_settings is not settings:
+                log.configure(topic.config.log_settings)
             partition = Partition(topic, key.partition, log, self._clock, self._walker)
             await partition.open()
             created.append(partition)
@@ -429,11 +441,6 @@ class TopicCatalog:
                 _log.error("topic %s: a stored setting is left out: %s", row.name, error)
         return TopicConfig(own, self._config)
 
-    def _apply_config(self, topic: Topic, config: TopicConfig) -> None:
-        topic.config = config
-        for partition in topic.partitions:
-            partition.configure(config)
-
     def _add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
@@ -494,11 +501,3 @@ async def _for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[No
             runner.cancel()
         await asyncio.gather(*runners, return_exceptions=True)
         raise
-
-
-def _new_topic_id() -> TopicId:
-    """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
-    while True:
-        topic_id = urandom(16)
-        if topic_id[:12].strip(b"\0") and not format_uuid(topic_id).startswith("-"):
-            return TopicId(topic_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
@@ -72,3 +73,11 @@ class Topic:
 
     def row(self) -> TopicRow:
         return TopicRow(self.name, self.topic_id, len(self.partitions), self.config.own_texts())
+
+
+def new_topic_id() -> TopicId:
+    """Return a random id that no tool takes for an option, nor for one of Kafka's own."""
+    while True:
+        topic_id = urandom(16)
+        if topic_id[:12].strip(b"\0") and not format_uuid(topic_id).startswith("-"):
+            return TopicId(topic_id)

@@ -125,7 +125,7 @@ def test_both_ways_answer_and_store_the_same(
     async def compare() -> None:
         async with InProcessGateway() as one, InProcessGateway() as other:
             # The same topic id: what is damaged within it, or read as a length, shows in answers.
-            with patch("kgw.partitions.catalog.urandom", return_value=bytes(range(16))):
+            with patch("kgw.partitions.topic.urandom", return_value=bytes(range(16))):
                 fast = await start_side(one)
                 plain = await start_side(other, PlainDispatcher)
             for options, times, harm in requests:
