@@ -26,7 +26,8 @@ FLUSH_WRITES = 1_000
 """A flush takes no more writes than this: what they change waits in memory for the disk."""
 FINISHED_PER_TURN = 400
 """To take over what is stored, and to answer, takes 2 to 4 us each."""
-
+OFFSETS_PER_WRITE = 8
+"""So many offsets are taken over in the time of a write of one."""
 
 OFFSET_KINDS = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 
@@ -92,8 +93,7 @@ class GroupWriter:
             return
         share = Share(FINISHED_PER_TURN)
         for one in merged:
-            one.apply()
-            if share.spend():
+            if share.spend(1 + one.apply() // OFFSETS_PER_WRITE):
                 await asyncio.sleep(0)
         for write in batch:
             if share.spend():

@@ -108,13 +108,8 @@ class OffsetTable:
             found += block.positions()
         return found
 
-    def places(self) -> list[Place]:
-        return [
-            (topic_id, index) for topic_id in self.topic_ids() for index in self.of_topic(topic_id)
-        ]
-
-    def apply(self, changes: OffsetChanges) -> None:
-        """Take over what has become durable."""
+    def apply(self, changes: OffsetChanges) -> int:
+        """Take over what has become durable; return how many offsets were gone through."""
         broken, changes = self._without_blocks(changes)
         for topic_id, block in broken:
             self._drop_block(topic_id, block)
@@ -127,19 +122,41 @@ class OffsetTable:
                 partitions.pop(partition, None)
                 if not partitions:
                     del self._topics[topic_id]
+        return len(changes)
 
-    def apply_block(self, topic_id: TopicId, block: OffsetBlock) -> None:
-        """Take over a block that has become durable."""
+    def apply_block(self, topic_id: TopicId, block: OffsetBlock) -> int:
+        """Do the same with a block."""
+        count = 1
         before = self.block(topic_id, block.partitions)
         if before is None:
-            self.apply(self._making_room(topic_id, block))
+            count = len(block) + self.apply(self._making_room(topic_id, block))
         else:
             block.follow(before)
         self._blocks.setdefault(topic_id, {})[block.partitions] = block
+        return count
+
+    def drop_topic(self, topic_id: TopicId) -> int:
+        """Forget a topic, which is durable; return how many offsets it had."""
+        count = self.count_in_blocks(topic_id)
+        self._blocks.pop(topic_id, None)
+        return count + len(self._topics.pop(topic_id, ()))
+
+    def count_in_blocks(self, topic_id: TopicId) -> int:
+        """Return how many offsets of a topic are in blocks."""
+        return sum(map(len, self._blocks.get(topic_id, {}).values()))
 
     def block(self, topic_id: TopicId, partitions: bytes) -> OffsetBlock | None:
         """Return the block of exactly these partitions (a column)."""
         return self._blocks.get(topic_id, {}).get(partitions)
+
+    def rows_of(self, group_id: str, topic_id: TopicId) -> list[tuple[str, str, bytes | None]]:
+        """Return kind and key of every row of a topic, and no content: they are to go."""
+        numbers = {partition // PARTITIONS_PER_ROW for partition in self._topics.get(topic_id, ())}
+        blocks = self._blocks.get(topic_id, {}).values()
+        return [
+            *((GROUP_OFFSETS, row_key(group_id, topic_id, number), None) for number in numbers),
+            *((OFFSET_BLOCK, block.row_key(group_id, topic_id), None) for block in blocks),
+        ]
 
     def rows_after(
         self, group_id: str, changes: OffsetChanges
@@ -221,11 +238,12 @@ class OffsetTable:
             for block in self._blocks.get(topic_id, {}).values()
             if partition in block.positions()
         }
-        kept: OffsetChanges = {
-            (topic_id, partition): committed
-            for topic_id, block in broken.values()
-            for partition, committed in block.entries().items()
-        }
+        kept: OffsetChanges = {}
+        for topic_id, block in broken.values():
+            left = [one for one in block.positions() if (topic_id, one) not in changes]
+            if left:
+                entries = block.entries()
+                kept.update(((topic_id, one), entries[one]) for one in left)
         return list(broken.values()), {**kept, **changes}
 
     def _drop_block(self, topic_id: TopicId, block: OffsetBlock) -> None:
@@ -240,15 +258,23 @@ class OffsetTable:
         Each offset is kept for the retention time from its commit or from when the group became
         empty, whichever is later; or for as long as its client asked, from the commit.
         """
-        gone = []
-        for topic_id, partitions in self.topics().items():
-            for partition, one in partitions.items():
-                if one.retention_ms != NO_EXPIRY_MS:
-                    expires_s = one.committed_s + one.retention_ms / 1000
-                else:
-                    expires_s = max(one.committed_s, empty_since_s) + retention_s
-                if expires_s <= now_s:
-                    gone.append((topic_id, partition))
+
+        def is_expired(one: CommittedOffset | OffsetBlock) -> bool:
+            if one.retention_ms != NO_EXPIRY_MS:
+                return one.committed_s + one.retention_ms / 1000 <= now_s
+            return max(one.committed_s, empty_since_s) + retention_s <= now_s
+
+        gone = [
+            (topic_id, partition)
+            for topic_id, partitions in self._topics.items()
+            for partition, one in partitions.items()
+            if is_expired(one)
+        ]
+        # What is in a block was committed at once, and goes at once.
+        for topic_id, blocks in self._blocks.items():
+            for block in blocks.values():
+                if is_expired(block):
+                    gone += [(topic_id, partition) for partition in block.positions()]
         return gone
 
 

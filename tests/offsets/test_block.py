@@ -6,24 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.offsets.block import OffsetBlock, damaged_block, decode_block, parse_block_key
+from kgw.offsets.block import OffsetBlock, damaged_block, decode_block
 from kgw.offsets.committed import (
     DAMAGED_OFFSET,
     NO_EXPIRY_MS,
     CommittedOffset,
     OffsetChanges,
     OffsetTable,
-    decode_row,
-    parse_row_key,
 )
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
-from tests.offsets.blocks import block_of
+from tests.offsets.blocks import GROUP, NOW_S, WALL_MS, block_of, loaded, places
 
-NOW_S = 1000.0
-WALL_MS = 1_763_740_000_000
 TOPICS = [TopicId(bytes([number]) * 16) for number in (1, 2)]
-GROUP = "a/group"
 
 offsets = st.builds(
     CommittedOffset,
@@ -40,27 +35,6 @@ single = st.dictionaries(st.tuples(topics, partitions), st.none() | offsets, max
 blocks = st.tuples(
     topics, st.dictionaries(partitions, offsets, min_size=1, max_size=8).map(block_of)
 )
-
-
-def loaded(rows: dict[tuple[str, str], bytes | None]) -> OffsetTable:
-    """Return the table that rows say, as at a start."""
-    table = OffsetTable()
-    for (kind, key), value in rows.items():
-        if value is not None and kind == GROUP_OFFSETS:
-            _, topic_id = parse_row_key(key)
-            table.apply(dict(decode_row(topic_id, value, WALL_MS, NOW_S)))
-    singles = set(table.places())
-    for (kind, key), value in rows.items():
-        if value is not None and kind == OFFSET_BLOCK:
-            group_id, topic_id, span = parse_block_key(key)
-            block = decode_block(value, WALL_MS, NOW_S)
-            assert GROUP == group_id
-            assert set(block.positions()) <= set(span)
-            assert not singles & {(topic_id, one) for one in block.positions()}
-            before = len(table)
-            table.apply_block(topic_id, block)
-            assert before + len(block) == len(table), "a place is stored twice"
-    return table
 
 
 @pytest.mark.slow
@@ -86,7 +60,7 @@ def test_a_table_with_blocks_says_what_single_offsets_say(
             plain.update({(topic_id, one): found for one, found in block.entries().items()})
     expected = {place: found for place, found in plain.items() if found is not None}
     for one in (table, loaded(rows)):
-        assert expected == {place: one.get(*place) for place in one.places()}
+        assert expected == {place: one.get(*place) for place in places(one)}
         assert expected == {
             (topic_id, index): found
             for topic_id, of_topic in one.topics().items()
@@ -113,14 +87,34 @@ def test_the_same_partitions_again_are_one_row() -> None:
     assert len(value) < 17 * 1000
 
 
-def test_a_block_expires_as_single_offsets_do() -> None:
-    """The retention time counts from the commit."""
+def test_a_block_expires_as_single_offsets_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retention time counts from the commit; no offset is looked at by itself."""
+    monkeypatch.setattr(OffsetBlock, "entries", None)
     table = OffsetTable()
     committed = CommittedOffset(7, 1, "", WALL_MS, NO_EXPIRY_MS, NOW_S)
     table.apply_block(TOPICS[0], block_of({3: committed, 5: committed}))
 
     assert [] == table.expired(NOW_S + 9, float("-inf"), 10)
     assert [(TOPICS[0], 3), (TOPICS[0], 5)] == table.expired(NOW_S + 10, float("-inf"), 10)
+
+
+def test_a_block_of_which_nothing_stays_is_not_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its offsets are deleted, or committed again as single ones: what it said does not matter."""
+    table = OffsetTable()
+    committed = CommittedOffset(7, 1, "", WALL_MS, NO_EXPIRY_MS, NOW_S)
+    table.apply_block(TOPICS[0], block_of({3: committed, 5: committed}))
+    changes: OffsetChanges = {(TOPICS[0], 3): committed, (TOPICS[0], 5): None}
+    monkeypatch.setattr(OffsetBlock, "entries", None)
+
+    rows = table.rows_after(GROUP, changes)
+
+    assert 2 == table.apply(changes)
+    assert {OFFSET_BLOCK: None, GROUP_OFFSETS: True} == {
+        kind: value and bool(value) for kind, _, value in rows
+    }
+    assert [(TOPICS[0], 3)] == places(table)
 
 
 @pytest.mark.parametrize("change", ["", "\0", "short", "long"])

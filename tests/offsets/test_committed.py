@@ -18,6 +18,7 @@ from kgw.offsets.committed import (
     parse_row_key,
 )
 from kgw.types import TopicId
+from tests.offsets.blocks import places
 
 NOW_S = 1000.0
 WALL_MS = 1_763_740_000_000
@@ -54,7 +55,7 @@ def test_rows_that_are_written_hold_what_the_table_holds(steps: list[OffsetChang
         assert group_id == "a/group"
         if value is not None:
             read.update(decode_row(topic_id, value, WALL_MS, NOW_S))
-    assert read == {place: table.get(*place) for place in table.places()}
+    assert read == {place: table.get(*place) for place in places(table)}
 
 
 @given(offsets)

@@ -1,0 +1,40 @@
+"""Work in turns, as tests look at it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+ResultT = TypeVar("ResultT")
+
+
+def counted(work: Generator[None, None, ResultT]) -> tuple[int, ResultT]:
+    """Do all turns, and let nobody come between; return how many there were, and the result."""
+    turns = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return turns, result
+        turns += 1
+
+
+def at_once(work: Generator[None, None, ResultT]) -> ResultT:
+    """Do the same, and return the result."""
+    return counted(work)[1]
+
+
+async def most_in_a_turn(work: Awaitable[None], count: Callable[[], int]) -> int:
+    """Return by how much a count rises at most from one turn of the loop to the next."""
+    task = asyncio.ensure_future(work)
+    most, before = 0, count()
+    while not task.done():
+        await asyncio.sleep(0)
+        now = count()
+        most, before = max(most, now - before), now
+    await task
+    return most
