@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 # Groups that are asked whether they have offsets of a topic, and told to drop them: 2 ms.
 _FORGOTTEN_PER_TURN = 500
 
+# Groups whose offsets are looked at for their age: 2 ms. As much takes a look at so many offsets.
+_SWEPT_PER_TURN = 400
+_OFFSETS_PER_GROUP = 16
+
 ResultT = TypeVar("ResultT")
 
 
@@ -62,6 +66,7 @@ class GroupCoordinator(GroupTable):
         self._sweep_timer: Timer | None = None
         self._gone_topics: set[TopicId] = set()
         self._forgetting: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
         """Called with group, place, offset and the one before when a member commits less than
         that. Who resets offsets from outside does not count."""
@@ -96,8 +101,8 @@ class GroupCoordinator(GroupTable):
     async def aclose(self) -> None:
         """Release everybody, and wait until what was submitted is stored."""
         self.release()
-        if self._forgetting is not None:
-            await asyncio.wait([self._forgetting])
+        while tasks := [one for one in (self._forgetting, self._sweeping) if one is not None]:
+            await asyncio.wait(tasks)
         await self._writer.aclose()
 
     # --- membership ------------------------------------------------------------------------------
@@ -284,8 +289,10 @@ class GroupCoordinator(GroupTable):
         What a crash leaves of them is dropped at the next start.
         """
         self._gone_topics.add(topic_id)
-        if self._forgetting is not None:
-            return
+        if self._forgetting is None:
+            self._begin_to_forget()
+
+    def _begin_to_forget(self) -> None:
         rest = in_turns(self._forget())
         if rest is not None:
             self._forgetting = asyncio.ensure_future(rest)
@@ -312,6 +319,12 @@ class GroupCoordinator(GroupTable):
 
     def _forgotten(self, task: asyncio.Task[None]) -> None:
         self._forgetting = None
+        self._report_bug_of(task)
+        if self._gone_topics and not task.cancelled():
+            # They went after the task's last look at them, and before its end was known here.
+            self._begin_to_forget()
+
+    def _report_bug_of(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._report_bug(error)
@@ -372,19 +385,48 @@ class GroupCoordinator(GroupTable):
         if self._is_closing:
             return
         self._arm_sweep()
-        now_s = self._clock.monotonic_s()
+        if self._sweeping is not None:
+            return
+        rest = in_turns(self._expire_offsets())
+        if rest is not None:
+            self._sweeping = asyncio.ensure_future(rest)
+            self._sweeping.add_done_callback(self._swept)
+
+    def _expire_offsets(self) -> Turns[None]:
+        """Go through all groups; each is judged by what it is when its turn has come."""
+        share = Share(_SWEPT_PER_TURN)
         for group in list(self._groups.values()):
+            if self._is_closing:
+                return
+            if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
+                yield
+
+    def _expire_offsets_of(self, group: Group) -> int:
+        """Let go what a group need not keep any longer; return how many offsets were looked at."""
+        if (
+            self._groups.get(group.group_id) is not group
+            or not group.machine.is_vacant
             # Not while a commit is on its way: it may renew what looks old.
-            if not group.machine.is_vacant or group.unwritten or group.is_being_deleted:
-                continue
-            places = group.offsets.expired(
-                now_s, group.machine.empty_since_s, self._settings.offsets_retention_s
-            )
-            self._metrics.offsets_expired += len(places)
-            if len(places) == len(group.offsets):
-                self._delete(group)
-            elif places:
-                self._writer.submit(OffsetsWrite(group, dict.fromkeys(places)))
+            or group.unwritten
+            or group.is_being_deleted
+        ):
+            return 0
+        count = len(group.offsets)
+        places = group.offsets.expired(
+            self._clock.monotonic_s(),
+            group.machine.empty_since_s,
+            self._settings.offsets_retention_s,
+        )
+        self._metrics.offsets_expired += len(places)
+        if len(places) == count:
+            self._delete(group)
+        elif places:
+            self._writer.submit(OffsetsWrite(group, dict.fromkeys(places)))
+        return count
+
+    def _swept(self, task: asyncio.Task[None]) -> None:
+        self._sweeping = None
+        self._report_bug_of(task)
 
     # --- small things ----------------------------------------------------------------------------
 
