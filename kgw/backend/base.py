@@ -52,7 +52,7 @@ class Snapshot(NamedTuple):
     """Derived state of a partition as it stood just before `offset`."""
 
     offset: int
-    data: bytes
+    data: Buffer
 
 
 class LogSettings(NamedTuple):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -51,8 +52,8 @@ _LOGS_AT_A_TIME = 32
 # Partitions whose objects are made before others get a turn: 2 ms.
 _PARTITIONS_PER_TURN = 200
 
-# Partitions of which producers expire before others get a turn: 2 ms where there are few.
-_EXPIRIES_PER_TURN = 2_000
+# Partitions of which producers expire, and producers that do, before others get a turn: 2 ms.
+_EXPIRIES_PER_TURN = 1_000
 
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
 """Makes new settings of a topic's own ones, both as texts."""
@@ -125,11 +126,10 @@ class TopicCatalog:
         for topic in list(self._by_name.values()):
             yield from topic.partitions
 
-    def producer_ids(self) -> Iterable[int]:
-        """Every producer id that a partition knows; the same one for each of its partitions."""
+    def producer_ids(self) -> Iterable[list[int]]:
+        """The producer ids that each partition knows; the same one may be known to many."""
         for partition in self.partitions():
-            for entry in partition.producers:
-                yield entry.producer_id
+            yield partition.producers.ids()
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -188,13 +188,13 @@ class TopicCatalog:
         it that much to replay: each takes two syncs.
         """
         async with self._snapshot_turn:
-            share = Share(_EXPIRIES_PER_TURN)
+            share, expiration_ms = Share(_EXPIRIES_PER_TURN), self._config.producer_id_expiration_ms
             for partition in self.partitions():
-                partition.expire_producers(self._config.producer_id_expiration_ms)
-                if share.spend():
+                if share.spend(1 + await take_turns(partition.expire_producers(expiration_ms))):
                     await asyncio.sleep(0)
             dirty = [partition for partition in self.partitions() if partition.is_dirty]
-            await _for_each(most_grown(dirty, leave_bytes), Partition.save_snapshot)
+            save = partial(Partition.save_snapshot, queue=asyncio.Lock())
+            await _for_each(most_grown(dirty, leave_bytes), save)
 
     # --- changes ---------------------------------------------------------------------------------
 

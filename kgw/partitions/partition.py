@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from kgw.backend.append import Append
 from kgw.backend.base import AppendResult, Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.producer_state import (
-    Duplicate,
-    InFlight,
-    ProducerState,
+from kgw.partitions.producer_snapshot import (
     SnapshotError,
-    follows,
+    decode_snapshot,
+    encode_snapshot,
+    pack_producers,
 )
+from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, follows
 from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
@@ -25,6 +25,7 @@ from kgw.partitions.validation import (
     validate_records,
 )
 from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
+from kgw.turns import finish
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from kgw.partitions.waits import Listener
     from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
+    from kgw.turns import Turns
     from kgw.types import Buffer
 
 _log = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ class Partition:
         snapshot = await log.load_snapshot()
         if snapshot is not None:
             try:
-                self.producers.load(snapshot.data)
+                self.producers.load(decode_snapshot(snapshot.data))
             except SnapshotError as error:
                 _log.warning("%r: a snapshot is left aside, the log is read: %s", self, error)
             else:
@@ -159,21 +161,36 @@ class Partition:
         """How much the log has grown, or shrunk, since the last snapshot of this life."""
         return abs(self.log.size_bytes - self._snapshot_log_bytes)
 
-    async def save_snapshot(self) -> None:
+    async def save_snapshot(self, queue: asyncio.Lock | None = None) -> None:
         """Keep the producers' state, so that the next start replays less. Raises StorageError.
 
-        It holds what has been answered, and nothing of what is in flight.
+        It holds what has been answered, and nothing of what is in flight. It is made in turns,
+        which partitions that share a queue take one after the other.
         """
         if not self.is_dirty or self.topic.is_deleted:
             return
-        offset, log_bytes = self._stored_end, self.log.size_bytes
-        await self.log.save_snapshot(Snapshot(offset, self.producers.snapshot()))
+        made = await finish(self._make_snapshot(), queue)
+        if made is None or self.topic.is_deleted:
+            return
+        snapshot, log_bytes = made
+        await self.log.save_snapshot(snapshot)
         self._snapshot_log_bytes = log_bytes
-        self._snapshot_offset = max(self._snapshot_offset, offset)
+        self._snapshot_offset = max(self._snapshot_offset, snapshot.offset)
 
-    def expire_producers(self, expiration_ms: int) -> None:
-        """Forget producers that have written nothing for that long."""
-        self.producers.expire(self._clock.wall_ms(), expiration_ms)
+    def _make_snapshot(self) -> Turns[tuple[Snapshot, int] | None]:
+        """Return a snapshot and how large the log was then; None while the state may be wrong."""
+        if not self.is_dirty:
+            return None
+        packed = yield from pack_producers(self.producers)
+        if packed is None or self._is_fenced:
+            return None
+        # In the turn in which the last of it was packed.
+        offset, log_bytes = self._stored_end, self.log.size_bytes
+        return Snapshot(offset, (yield from encode_snapshot(packed))), log_bytes
+
+    def expire_producers(self, expiration_ms: int) -> Turns[int]:
+        """Forget producers that have written nothing for that long; return how many."""
+        return self.producers.expire(self._clock.wall_ms(), expiration_ms)
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -20,23 +20,21 @@ its retry waits for the same result instead of being stored twice.
 from __future__ import annotations
 
 from itertools import islice
-from struct import Struct
-from struct import error as StructError  # noqa: N812 - it is a class
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import SEQUENCE_MODULUS
-from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from kgw.records.batch import RecordBatch
-    from kgw.types import Buffer
 
 WINDOW_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 100_000
 """Per partition; the one that wrote longest ago gives way, as if it had expired."""
+EXPIRED_PER_TURN: Final = 1_000
+"""To let one go takes 1 us."""
 
 IN_FLIGHT_OFFSET: Final = -1
 NO_TRANSACTION: Final = -1
@@ -170,7 +168,7 @@ class ProducerState:
     and `replay`.
     """
 
-    __slots__ = ("_entries", "_in_flight_count", "_max_producers")
+    __slots__ = ("_entries", "_in_flight_count", "_max_producers", "changed")
 
     def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
         """Begin without a producer."""
@@ -178,6 +176,8 @@ class ProducerState:
         # The one that wrote longest ago first.
         self._entries: dict[int, ProducerEntry] = {}
         self._in_flight_count = 0
+        self.changed: set[int] | None = None
+        """While a snapshot is made: the producers of which more has been stored since."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -189,6 +189,10 @@ class ProducerState:
     def in_flight_count(self) -> int:
         """How many batches were submitted and neither completed nor rolled back."""
         return self._in_flight_count
+
+    def ids(self) -> list[int]:
+        """Return every producer's id."""
+        return list(self._entries)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         """Return what is known of a producer."""
@@ -279,6 +283,8 @@ class ProducerState:
         noted.token = None
         self._in_flight_count -= 1
         entry = noted.owner
+        if self.changed is not None:
+            self.changed.add(entry.producer_id)
         entry.is_stored = True
         entry.replaced = None
         entry.trim()
@@ -347,74 +353,38 @@ class ProducerState:
                         yield known.base_offset
                 entry = entry.replaced
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, int]:
         """Forget producers that wrote nothing for that long; how many (producer.id.expiration.ms).
 
-        Open transactions and batches in flight keep theirs.
+        Open transactions and batches in flight keep theirs. Yields where others may come between.
         """
-        expired: list[int] = []
-        for producer_id, entry in self._entries.items():
-            if now_ms - entry.last_update_ms < expiration_ms:
-                break
-            if entry.can_be_dropped:
-                expired.append(producer_id)
-        for producer_id in expired:
-            del self._entries[producer_id]
-        return len(expired)
+        count = kept = 0
+        while True:
+            looked = 0
+            expired: list[int] = []
+            for producer_id, entry in islice(self._entries.items(), kept, kept + EXPIRED_PER_TURN):
+                if now_ms - entry.last_update_ms < expiration_ms:
+                    break
+                looked += 1
+                if entry.can_be_dropped:
+                    expired.append(producer_id)
+            for producer_id in expired:
+                del self._entries[producer_id]
+            count += len(expired)
+            if looked < EXPIRED_PER_TURN:
+                return count
+            # Those that stay come first next time, unless they have written meanwhile.
+            kept += looked - len(expired)
+            yield
 
     def clear(self) -> None:
         """Forget everything, before a rebuild from the log."""
         self._entries.clear()
+        self.changed = None
         self._in_flight_count = 0
 
-    # --- snapshots ---
-
-    def snapshot(self) -> bytes:
-        """Return everything that is stored, with the whole window of every producer.
-
-        It stands for any offset up to the end of the last completed append: replaying a batch again
-        that it knows already is harmless.
-        """
-        parts = [b""]
-        count = 0
-        for newest in self._entries.values():
-            entry: ProducerEntry | None = newest
-            while entry is not None and not entry.is_stored:
-                entry = entry.replaced
-            if entry is None:
-                continue
-            count += 1
-            stored = [known for known in entry.batches if known.base_offset != IN_FLIGHT_OFFSET]
-            parts.append(
-                _ENTRY.pack(
-                    entry.producer_id,
-                    entry.producer_epoch,
-                    entry.coordinator_epoch,
-                    entry.transaction_first_offset,
-                    entry.last_update_ms,
-                    len(stored),
-                )
-            )
-            parts.extend(
-                _BATCH.pack(
-                    known.base_sequence,
-                    known.last_sequence,
-                    known.base_offset,
-                    known.record_count,
-                    known.max_timestamp_ms,
-                )
-                for known in stored
-            )
-        parts[0] = _SNAPSHOT_HEADER.pack(_SNAPSHOT_MAGIC, SNAPSHOT_VERSION, count)
-        body = b"".join(parts)
-        return body + _CHECKSUM.pack(crc32c(body))
-
-    def load(self, snapshot: Buffer) -> None:
-        """Replace everything by what `snapshot` wrote.
-
-        Raises SnapshotError, having changed nothing, when it is damaged or of an unknown version.
-        """
-        entries = _parse_snapshot(snapshot)
+    def load(self, entries: Iterable[ProducerEntry]) -> None:
+        """Replace everything by what a snapshot held."""
         self.clear()
         for entry in sorted(entries, key=lambda entry: entry.last_update_ms):
             self._entries[entry.producer_id] = entry
@@ -450,18 +420,6 @@ class ProducerState:
             del self._entries[producer_id]
 
 
-class SnapshotError(KgwError):
-    """A snapshot that cannot be read; the state is rebuilt from the log instead."""
-
-
-SNAPSHOT_VERSION: Final = 1
-_SNAPSHOT_MAGIC: Final = b"kgwp"
-_SNAPSHOT_HEADER: Final = Struct(">4sHI")
-_ENTRY: Final = Struct(">qhiqqB")
-_BATCH: Final = Struct(">iiqiq")
-_CHECKSUM: Final = Struct(">I")
-
-
 def _drop_in_flight(entry: ProducerEntry) -> None:
     kept: list[BatchEntry] = []
     for known in entry.batches:
@@ -471,44 +429,3 @@ def _drop_in_flight(entry: ProducerEntry) -> None:
         else:
             kept.append(known)
     entry.batches = kept
-
-
-def _parse_snapshot(snapshot: Buffer) -> list[ProducerEntry]:
-    view = memoryview(snapshot)
-    if len(view) < _SNAPSHOT_HEADER.size + _CHECKSUM.size:
-        raise SnapshotError(f"a producer snapshot of {len(view)} bytes is cut off")
-    body = view[: -_CHECKSUM.size]
-    magic, version, count = _SNAPSHOT_HEADER.unpack_from(body)
-    if magic != _SNAPSHOT_MAGIC:
-        raise SnapshotError("not a producer snapshot")
-    if _CHECKSUM.unpack_from(view, len(body))[0] != crc32c(body):
-        raise SnapshotError("a producer snapshot fails its checksum")
-    if version != SNAPSHOT_VERSION:
-        raise SnapshotError(f"producer snapshot version {version} is unknown")
-    entries: list[ProducerEntry] = []
-    position = _SNAPSHOT_HEADER.size
-    try:
-        for _ in range(count):
-            (
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                transaction_first_offset,
-                last_update_ms,
-                batch_count,
-            ) = _ENTRY.unpack_from(body, position)
-            position += _ENTRY.size
-            entry = ProducerEntry(producer_id, producer_epoch)
-            entry.is_stored = True
-            entry.coordinator_epoch = coordinator_epoch
-            entry.transaction_first_offset = transaction_first_offset
-            entry.last_update_ms = last_update_ms
-            for _ in range(batch_count):
-                entry.batches.append(BatchEntry(entry, *_BATCH.unpack_from(body, position)))
-                position += _BATCH.size
-            entries.append(entry)
-    except StructError as error:
-        raise SnapshotError(f"a producer snapshot is cut off: {error}") from error
-    if position != len(body):
-        raise SnapshotError("a producer snapshot has bytes left over")
-    return entries

@@ -373,7 +373,7 @@ async def test_damaged_snapshot_is_replaced_by_the_log(
         key = topic.partitions[0].log.key
     snapshot = backend._contents[key].snapshot
     assert snapshot is not None
-    backend._contents[key].snapshot = snapshot._replace(data=snapshot.data[:-1] + b"?")
+    backend._contents[key].snapshot = snapshot._replace(data=bytes(snapshot.data)[:-1] + b"?")
     async with InProcessGateway(backend=backend) as gateway:
         assert 1 == (await produce(gateway, sequenced(1))).base_offset
     assert "snapshot" in caplog.text

@@ -28,6 +28,7 @@ from kgw.records.builder import BatchBuilder
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic
+from tests.partitions.producers import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,7 +279,7 @@ async def test_runs_are_answered_as_by_the_twin(
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
             assert its.skip_count == mine.skip_count == 0
-            assert its.producers.snapshot() == mine.producers.snapshot()
+            assert snapshot_of(its.producers) == snapshot_of(mine.producers)
         assert other.gateway.metrics.requests == one.gateway.metrics.requests
 
 
@@ -356,7 +357,7 @@ async def test_runs_of_idempotent_producers_are_those_of_the_twin(
         mine, its = fast.topic.partitions[0], plain.topic.partitions[0]
         assert its.log.end_offset == mine.log.end_offset
         assert its.log.size_bytes == mine.log.size_bytes
-        assert its.producers.snapshot() == mine.producers.snapshot()
+        assert snapshot_of(its.producers) == snapshot_of(mine.producers)
         assert mine.producers.in_flight_count == 0
 
 

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
+from kgw.partitions import producer_ids
 from kgw.partitions.producer_ids import BLOCK_SIZE, KEY, KIND, ProducerIds
 from kgw.state.base import Change
 from kgw.state.memory import MemoryStateStore
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
 
 def _ids(state: MemoryStateStore, *in_logs: int) -> ProducerIds:
-    return ProducerIds(state, lambda: in_logs)
+    return ProducerIds(state, lambda: [[], in_logs])
 
 
 async def _stored(state: MemoryStateStore) -> int:
@@ -53,3 +60,26 @@ async def test_those_who_ask_together_share_a_block() -> None:
     ids = _ids(MemoryStateStore())
     given = await asyncio.gather(*(ids.next_id() for _ in range(10)))
     assert [*range(given[0], given[0] + 10)] == sorted(given)
+
+
+async def test_many_ids_in_logs_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others come between, and none of the ids is passed over."""
+    monkeypatch.setattr(producer_ids, "_LOOKS_PER_TURN", 10)
+    state = MemoryStateStore()
+    await state.apply([Change(KIND, KEY, b"5000")])
+    looked = 0
+
+    def in_logs() -> Iterator[list[int]]:
+        nonlocal looked
+        for first in range(0, 100, 4):
+            looked += 4
+            yield [*range(first, first + 4)]
+        yield [5001]
+
+    asked = asyncio.ensure_future(ProducerIds(state, in_logs).next_id())
+    seen = []
+    while not asked.done():
+        seen.append(looked)
+        await asyncio.sleep(0)
+    assert abs(5000 - asked.result()) > 1000
+    assert {0, 8, 16, 96} <= {*seen}

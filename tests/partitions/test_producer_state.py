@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -8,82 +9,36 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions import producer_snapshot, producer_state
+from kgw.partitions.producer_snapshot import encode_snapshot, pack_producers
 from kgw.partitions.producer_state import (
     WINDOW_BATCHES,
     BatchEntry,
     Duplicate,
     InFlight,
     ProducerState,
-    SnapshotError,
     follows,
 )
-from kgw.records.batch import HEADER, RecordBatch
+from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
+from tests.turns import at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from kgw.records.batch import RecordBatch
 
 MAX_SEQUENCE = 2**31 - 1
-
-
-def batch_of(
-    base_sequence: int,
-    count: int = 1,
-    *,
-    producer_id: int = 7,
-    epoch: int = 0,
-    base_offset: int = 0,
-    attributes: int = 0,
-) -> RecordBatch:
-    """Return a batch's header: the state never looks further."""
-    header = (
-        base_offset,
-        49,
-        0,
-        2,
-        0,
-        attributes,
-        count - 1,
-        1_000,
-        2_000 + base_sequence % 1_000,
-        producer_id,
-        epoch,
-        base_sequence,
-        count,
-    )
-    return RecordBatch(memoryview(HEADER.pack(*header)), header)
-
-
-class Driver:
-    """A partition in small: what is let through is stored at once, at the next offset."""
-
-    def __init__(self) -> None:
-        self.state = ProducerState()
-        self.next_offset = 100
-
-    def submit(self, batch: RecordBatch, token: object = "token") -> BatchEntry:  # noqa: S107
-        """Let a new batch in and leave it in flight."""
-        assert self.state.check(batch) is None
-        return self.state.submit(batch, token, now_ms=0)
-
-    def complete(self, entry: BatchEntry) -> int:
-        """Store what is in flight; return its offset."""
-        base_offset = self.next_offset
-        self.next_offset += entry.record_count
-        self.state.complete(entry, base_offset)
-        return base_offset
-
-    def store(self, batch: RecordBatch) -> int:
-        """Let a new batch in and store it; return its offset."""
-        return self.complete(self.submit(batch))
-
-    def refusal(self, batch: RecordBatch) -> ErrorCode:
-        """Return why a batch is refused."""
-        with pytest.raises(KafkaError) as caught:
-            self.state.check(batch)
-        return caught.value.code
 
 
 @pytest.fixture
 def driver() -> Driver:
     """Return a partition without producers."""
     return Driver()
+
+
+@pytest.fixture(autouse=True)
+def _one_producer_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
 
 
 def test_sequences_follow_each_other(driver: Driver) -> None:
@@ -270,7 +225,7 @@ def test_roll_back_remembers_where_a_producer_that_stored_nothing_began(driver: 
 
     assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER is driver.refusal(batch_of(7))
     assert driver.state.check(batch_of(5)) is None
-    assert 1 == driver.state.expire(now_ms=1 << 40, expiration_ms=1)
+    assert 1 == at_once(driver.state.expire(now_ms=1 << 40, expiration_ms=1))
     assert driver.state.check(batch_of(90)) is None
 
 
@@ -316,7 +271,7 @@ def test_replay_rebuilds_the_window() -> None:
         offset = driver.store(batch_of(index, epoch=1))
         replayed.replay(batch_of(index, epoch=1, base_offset=offset), now_ms=0)
 
-    assert driver.state.snapshot() == replayed.snapshot()
+    assert snapshot_of(driver.state) == snapshot_of(replayed)
 
 
 def test_replay_of_what_is_known_changes_nothing() -> None:
@@ -325,12 +280,12 @@ def test_replay_of_what_is_known_changes_nothing() -> None:
     batches = [batch_of(index, base_offset=index) for index in range(7)]
     for batch in batches:
         state.replay(batch, now_ms=5)
-    before = state.snapshot()
+    before = snapshot_of(state)
 
     for batch in batches:
         state.replay(batch, now_ms=5)
 
-    assert before == state.snapshot()
+    assert before == snapshot_of(state)
 
 
 def test_replay_passes_over_batches_without_a_producer() -> None:
@@ -346,11 +301,11 @@ def test_replay_does_not_go_back_to_an_older_epoch() -> None:
     """An older epoch's batch that stands later in the log changes nothing."""
     state = ProducerState()
     state.replay(batch_of(0, epoch=2, base_offset=1), now_ms=0)
-    before = state.snapshot()
+    before = snapshot_of(state)
 
     state.replay(batch_of(0, epoch=1, base_offset=2), now_ms=0)
 
-    assert before == state.snapshot()
+    assert before == snapshot_of(state)
 
 
 def test_replay_follows_transactions() -> None:
@@ -361,12 +316,12 @@ def test_replay_follows_transactions() -> None:
     entry = state.get(7)
     assert entry is not None
     assert entry.transaction_first_offset == 10
-    assert state.expire(now_ms=10**9, expiration_ms=1) == 0
+    assert at_once(state.expire(now_ms=10**9, expiration_ms=1)) == 0
 
     state.replay(batch_of(-1, base_offset=13, attributes=3 << 4), now_ms=0)
 
     assert entry.transaction_first_offset == -1
-    assert state.expire(now_ms=10**9, expiration_ms=1) == 1
+    assert at_once(state.expire(now_ms=10**9, expiration_ms=1)) == 1
 
 
 def test_producers_expire_by_their_last_append(driver: Driver) -> None:
@@ -375,16 +330,36 @@ def test_producers_expire_by_their_last_append(driver: Driver) -> None:
         batch = batch_of(0, producer_id=producer_id)
         driver.complete(driver.state.submit(batch, "token", now_ms))
 
-    assert driver.state.expire(now_ms=1_100, expiration_ms=1_000) == 1
+    assert at_once(driver.state.expire(now_ms=1_100, expiration_ms=1_000)) == 1
     assert [2, 3] == [entry.producer_id for entry in driver.state]
     assert driver.state.check(batch_of(77, producer_id=1)) is None
+
+
+def test_many_expire_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stays is passed over once, and who writes between the turns is not let go."""
+    monkeypatch.setattr(producer_state, "EXPIRED_PER_TURN", 2)
+    state = ProducerState()
+    for producer_id in range(7):
+        entry = state.submit(batch_of(0, producer_id=producer_id), "token", 0)
+        if producer_id != 1:
+            state.complete(entry, producer_id)
+    expiring = state.expire(now_ms=10, expiration_ms=10)
+    next(expiring)
+    assert [1, 2, 3, 4, 5, 6] == state.ids()
+    next(expiring)
+    assert [1, 4, 5, 6] == state.ids()
+
+    state.submit(batch_of(1, producer_id=5), "token", 10)
+
+    assert 5 == at_once(expiring)
+    assert [1, 5] == state.ids()
 
 
 def test_what_is_in_flight_does_not_expire(driver: Driver) -> None:
     """A slow disk is no reason to forget a batch."""
     driver.submit(batch_of(0))
 
-    assert driver.state.expire(now_ms=10**9, expiration_ms=1) == 0
+    assert at_once(driver.state.expire(now_ms=10**9, expiration_ms=1)) == 0
 
 
 def test_the_number_of_producers_is_bounded() -> None:
@@ -396,74 +371,6 @@ def test_the_number_of_producers_is_bounded() -> None:
         state.complete(state.submit(batch_of(sequence, producer_id=producer_id), "x", 0), 1)
 
     assert [1, 4, 5] == [entry.producer_id for entry in state]
-
-
-def test_a_snapshot_carries_the_whole_window(driver: Driver) -> None:
-    """After a reload all five batches are recognised, not the last alone."""
-    offsets = [driver.store(batch_of(index, epoch=3)) for index in range(9)]
-    driver.store(batch_of(10, producer_id=8))
-    loaded = ProducerState()
-
-    loaded.load(driver.state.snapshot())
-
-    assert [Duplicate(offsets[index], 2_000 + index) for index in range(4, 9)] == [
-        loaded.check(batch_of(index, epoch=3)) for index in range(4, 9)
-    ]
-    assert loaded.check(batch_of(11, producer_id=8)) is None
-    assert driver.state.snapshot() == loaded.snapshot()
-
-
-def test_a_snapshot_leaves_out_what_is_in_flight(driver: Driver) -> None:
-    """What may still fail is not kept: neither a batch nor an epoch of batches."""
-    driver.store(batch_of(0))
-    before = driver.state.snapshot()
-    driver.submit(batch_of(1))
-    driver.submit(batch_of(0, epoch=1))
-    driver.submit(batch_of(0, producer_id=8))
-
-    assert before == driver.state.snapshot()
-
-
-def test_a_snapshot_of_nothing_loads() -> None:
-    """An empty state is a state."""
-    state = ProducerState()
-
-    state.load(ProducerState().snapshot())
-
-    assert len(state) == 0
-
-
-@pytest.mark.slow
-def test_a_damaged_snapshot_is_refused_whole(driver: Driver) -> None:
-    """Any flipped bit and any missing end raises, and the state stays as it was."""
-    for index in range(3):
-        driver.store(batch_of(index))
-    snapshot = driver.state.snapshot()
-
-    damaged = [snapshot[:length] for length in range(len(snapshot))]
-    for bit in range(len(snapshot) * 8):
-        flipped = bytearray(snapshot)
-        flipped[bit // 8] ^= 1 << bit % 8
-        damaged.append(bytes(flipped))
-    for data in damaged:
-        with pytest.raises(SnapshotError):
-            driver.state.load(data)
-
-    assert snapshot == driver.state.snapshot()
-
-
-def test_snapshots_of_another_version_or_shape_are_refused() -> None:
-    """A good checksum over something else is not enough."""
-    from crc32c import crc32c
-
-    for body in (
-        b"kgwp\x00\x02\x00\x00\x00\x00",
-        b"kgwp\x00\x01\x00\x00\x00\x01",
-        b"kgwp\x00\x01\x00\x00\x00\x00more",
-        b"none\x00\x01\x00\x00\x00\x00",
-    ):
-        with pytest.raises(SnapshotError):
-            ProducerState().load(body + crc32c(body).to_bytes(4, "big"))
 
 
 def test_reprs_say_what_is_known(driver: Driver) -> None:
@@ -490,7 +397,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.state = ProducerState()
         self.log: list[RecordBatch] = []
         self.in_flight: list[tuple[RecordBatch, BatchEntry]] = []
-        self.snapshot: tuple[int, bytes] = (0, ProducerState().snapshot())
+        self.snapshot: tuple[int, bytes] = (0, snapshot_of(ProducerState()))
+        self.packing: Generator[None, None, dict[int, bytes] | None] | None = None
         self.epochs = [0, 0, 0]
         self.sequences = [0, 0, 0]
         self.sent: list[list[tuple[int, int, int]]] = [[], [], []]
@@ -571,15 +479,33 @@ class ExactlyOnce(RuleBasedStateMachine):
     @rule()
     def save_snapshot(self) -> None:
         """A snapshot is taken, in the middle of whatever goes on."""
-        self.snapshot = (len(self.log), self.state.snapshot())
+        self.snapshot = (len(self.log), snapshot_of(self.state))
+
+    @rule()
+    def go_on_with_snapshot(self) -> None:
+        """A snapshot is made in turns, and the rest goes on between them."""
+        if self.packing is None:
+            self.packing = pack_producers(self.state)
+        try:
+            next(self.packing)
+        except StopIteration as end:
+            self.packing = None
+            if end.value is not None:
+                self.snapshot = (len(self.log), bytes(at_once(encode_snapshot(end.value))))
+
+    @rule()
+    def lose_power(self) -> None:
+        """A relaxed log loses what came after the snapshot, which knows nothing of that."""
+        del self.log[self.snapshot[0] :]
+        self.restart(0)
 
     @rule(overlap=st.integers(0, 3))
     def restart(self, overlap: int) -> None:
         """The process dies: what was in flight is gone, the rest comes from snapshot and log."""
         self.in_flight.clear()
-        self.state = ProducerState()
+        self.packing = None
         count, data = self.snapshot
-        self.state.load(data)
+        self.state = loaded(data)
         for batch in self.log[max(0, count - overlap) :]:
             self.state.replay(batch, 0)
         self._resume()

@@ -1,0 +1,180 @@
+"""Snapshots of producers: what they carry, what is read of them, and what comes between turns."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+
+from kgw.partitions import producer_snapshot
+from kgw.partitions.producer_snapshot import (
+    SnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+    pack_producers,
+)
+from kgw.partitions.producer_state import Duplicate, ProducerState
+from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
+from tests.turns import at_once, counted
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Return a partition without producers."""
+    return Driver()
+
+
+def test_a_snapshot_carries_the_whole_window(driver: Driver) -> None:
+    """After a reload all five batches are recognised, not the last alone."""
+    offsets = [driver.store(batch_of(index, epoch=3)) for index in range(9)]
+    driver.store(batch_of(10, producer_id=8))
+
+    state = loaded(snapshot_of(driver.state))
+
+    assert [Duplicate(offsets[index], 2_000 + index) for index in range(4, 9)] == [
+        state.check(batch_of(index, epoch=3)) for index in range(4, 9)
+    ]
+    assert state.check(batch_of(11, producer_id=8)) is None
+    assert snapshot_of(driver.state) == snapshot_of(state)
+
+
+def test_a_snapshot_leaves_out_what_is_in_flight(driver: Driver) -> None:
+    """What may still fail is not kept: neither a batch nor an epoch of batches."""
+    driver.store(batch_of(0))
+    before = snapshot_of(driver.state)
+    driver.submit(batch_of(1))
+    driver.submit(batch_of(0, epoch=1))
+    driver.submit(batch_of(0, producer_id=8))
+
+    assert before == snapshot_of(driver.state)
+
+
+def test_a_snapshot_of_nothing_loads() -> None:
+    """An empty state is a state."""
+    assert 0 == len(loaded(snapshot_of(ProducerState())))
+
+
+def test_a_snapshot_made_in_turns_is_of_its_last(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has what was stored between them, by whom ever, and of those who came meanwhile."""
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 2)
+    for producer_id in range(6):
+        driver.store(batch_of(0, producer_id=producer_id))
+    waiting = driver.submit(batch_of(1, producer_id=1))
+    failing = driver.submit(batch_of(0, producer_id=2, epoch=1))
+    packing = pack_producers(driver.state)
+    next(packing)
+    driver.complete(waiting)
+    driver.store(batch_of(1, producer_id=5))
+    next(packing)
+    driver.store(batch_of(0, producer_id=9))
+    next(packing)
+    driver.store(batch_of(0, producer_id=0, epoch=1))
+    driver.submit(batch_of(2, producer_id=1))
+    assert failing.owner is driver.state.get(2)
+
+    packed = at_once(packing)
+
+    assert packed is not None
+    known = loaded(bytes(at_once(encode_snapshot(packed))))
+    now = loaded(snapshot_of(driver.state))
+    assert 7 == len(packed)
+    assert {entry.producer_id: repr(entry) for entry in now} == {
+        entry.producer_id: repr(entry) for entry in known
+    }
+    assert driver.state.changed is None
+
+
+def test_many_producers_take_many_turns(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many are packed, and so many written, before others come between."""
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 10)
+    monkeypatch.setattr(producer_snapshot, "WRITTEN_PER_TURN", 25)
+    for producer_id in range(100):
+        driver.store(batch_of(0, producer_id=producer_id))
+    turns, packed = counted(pack_producers(driver.state))
+    assert 11 == turns
+    assert packed is not None
+    writing = encode_snapshot(packed)
+    assert [None] * 3 == [next(writing) for _ in range(3)]
+    assert 100 == len(decode_snapshot(at_once(writing)))
+
+
+def test_no_snapshot_is_made_of_a_state_that_is_cleared_meanwhile(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its producers are read from the log again, which is noted nowhere; the next one has them."""
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
+    driver.store(batch_of(0))
+    packing = pack_producers(driver.state)
+    next(packing)
+    driver.state.clear()
+    driver.state.replay(batch_of(0, producer_id=8, base_offset=100), now_ms=0)
+
+    assert at_once(packing) is None
+    assert 1 == len(loaded(snapshot_of(driver.state)))
+
+
+def test_a_snapshot_that_is_given_up_leaves_nothing_behind(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more is noted of what is stored."""
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
+    driver.store(batch_of(0))
+    packing = pack_producers(driver.state)
+    next(packing)
+    assert driver.state.changed is not None
+
+    packing.close()
+
+    assert driver.state.changed is None
+
+
+@pytest.mark.slow
+def test_a_damaged_snapshot_is_refused(driver: Driver) -> None:
+    """Any flipped bit and any missing end raises."""
+    for index in range(3):
+        driver.store(batch_of(index))
+    snapshot = snapshot_of(driver.state)
+
+    damaged = [snapshot[:length] for length in range(len(snapshot))]
+    for bit in range(len(snapshot) * 8):
+        flipped = bytearray(snapshot)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.append(bytes(flipped))
+    for data in damaged:
+        with pytest.raises(SnapshotError):
+            decode_snapshot(data)
+
+
+def test_snapshots_of_another_version_or_shape_are_refused() -> None:
+    """A good checksum over something else is not enough."""
+    for body in (
+        b"kgwp\x00\x02\x00\x00\x00\x00",
+        b"kgwp\x00\x01\x00\x00\x00\x01",
+        b"kgwp\x00\x01\x00\x00\x00\x00more",
+        b"none\x00\x01\x00\x00\x00\x00",
+    ):
+        with pytest.raises(SnapshotError):
+            decode_snapshot(body + crc32c(body).to_bytes(4, "big"))
+
+
+def test_a_snapshot_ends_however_many_write(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns become longer when more is stored between two of them than one can pack."""
+    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
+    for producer_id in range(8):
+        driver.store(batch_of(0, producer_id=producer_id))
+    packing = pack_producers(driver.state)
+    for sequence in range(1, 50):
+        try:
+            next(packing)
+        except StopIteration as end:
+            packed = end.value
+            break
+        for producer_id in range(8):
+            driver.store(batch_of(sequence, producer_id=producer_id))
+    assert (
+        loaded(bytes(at_once(encode_snapshot(packed)))).check(batch_of(sequence, producer_id=7))
+        is None
+    )
