@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench.harness.servers import Server
 
 SOURCE = Path(__file__).with_name("go")
@@ -39,13 +41,14 @@ def start(command: str, server: Server, topic: str, **chosen: Option) -> Load:
     arguments = [str(program()), command, "-bootstrap", server.bootstrap, "-topic", topic]
     for name, value in chosen.items():
         arguments += [f"-{name.replace('_', '-')}", f"{value}"]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-def answer(process: Load) -> dict[str, float]:
-    """What the generator measured; RuntimeError with what it said when it failed."""
+def answer(process: Load, told: str = "") -> dict[str, float]:
+    """What the generator measured, `told` the last; RuntimeError with what it said if it failed."""
     try:
-        said, complaints = process.communicate()
+        said, complaints = process.communicate(told)
     except BaseException:
         process.kill()
         process.communicate()
@@ -81,3 +84,20 @@ def consume(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
 def latency(server: Server, topic: str, **chosen: Option) -> dict[str, float]:
     """Writes at a fixed rate and reads it back; gives `end_to_end_*` and `produce_*` in ms."""
     return answer(start("latency", server, topic, **chosen))
+
+
+def live(server: Server, topic: str, **chosen: Option) -> Load:
+    """Begins the same until it is asked with `parts`; returns when it flows, or has failed."""
+    process = start("live", server, topic, **chosen)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def parts(process: Load, times: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Ends live traffic; gives `NAME_end_to_end_*` and `NAME_produce_*` of parts of its time.
+
+    A part is from one `time.time_ns()` to another: the records that were due in it.
+    """
+    lines = (f"{name} {begin_ns} {end_ns}\n" for name, (begin_ns, end_ns) in times.items())
+    return answer(process, "".join(lines))

@@ -5,6 +5,7 @@
 //	load produce -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -record-bytes 1024 ...
 //	load consume -bootstrap HOST:PORT -topic T -partitions N -seconds 2 -records 500000
 //	load latency -bootstrap HOST:PORT -topic T -partitions N -seconds 3 -bytes-per-second 1000000
+//	load live    -bootstrap HOST:PORT -topic T -partitions N -seconds 60 -bytes-per-second 1000000
 //
 // The figures go to standard output as one JSON object. Whatever goes wrong, a record that is not
 // acknowledged or does not come back included, ends it with a message and status 1.
@@ -57,6 +58,7 @@ var commands = map[string]func(context.Context, *options) (figures, error){
 	"produce": produce,
 	"consume": consume,
 	"latency": latency,
+	"live":    live,
 }
 
 func main() {
@@ -68,7 +70,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) == 0 || commands[arguments[0]] == nil {
-		return fmt.Errorf("the first argument is one of create, delete, produce, consume, latency")
+		return fmt.Errorf("the first argument is one of create, delete, produce, consume, latency, live")
 	}
 	var chosen options
 	flags := flag.NewFlagSet(arguments[0], flag.ExitOnError)
@@ -85,7 +87,7 @@ func run(arguments []string) error {
 	flags.Int64Var(&chosen.records, "records", 0,
 		"produce: stop after so many; consume: how many there are, read again from the start")
 	flags.Int64Var(&chosen.maxBytes, "max-bytes", 0, "stop after so many bytes of values")
-	flags.Float64Var(&chosen.bytesPerSecond, "bytes-per-second", 1e6, "rate of the latency run")
+	flags.Float64Var(&chosen.bytesPerSecond, "bytes-per-second", 1e6, "rate of latency and live")
 	flags.Float64Var(&chosen.warmSeconds, "warm-seconds", 0.5, "first part of it, not counted")
 	flags.IntVar(&chosen.minFetchBytes, "min-fetch-bytes", 1, "fetch.min.bytes")
 	if err := flags.Parse(arguments[1:]); err != nil {
