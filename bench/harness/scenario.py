@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 Durability = Literal["strict", "relaxed", "synced"]
 
+COMPARED: Mapping[Durability, tuple[str, str]] = {
+    "strict": ("kgw-strict", "kafka"),
+    "relaxed": ("kgw-relaxed", "kafka"),
+    "synced": ("kgw-strict", "kafka-synced"),
+}
+"""Which two servers a bar is about."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
@@ -34,6 +41,11 @@ class Bar:
     at_least: float | None = None
     at_most: float | None = None
     absolute: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Whether a value is on the right side; exactly on the bar is right."""
+        low, high = self.at_least, self.at_most
+        return (low is None or value >= low) and (high is None or value <= high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +109,23 @@ class Scenario(ABC):
     start: Literal["shared", "own", "unstarted"] = "shared"
     warm_rounds: int | None = None
     """How often it may warm up a server of its own, where the topics that it leaves would count."""
-    once: tuple[str, ...] = ()
-    """Servers measured in the first run alone: where no bar needs more, or time forbids it."""
+    dear: tuple[str, ...] = ()
+    """Servers that take a minute or more for it: measured in the first run alone, bar or not."""
     would_lift: str = ""
     """What it would take to keep a bar that is lost; shown where one is."""
     rest_s: float = 0.0
     """How long free memory settles before the clock starts: `harness.free_memory` says why."""
+    only_writes: bool = False
+    """Whether its `bytes` are all written: what the disk takes is then shown by them."""
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """Servers measured in the first run alone: those that no bar compares, and dear ones.
+
+        The bar on memory, which every row has, asks for no more runs.
+        """
+        compared = {server for durability in self.bars for server in COMPARED[durability]}
+        return tuple(one for one in self.servers if one in self.dear or one not in compared)
 
     def prepare(self, stage: Stage) -> None:  # noqa: B027 - nothing to prepare is the usual case
         """What must be there before the clock starts: topics, data to read. Not measured."""

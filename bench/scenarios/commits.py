@@ -28,7 +28,6 @@ class Commits(Scenario):
     """Each connection commits for a group of its own, from outside of any membership."""
 
     figures: tuple[Figure, ...] = (*OF_REQUESTS, OFFSETS_PER_S)
-    once: tuple[str, ...] = ("kafka-synced",)
     connections: int = 50
     partitions: int = 1
 

@@ -26,7 +26,7 @@ class Produce(Scenario):
     figures: tuple[Figure, ...] = (MB_PER_S, RECORDS_PER_S, CPU_PER_GB)
     rest_s: float = REST_S
     servers: tuple[str, ...] = ONE_OF_EACH
-    once: tuple[str, ...] = ONE_OF_EACH
+    only_writes: bool = True
 
     def prepare(self, stage: Stage) -> None:
         topics = {stage.name: PARTITIONS}
@@ -41,6 +41,8 @@ class Produce(Scenario):
 @dataclass(frozen=True, kw_only=True)
 class Consume(Produce):
     """What was just written, so from the page cache, once."""
+
+    only_writes: bool = False
 
     def prepare(self, stage: Stage) -> None:
         super().prepare(stage)

@@ -33,7 +33,6 @@ class Idle(Scenario):
 
     figures: tuple[Figure, ...] = (KB_PER_CONNECTION, OPENED_PER_S, CPU_SHARE)
     servers: tuple[str, ...] = WITHOUT_SYNCED
-    once: tuple[str, ...] = WITHOUT_SYNCED
     connections: int = 10_000
 
     def prepare(self, stage: Stage) -> None:
@@ -66,7 +65,6 @@ class Polling(Scenario):
 
     figures: tuple[Figure, ...] = (CPU_SHARE, ANSWERS_PER_S)
     servers: tuple[str, ...] = ONE_OF_EACH
-    once: tuple[str, ...] = ONE_OF_EACH
     connections: int = 1_000
     wait_ms: int = 500
 

@@ -134,7 +134,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         what="Latency of heartbeats.",
         limited_by=PER_POLL,
         servers=ONE_OF_EACH,
-        once=ONE_OF_EACH,
     ),
     Rebalance(
         name="groups/rebalance-100",
@@ -149,7 +148,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             "strict": (Bar(figure="settle_ms", at_most=1 / 1.5),),
             "synced": (Bar(figure="settle_ms", at_most=1.0),),
         },
-        once=("kafka-synced",),
     ),
     Rebalance(
         name="groups/rebalance-100x10",
@@ -159,7 +157,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         groups=100,
         members=10,
         servers=WITHOUT_SYNCED,
-        once=WITHOUT_SYNCED,
     ),
     Rebalance(
         name="groups/join-500",
@@ -169,6 +166,5 @@ SCENARIOS: tuple[Scenario, ...] = (
         groups=500,
         members=1,
         servers=WITHOUT_SYNCED,
-        once=WITHOUT_SYNCED,
     ),
 )

@@ -36,7 +36,6 @@ class Latency(Scenario):
         Figure(name="mb_per_s", title="rate reached", unit="MB/s"),
         Figure(name="cpu_s", title="server CPU", unit="s", better="lower", decimals=2),
     )
-    once: tuple[str, ...] = ("kafka-synced",)
     rest_s: float = REST_S
     rate_mb_per_s: int
 

@@ -114,8 +114,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
         },
         servers=BUT_RELAXED,
-        # They take it half a minute and more.
-        once=("kafka", "kafka-synced"),
         start="own",
         # `prepare` does it: the topics of whole rounds would be asked for, too.
         warm_rounds=0,

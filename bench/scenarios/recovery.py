@@ -77,7 +77,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         would_lift="Checkpoints that are closer together.",
         bars={"strict": (Bar(figure="ready_s", at_most=1.0),)},
         servers=ONE_OF_EACH,
-        once=ONE_OF_EACH,
         start="unstarted",
     ),
 )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.harness.scenario import Bar, Figure, Scenario
-from bench.harness.servers import ALL_SERVERS
 from bench.loads import sockets
 from bench.loads.frames import batch_of, create_topics, end_offsets, produce_frame, wait_for_leaders
 
@@ -73,12 +72,7 @@ def _one_record(
     limited_by: str,
     would_lift: str = "",
 ) -> OneRecord:
-    """A row; without bars it is measured once."""
-    once: tuple[str, ...] = ()
-    if strict is None:
-        once = ALL_SERVERS
-    elif synced < SYNCED_BAR:
-        once = ("kafka-synced",)
+    """A row; the third and fourth argument are its bars."""
     wanted: dict[Durability, float | None] = {
         "strict": strict,
         "relaxed": relaxed,
@@ -95,7 +89,6 @@ def _one_record(
             for durability, ratio in wanted.items()
             if ratio is not None
         },
-        once=once,
         connections=connections,
         depth=depth,
     )

@@ -100,7 +100,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             "synced": (Bar(figure="first_answer_ms", at_most=1.0),),
         },
         servers=BUT_RELAXED,
-        once=("kafka-synced",),
         start="unstarted",
     ),
 )

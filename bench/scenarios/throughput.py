@@ -105,6 +105,8 @@ class _Throughput(Scenario):
 class Produce(_Throughput):
     """Writes until the time is up; everything must be acknowledged."""
 
+    only_writes: bool = True
+
     def prepare(self, stage: Stage) -> None:
         franz.create_topic(stage.server, stage.name, self.partitions_at(stage))
         # Making a partition's files is another row's business. Twice, and more than the 4 KB after
@@ -182,12 +184,7 @@ def _produce(
     codec: str = "none",
     figure: str = "mb_per_s",
 ) -> Produce:
-    """A row; the first two arguments are its bars, and without them it is measured once."""
-    once: tuple[str, ...] = ()
-    if strict is None:
-        once = ALL_SERVERS
-    elif synced < SYNCED_BAR or partitions == MOST_PARTITIONS:
-        once = ("kafka-synced",)
+    """A row; the first two arguments are its bars."""
     shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
     return Produce(
         name=f"produce/{shape.name}",
@@ -197,7 +194,8 @@ def _produce(
         would_lift=limit.would_lift,
         bars=_bars(figure, strict=strict, relaxed=relaxed, synced=synced),
         servers=ALL_SERVERS if codec == "none" else BUT_RELAXED,
-        once=once,
+        # Making a thousand partitions alone takes Kafka most of a minute.
+        dear=("kafka-synced",) if partitions == MOST_PARTITIONS else (),
         record_bytes=record_bytes,
         batch_bytes=batch_bytes,
         partitions=partitions,
@@ -217,7 +215,7 @@ def _consume(
     codec: str = "none",
     figure: str = "mb_per_s",
 ) -> Consume:
-    """A row; where it has a bar, the server's processor time has one, too. Without, it is once."""
+    """A row; where it has a bar, the server's processor time has one, too."""
     shape = _Shape(record_bytes, batch_bytes, partitions, connections, codec)
     bars = _bars(figure, strict=bar, relaxed=bar, synced=None if bar is None else 1.0)
     cheap = Bar(figure="cpu_s_per_gb", at_most=1.0)
@@ -229,7 +227,6 @@ def _consume(
         would_lift=limit.would_lift,
         bars={durability: (*all_bars, cheap) for durability, all_bars in bars.items()},
         servers=ONE_OF_EACH if bar is None else ALL_SERVERS,
-        once=ONE_OF_EACH if bar is None else ("kafka-synced",),
         record_bytes=record_bytes,
         batch_bytes=batch_bytes,
         partitions=partitions,

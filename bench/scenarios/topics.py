@@ -78,7 +78,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             "strict": (Bar(figure="written_s", at_most=1 / 1.5),),
             "synced": (Bar(figure="written_s", at_most=1.0),),
         },
-        once=("kafka-synced",),
         start="own",
         warm_rounds=10,
     ),

@@ -4,14 +4,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.harness.runner import FIRST_WARM_SCALE, WARM_SCALE, Plan, ServerRun
-from bench.harness.scenario import Figure, Scale, Scenario
+from bench.harness.scenario import Bar, Figure, Scale, Scenario
 from bench.harness.servers import Server
 from kgw.testing.process import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from bench.harness.scenario import Stage
+    from bench.harness.scenario import Durability, Stage
 
 
 class _Jvm(Server):
@@ -57,8 +58,9 @@ class _Noted(Scenario):
 def test_warming_up_is_short_at_first(tmp_path: Path) -> None:
     """Once each in small, those that are measured in every run first; then for longer."""
     noted: list[tuple[str, Scale]] = []
-    first = _Noted(name="first", title="", what="", limited_by="", noted=noted, once=("jvm",))
-    second = replace(first, name="second", once=())
+    first = _Noted(name="first", title="", what="", limited_by="", noted=noted)
+    bars: Mapping[Durability, tuple[Bar, ...]] = {"strict": (Bar(figure="mb_per_s", at_least=1.0),)}
+    second = replace(first, name="second", bars=bars)
     scale = Scale(seconds=1.0)
     plan = Plan(
         output=tmp_path / "results.jsonl",
@@ -68,7 +70,7 @@ def test_warming_up_is_short_at_first(tmp_path: Path) -> None:
         warm_s=0.1,
         say=lambda _: None,
     )
-    run = ServerRun(plan, "jvm", lambda data_dir: _Jvm("jvm", data_dir), 1)
+    run = ServerRun(plan, "kafka", lambda data_dir: _Jvm("kafka", data_dir), 1)
     run.measure_all([first, second])
     assert [("second", FIRST_WARM_SCALE), ("first", FIRST_WARM_SCALE)] == noted[:2]
     assert ("second", WARM_SCALE) == noted[2]
