@@ -4,7 +4,8 @@
 # Needs a JDK 17 and Maven; nothing else of the project does, and nothing installs it by itself.
 #   bench/kafka-broker.sh CACHE_DIR DATA_DIR PORT CONTROLLER_PORT [KEY=VALUE...]
 # KAFKA_VERSION chooses the version (4.3.0), KAFKA_HEAP_OPTS the heap (-Xmx1G -Xms1G, as Kafka's own
-# start script has it). With CACHE_DIR alone it fetches the jars and ends.
+# start script has it). With CACHE_DIR alone it fetches the jars, says Kafka's version and Java's, and
+# ends.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache_dir=${1:?usage: kafka-broker.sh CACHE_DIR [DATA_DIR PORT CONTROLLER_PORT [KEY=VALUE...]]}
@@ -18,7 +19,11 @@ if [[ ! -e $jars/complete ]]; then
         -DincludeScope=runtime >&2
     touch "$jars/complete"
 fi
-(($# > 1)) || exit 0
+if [[ $# == 1 ]]; then
+    printf '%s\n' "$version"
+    java -version 2>&1 | sed -n '/ version /p'
+    exit 0
+fi
 data_dir=$2 port=$3 controller_port=$4
 shift 4
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from bench.harness.machine import describe
 from bench.harness.report import markdown
-from bench.harness.results import append, load
+from bench.harness.results import Origin, append, load
 from bench.harness.runner import Plan, ServerRun, pending, say
 from bench.harness.scenario import Scale
 from bench.harness.servers import ALL_SERVERS, KGW_SERVERS, fetch_kafka, server_makers
@@ -34,6 +34,7 @@ from bench.scenarios.registry import FAMILIES, all_scenarios
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.harness.results import Results
     from bench.harness.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +107,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often each is measured (3; --quick: 1)")
     parser.add_argument("--quick", action="store_true", help="a first look: small and short")
     parser.add_argument("--seconds", type=float, help="of each timed part (1.5; --quick: 0.5)")
-    parser.add_argument("--warm-seconds", type=float, help="for a JVM (60; --quick: 15)")
+    parser.add_argument("--warm-seconds", type=float, help="for a JVM (120; --quick: 15)")
     parser.add_argument("--directory", type=Path, help="the disk to write to (default: temporary)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="append to these results")
     parser.add_argument("--list", action="store_true", help="show all scenarios and end")
@@ -130,21 +131,23 @@ def run(options: argparse.Namespace) -> Path:
         output = ROOT / ".cache" / "bench" / f"{started}.jsonl"
     output.parent.mkdir(parents=True, exist_ok=True)
     done = load([output] if output.exists() else []).measurements
-    now = revision(ROOT)
-    if other := {one.revision for one in done} - {now}:
-        message = f"{output} holds results of {', '.join(sorted(other))}, and this is {now}"
+    origin = Origin(revision(ROOT), scale.seconds, scale.share)
+    if other := {one.origin for one in done} - {origin}:
+        others = ", ".join(map(str, sorted(other)))
+        message = f"{output} holds results of {others}, and this is {origin}"
         raise UsageError(message)
-    if options.kafka is not None:
-        fetch_kafka(options.kafka)
-    makers = server_makers(ROOT, options.kafka)
-    directory = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory)).resolve()
     warm_s = options.warm_seconds
     if warm_s is None:
-        warm_s = 15.0 if options.quick else 60.0
+        warm_s = 15.0 if options.quick else 120.0
+    how: dict[str, str | float] = {"seconds": scale.seconds}
+    if options.kafka is not None:
+        how |= fetch_kafka(options.kafka) | {"warm_seconds": warm_s}
+    makers = server_makers(ROOT, options.kafka)
+    directory = Path(tempfile.mkdtemp(prefix="kgw-bench-", dir=options.directory)).resolve()
     plan = Plan(
         output=output,
         directory=directory,
-        revision=now,
+        revision=origin.revision,
         scale=scale,
         warm_s=warm_s,
         say=say,
@@ -154,11 +157,11 @@ def run(options: argparse.Namespace) -> Path:
         (number, name, left)
         for number in range(1, runs + 1)
         for name in servers
-        if (left := pending(scenarios, done, name, number, scale))
+        if (left := pending(scenarios, done, name, number))
     ]
     try:
         if todo:
-            append(output, "machine", describe(directory))
+            append(output, "machine", describe(directory) | how)
         began = time.monotonic()
         for position, (number, name, left) in enumerate(todo):
             eta = ""
@@ -170,6 +173,13 @@ def run(options: argparse.Namespace) -> Path:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return output
+
+
+def say_failures(results: Results) -> int:
+    """Says what could not be measured; the status to end with, 1 where there is any."""
+    for failure in results.failures:
+        say("failed, run {run}: {scenario} on {server}: {said}".format(**failure))
+    return 1 if results.failures else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -186,10 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     results = load([output])
     print(markdown(results, FAMILIES))
-    for failure in results.failures:
-        say("not measured, run {run}: {scenario} on {server}: {said}".format(**failure))
     say(f"Kept in {output}")
-    return 1 if results.failures else 0
+    return say_failures(results)
 
 
 if __name__ == "__main__":

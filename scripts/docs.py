@@ -374,13 +374,21 @@ def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
 
 
 def performance() -> str:
-    """What `bench/results` holds, with the bars and reasons of bench/scenarios."""
-    from bench.harness.report import performance_page
+    """What `bench/results` holds, with the bars and reasons of bench/scenarios.
+
+    SystemExit where it is not all of one revision and scale: their runs have no median together.
+    """
+    from bench.harness.page import performance_page
     from bench.harness.results import load
     from bench.scenarios.registry import FAMILIES
 
     kept = sorted((ROOT / "bench" / "results").glob("*.jsonl"))
-    return performance_page(load(kept), FAMILIES)
+    results = load(kept)
+    if len(results.origins) > 1:
+        mixed = ", ".join(map(str, sorted(results.origins)))
+        message = f"bench/results holds results of {mixed}: keep those of one alone"
+        raise SystemExit(message)
+    return performance_page(results, FAMILIES)
 
 
 PAGES: dict[str, Callable[[], str]] = {

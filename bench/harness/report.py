@@ -1,10 +1,12 @@
-"""Markdown from results: the tables on the terminal, and docs/performance.md. Pure."""
+"""Markdown tables from results: for the terminal, and for docs/performance.md. Pure."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import TYPE_CHECKING
 
-from bench.harness.servers import ALL_SERVERS, KAFKA_DELETES_SOON
+from bench.harness.servers import ALL_SERVERS
 from bench.harness.verdicts import MEMORY_BAR, ratio, verdicts
 
 if TYPE_CHECKING:
@@ -18,18 +20,8 @@ if TYPE_CHECKING:
 
 DURABILITIES: tuple[Durability, ...] = ("strict", "relaxed", "synced")
 FULL_RUNS = 3
-NOT_MEASURED = "not measured"
-MACHINE_WORDS = {
-    "cores": "Cores",
-    "processor": "Processor",
-    "memory_gb": "Memory, GB",
-    "kernel": "Kernel",
-    "file_system": "File system",
-    "read_ahead_kb": "Read-ahead of the disk, KB",
-    "disk_syncs_per_s": "Syncs of 100 B a second",
-    "disk_mb_per_s": "MB/s written in synced pieces of 1 MB",
-    "python": "Python",
-}
+FAR_APART = "far apart"
+NOT_RUN = "not run"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -44,12 +36,24 @@ def number(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def rounded(value: float, digits: int = 3) -> float:
+    """To so many digits that count."""
+    return float(f"{value:.{digits}g}")
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """So many digits that count, but whole numbers whole: 0.0735, 1.30, 1,234."""
+    near = rounded(value, digits)
+    before_the_point = math.floor(math.log10(abs(near))) + 1 if near else 1
+    return number(value, max(0, digits - before_the_point))
+
+
 def markdown(results: Results, families: Families) -> str:
     """What a run prints: bars first, then every figure."""
     scenarios = measured(results, families)
     if not scenarios:
         return "Nothing was measured.\n"
-    parts = [bars_table(results, scenarios), *_family_tables(results, families)]
+    parts = [bars_table(results, scenarios), *family_tables(results, families)]
     parts += [memory_table(results, scenarios), cost_table(results, families)]
     return "\n".join(part for part in parts if part)
 
@@ -64,88 +68,7 @@ def measured(results: Results, families: Families) -> list[Scenario]:
     ]
 
 
-def performance_page(results: Results, families: Families) -> str:
-    """docs/performance.md, but for its notice."""
-    scenarios = measured(results, families)
-    page = [
-        "# Performance\n\n",
-        "kgw and Apache Kafka on one machine, taken through the same scenarios by the same load",
-        " generators, one server at a time.\n",
-        "`scripts/bench` measures; [bench/README.md](../bench/README.md) says how, and what the",
-        " figures mean.\n\n",
-    ]
-    if not scenarios:
-        page.append("No results are kept in `bench/results` yet.\n")
-        return "".join(page)
-    page += [
-        "- `kgw-strict` syncs before it acknowledges; `kgw-relaxed` acknowledges from the page",
-        " cache.\n",
-        "- `kafka` is Apache Kafka with the settings it ships and a heap of 1 GB: it acknowledges",
-        " from the page cache. `kafka-synced` is the same with `log.flush.interval.messages=1`.\n",
-        f"- Besides its folders and addresses, one setting differs: `{KAFKA_DELETES_SOON}`, where",
-        " Kafka has a minute. Scenarios delete their topics; what is removed a minute later would",
-        " be in the figures of others.\n",
-        "- Every measurement that moves much data begins with as much free memory that the machine",
-        " has at hand: [bench/README.md](../bench/README.md#free-memory).\n",
-        "- The load generators share the machine with the server.\n",
-        "- Figures are medians, with the lowest and the highest run in parentheses. Those without",
-        " were measured once: rows without a bar, most of `kafka-synced`, and what takes Kafka",
-        " half a minute.\n",
-        "\n## Machine\n\n",
-        _machines(results),
-        "\n",
-        _counted(results),
-        "\n## Bars\n\n",
-        "kgw's median by Kafka's. *strict* and *relaxed* are against `kafka`, *synced* is",
-        " `kgw-strict` against `kafka-synced`.\n",
-        "Differences of less than 1.5 times between single runs mean nothing on such a",
-        " machine.\n",
-        f"Where either side has fewer than {FULL_RUNS} runs, how many is said behind the",
-        " verdict.\n",
-        "What limits a scenario is said below its table, and what would lift a bar that is",
-        " lost.\n\n",
-        bars_table(results, [one for of_family in families.values() for one in of_family]),
-        "\n## Memory\n\n",
-        "The most anonymous memory at any look, MB, and file-backed beside it, which the kernel",
-        f" takes back when it needs to. The bar is at most {MEMORY_BAR.at_most} of Kafka's.\n\n",
-        memory_table(results, scenarios),
-        "\n## What the server used\n\n",
-        "Processor seconds by gigabyte of values and by million requests, and what was written to",
-        " the disk, MB.\n\n",
-        cost_table(results, families),
-    ]
-    for part in _family_tables(results, families, with_reasons=True):
-        page += ["\n", part]
-    return "".join(page)
-
-
-def _machines(results: Results) -> str:
-    """What stands still of the machine, and the range of what does not."""
-    rows = []
-    for key, words in MACHINE_WORDS.items():
-        values = sorted({machine[key] for machine in results.machines if key in machine})
-        if values:
-            shown = [number(one, 0) if isinstance(one, int) else str(one) for one in values]
-            rows.append([words, shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"])
-    return table(("", ""), rows)
-
-
-def _counted(results: Results) -> str:
-    """How many measurements there are, and how quiet the machine was."""
-    kept = [one for one in results.measurements if not one.stolen]
-    busy = sorted(one.figures["cores_busy_elsewhere"] for one in kept)
-    revisions = sorted({one.revision for one in kept})
-    days = sorted({one.at[:10] for one in kept})
-    return (
-        f"Measured on {' and '.join(days)}, revision {', '.join(revisions)}.\n"
-        f"{len(kept):,} measurements count; {results.dropped:,} were dropped because the hypervisor"
-        " took more than a hundredth of the cores meanwhile.\n"
-        f"Other processes kept {busy[len(busy) // 2]:.2f} cores busy in the median,"
-        f" {busy[len(busy) * 9 // 10]:.2f} in the ninth tenth.\n"
-    ) + "".join(
-        "Not measured: `{scenario}` on {server}, run {run}.\n".format(**failure)
-        for failure in results.failures
-    )
+# --- bars ----------------------------------------------------------------------------------------
 
 
 def bars_table(results: Results, scenarios: Iterable[Scenario]) -> str:
@@ -169,22 +92,45 @@ def _verdict_cell(found: Iterable[Verdict], durability: Durability) -> str:
         if one.durability != durability:
             continue
         if one.value is None:
-            cells.append(f"({_bar_words(one.bar)}): {NOT_MEASURED}")
+            cells.append(f"({_bar_words(one.bar)}): {one.missing}")
             continue
-        said = f"{one.value:.2f} ({_bar_words(one.bar)}): {'met' if one.kept else 'lost'}"
-        if one.runs < FULL_RUNS:
-            said += f", {one.runs} run{'s' * (one.runs > 1)}"
+        said = f"{_near_bar(one.value, one.bar)} ({_bar_words(one.bar)})"
+        said += f": {'met' if one.kept else 'lost'}{_runs_words(one)}"
         cells.append(said if one.kept else f"**{said}**")
     return "; ".join(cells)
+
+
+def _near_bar(value: float, bar: Bar) -> str:
+    """Three digits, and more where fewer would be on the bar's other side."""
+    digits = 3
+    while digits < 6 and bar.allows(rounded(value, digits)) != bar.allows(value):
+        digits += 1
+    return significant(value, digits)
+
+
+def _runs_words(one: Verdict) -> str:
+    """What there is to know of the runs behind a verdict."""
+    said = ""
+    if one.runs < FULL_RUNS:
+        of_runs = f" of {one.of_runs}" if one.runs < one.of_runs else ""
+        said = f", {one.runs}{of_runs} run{'s' * (bool(of_runs) or one.runs > 1)}"
+    return f"{said}, {FAR_APART}" if one.apart else said
 
 
 def _bar_words(bar: Bar) -> str:
     words = []
     if bar.at_least is not None:
-        words.append(f"≥ {bar.at_least:g}")
+        words.append(f"≥ {_bound_words(bar.at_least)}")
     if bar.at_most is not None:
-        words.append(f"≤ {bar.at_most:g}")
+        words.append(f"≤ {_bound_words(bar.at_most)}")
     return " and ".join(words)
+
+
+def _bound_words(bound: float) -> str:
+    return f"{round(bound, 2):g}"
+
+
+# --- memory and costs ----------------------------------------------------------------------------
 
 
 def memory_table(results: Results, scenarios: Iterable[Scenario]) -> str:
@@ -195,12 +141,12 @@ def memory_table(results: Results, scenarios: Iterable[Scenario]) -> str:
         for server in ALL_SERVERS:
             anonymous = results.spread(scenario.name, server, "rss_anonymous_mb")
             file_backed = results.spread(scenario.name, server, "rss_file_mb")
-            said = NOT_MEASURED
+            said: str = results.missing(scenario.name, server)
             if anonymous is not None and file_backed is not None:
                 said = f"{anonymous.median:,.0f} + {file_backed.median:,.0f}"
             cells.append(said)
         found = [one for one in verdicts(results, scenario) if one.bar is MEMORY_BAR]
-        ratios = [_verdict_cell(found, durability) for durability in DURABILITIES[:2]]
+        ratios = [_verdict_cell(found, one) or NOT_RUN for one in DURABILITIES[:2]]
         rows.append([f"`{scenario.name}`", *cells, *ratios])
     return table(("Scenario", *ALL_SERVERS, "strict", "relaxed"), rows)
 
@@ -212,69 +158,131 @@ def cost_table(results: Results, families: Families) -> str:
         for figure, words in (
             ("cpu_s_per_gb", "CPU s a GB"),
             ("cpu_s_per_million_requests", "CPU s a million requests"),
-            ("written_to_disk_mb", "MB on disk"),
         ):
-            cells = []
-            for server in ALL_SERVERS:
-                spread = results.spread(scenario.name, server, figure)
-                cells.append("" if spread is None else f"{spread.median:,.2f}")
-            if any(cell not in {"", "0.00"} for cell in cells):
-                rows.append([f"`{scenario.name}`", words, *cells])
+            spreads = [results.spread(scenario.name, server, figure) for server in ALL_SERVERS]
+            medians = [None if spread is None else spread.median for spread in spreads]
+            rows += _cost_row(scenario, words, medians)
+        words = "bytes on disk a byte of values" if scenario.only_writes else "MB on disk"
+        on_disk = [_on_disk(results, scenario, server) for server in ALL_SERVERS]
+        rows += _cost_row(scenario, words, on_disk)
     return table(("Scenario", "", *ALL_SERVERS), rows) if rows else ""
 
 
-def _family_tables(
+def _cost_row(scenario: Scenario, words: str, medians: list[float | None]) -> list[list[str]]:
+    """One row, or none where there is nothing but zeros in it."""
+    cells = ["" if median is None else number(median, 2) for median in medians]
+    if all(cell in {"", "0.00"} for cell in cells):
+        return []
+    return [[f"`{scenario.name}`", words, *cells]]
+
+
+def _on_disk(results: Results, scenario: Scenario, server: str) -> float | None:
+    """What was written to the disk: by the byte of values where nothing was read, else in MB."""
+    found = [
+        one.figures["written_to_disk_mb"]
+        / (one.figures["bytes"] / 1e6 if scenario.only_writes else 1.0)
+        for one in results.of(scenario.name, server)
+        if "written_to_disk_mb" in one.figures
+    ]
+    return statistics.median(found) if found else None
+
+
+# --- families ------------------------------------------------------------------------------------
+
+
+def family_tables(
     results: Results, families: Families, *, with_reasons: bool = False
 ) -> Iterator[str]:
     """A table a family: medians and their range, server by server, and the ratios."""
     for family, scenarios in families.items():
         rows = []
-        reasons = []
+        shown = []
         for scenario in scenarios:
             of_scenario = [
-                [f"`{scenario.name}`", _figure_words(figure), *cells]
+                [
+                    f"`{scenario.name}`",
+                    _figure_words(figure),
+                    figure.better,
+                    *cells,
+                    *_ratio_cells(results, scenario, figure),
+                ]
                 for figure in scenario.figures
-                if any(cells := _cells(results, scenario, figure))
+                if any(cells := _median_cells(results, scenario, figure))
             ]
             rows += of_scenario
-            if of_scenario and with_reasons:
-                said = f"{scenario.title}: {scenario.what} {scenario.limited_by}"
-                if scenario.would_lift and _has_lost(results, scenario):
-                    said += f" *What would lift it:* {scenario.would_lift}"
-                reasons.append(f"- `{scenario.name}`, {said}\n")
+            if of_scenario:
+                shown.append(scenario)
         if rows:
-            head = ("Scenario", "Figure", *ALL_SERVERS, *DURABILITIES)
+            head = ("Scenario", "Figure", "Better", *ALL_SERVERS, *DURABILITIES)
             title = family.replace("_", " ").capitalize()
             text = f"## {title}\n\n{table(head, rows)}"
-            if reasons:
-                text += f"\nWhat it is, and what limits it:\n\n{''.join(reasons)}"
-            yield text
-
-
-def _has_lost(results: Results, scenario: Scenario) -> bool:
-    return any(one.value is not None and not one.kept for one in verdicts(results, scenario))
+            yield text + _reasons(results, shown) if with_reasons else text
 
 
 def _figure_words(figure: Figure) -> str:
     return figure.title if figure.unit in {figure.title, ""} else f"{figure.title}, {figure.unit}"
 
 
-def _cells(results: Results, scenario: Scenario, figure: Figure) -> list[str]:
-    """Medians of all servers, then the ratios."""
-    cells = []
+def _median_cells(results: Results, scenario: Scenario, figure: Figure) -> list[str]:
+    """Medians of all servers, and why there is none where it was tried."""
+    cells: list[str] = []
     for server in ALL_SERVERS:
         spread = results.spread(scenario.name, server, figure.name)
         if spread is None:
-            cells.append("")
+            missing = results.missing(scenario.name, server)
+            cells.append(missing if missing in {"dropped", "failed"} else "")
             continue
         said = number(spread.median, figure.decimals)
         if spread.runs > 1:
             low, high = (number(one, figure.decimals) for one in (spread.lowest, spread.highest))
-            said += f" ({low} to {high})"
+            said += f" ({low} to {high}{f', {FAR_APART}' if spread.apart else ''})"
         cells.append(said)
-    if not any(cells):
-        return []
+    return cells
+
+
+def _ratio_cells(results: Results, scenario: Scenario, figure: Figure) -> list[str]:
+    """Kgw's medians by the peers', in italics where they are worse."""
+    cells = []
     for durability in DURABILITIES:
         found = ratio(results, scenario.name, durability, figure.name)
-        cells.append("" if found is None else f"{found:.2f}")
+        if found is None:
+            cells.append("")
+            continue
+        near = rounded(found)
+        worse = near < 1 if figure.better == "higher" else near > 1
+        cells.append(f"*{significant(found)}*" if worse else significant(found))
     return cells
+
+
+def _reasons(results: Results, scenarios: list[Scenario]) -> str:
+    """What the rows of a family are and what limits them: what is the same is said once."""
+    whats: dict[str, list[Scenario]] = {}
+    limits: dict[str, list[Scenario]] = {}
+    for scenario in scenarios:
+        whats.setdefault(scenario.what, []).append(scenario)
+        limits.setdefault(scenario.limited_by, []).append(scenario)
+    text = ["\nWhat is measured:\n\n"]
+    for what, alike in whats.items():
+        rows = [f"`{scenario.name}`, {scenario.title}" for scenario in alike]
+        text += [f"- {what}\n", *(f"    - {row}\n" for row in rows)]
+    text.append("\nWhat limits it:\n\n")
+    for limit, alike in limits.items():
+        said = f"- {_names(alike)}: {limit}"
+        lifts: dict[str, list[Scenario]] = {}
+        for scenario in alike:
+            if scenario.would_lift and _has_lost(results, scenario):
+                lifts.setdefault(scenario.would_lift, []).append(scenario)
+        for would_lift, lost in lifts.items():
+            of_them = "" if lost == alike else f" (of {_names(lost)})"
+            said += f" *What would lift it*{of_them}: {would_lift}"
+        text.append(f"{said}\n")
+    return "".join(text)
+
+
+def _names(scenarios: list[Scenario]) -> str:
+    return ", ".join(f"`{scenario.name}`" for scenario in scenarios)
+
+
+def _has_lost(results: Results, scenario: Scenario) -> bool:
+    found = (one for one in verdicts(results, scenario) if one.bar is not MEMORY_BAR)
+    return any(one.value is not None and not one.kept for one in found)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -292,15 +292,11 @@ def _tail(server: Server) -> str:
 
 
 def pending(
-    scenarios: Sequence[Scenario], done: Sequence[Measurement], server: str, run: int, scale: Scale
+    scenarios: Sequence[Scenario], done: Sequence[Measurement], server: str, run: int
 ) -> list[Scenario]:
     """Those that make sense on the server and that a run cut short has not measured yet."""
     had = {
-        one.scenario
-        for one in done
-        if (one.server, one.run) == (server, run)
-        and replace(scale, seconds=one.scale_seconds, share=one.scale_share) == scale
-        and not one.stolen
+        one.scenario for one in done if (one.server, one.run) == (server, run) and not one.stolen
     }
     return [
         one

@@ -10,7 +10,6 @@ import os
 import random
 import socket
 import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
@@ -240,9 +239,12 @@ def free_ports(count: int) -> list[int]:
     raise RuntimeError("no port is free")
 
 
-def fetch_kafka(cache_dir: Path) -> None:
-    """Have Kafka's jars in the cache, so that no start has to wait for them."""
-    subprocess.run([str(KAFKA_SCRIPT), str(cache_dir)], check=True, stdout=sys.stderr)
+def fetch_kafka(cache_dir: Path) -> dict[str, str]:
+    """Have Kafka's jars in the cache, so that no start waits for them; its version and Java's."""
+    command = [str(KAFKA_SCRIPT), str(cache_dir)]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    kafka, java = said.splitlines()
+    return {"kafka": kafka, "java": java}
 
 
 def server_makers(

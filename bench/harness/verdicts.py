@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.harness.scenario import Bar
+from bench.harness.scenario import COMPARED, Bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from bench.harness.results import Results
+    from bench.harness.results import Missing, Results
     from bench.harness.scenario import Durability, Scenario
 
-COMPARED: Mapping[Durability, tuple[str, str]] = {
-    "strict": ("kgw-strict", "kafka"),
-    "relaxed": ("kgw-relaxed", "kafka"),
-    "synced": ("kgw-strict", "kafka-synced"),
-}
-"""Which two servers a bar is about."""
-
 MEMORY_BAR = Bar(figure="rss_anonymous_mb", at_most=0.2)
-"""Of strict and relaxed, in every scenario that the peer runs, too."""
+"""Of strict and relaxed, in every scenario that both sides run."""
 
 
 class Verdict(NamedTuple):
     """One bar: kgw's value by the peer's, or kgw's own where the bar is absolute.
 
-    `value` is None where a measurement is missing; `runs` are those of the side with fewer.
+    `value` is None where a measurement is missing, and `missing` says why; `runs` are those of the
+    side with fewer, and `of_runs` how many were begun there; `apart` says that a side's two differ.
     """
 
     scenario: str
@@ -34,14 +28,14 @@ class Verdict(NamedTuple):
     bar: Bar
     value: float | None
     runs: int
+    of_runs: int
+    apart: bool = False
+    missing: Missing | None = None
 
     @property
     def kept(self) -> bool:
         """Whether there is a value on the right side; exactly on the bar is right."""
-        if self.value is None:
-            return False
-        low, high = self.bar.at_least, self.bar.at_most
-        return (low is None or self.value >= low) and (high is None or self.value <= high)
+        return self.value is not None and self.bar.allows(self.value)
 
 
 def ratio(results: Results, scenario: str, durability: Durability, figure: str) -> float | None:
@@ -59,14 +53,28 @@ def verdicts(results: Results, scenario: Scenario) -> Iterator[Verdict]:
             yield _verdict(results, scenario.name, durability, bar)
     memory: tuple[Durability, ...] = ("strict", "relaxed")
     for durability in memory:
-        yield _verdict(results, scenario.name, durability, MEMORY_BAR)
+        if set(COMPARED[durability]) <= set(scenario.servers):
+            yield _verdict(results, scenario.name, durability, MEMORY_BAR)
 
 
 def _verdict(results: Results, scenario: str, durability: Durability, bar: Bar) -> Verdict:
     servers = COMPARED[durability][:1] if bar.absolute else COMPARED[durability]
-    spreads = [results.spread(scenario, server, bar.figure) for server in servers]
-    runs = min(0 if spread is None else spread.runs for spread in spreads)
+    spreads = {server: results.spread(scenario, server, bar.figure) for server in servers}
+    counts = {server: 0 if one is None else one.runs for server, one in spreads.items()}
+    fewest = [server for server in servers if counts[server] == min(counts.values())]
     value = ratio(results, scenario, durability, bar.figure)
     if bar.absolute:
-        value = None if spreads[0] is None else spreads[0].median
-    return Verdict(scenario, durability, bar, value, runs)
+        of_it = spreads[servers[0]]
+        value = None if of_it is None else of_it.median
+    # What one side was never asked for cannot be had from the other.
+    why = {results.missing(scenario, server): None for server in fewest}
+    return Verdict(
+        scenario,
+        durability,
+        bar,
+        value,
+        runs=min(counts.values()),
+        of_runs=min(results.runs_begun(scenario, server) for server in fewest),
+        apart=any(one is not None and one.apart for one in spreads.values()),
+        missing=None if value is not None else "not run" if "not run" in why else next(iter(why)),
+    )

@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.harness.report import markdown, performance_page
+from bench.harness.page import performance_page
+from bench.harness.report import markdown, significant
 from bench.harness.results import Measurement, Results
 from bench.harness.scenario import Bar, Figure, Scenario
 from bench.harness.verdicts import MEMORY_BAR, ratio, verdicts
@@ -93,7 +94,7 @@ def test_a_run_prints_bars_figures_and_costs() -> None:
     """Lost bars stand out; medians come with their range where there is more than one run."""
     text = markdown(MEASURED, FAMILIES)
     assert (
-        "| `produce/small` | rate | **0.95 (≥ 1): lost** | 1.30 (≥ 1.3 and ≤ 2): met, 1 run |"
+        "| `produce/small` | rate | **0.950 (≥ 1): lost** | 1.30 (≥ 1.3 and ≤ 2): met, 1 run |"
         in text
     )
     assert "95.0 (90.0 to 300.0)" in text
@@ -107,30 +108,28 @@ def test_a_bar_says_how_many_runs_it_rests_on() -> None:
         _results({"kgw-strict": (1, 2, 3), "kgw-relaxed": (150, 150, 150), "kafka": (100, 100)}),
         FAMILIES,
     )
-    assert "| **0.02 (≥ 1): lost, 2 runs** | 1.50 (≥ 1.3 and ≤ 2): met, 2 runs |" in text
+    assert "| **0.0200 (≥ 1): lost, 2 runs** | 1.50 (≥ 1.3 and ≤ 2): met, 2 runs |" in text
     assert "| 2.00 (≤ 300): met |" in text
-    assert "| 0.10 (≤ 0.2): met, 2 runs | 0.10 (≤ 0.2): met, 2 runs |" in text
+    assert "| 0.100 (≤ 0.2): met, 2 runs | 0.100 (≤ 0.2): met, 2 runs |" in text
 
 
-def test_a_bar_that_was_not_measured_is_shown() -> None:
+def test_a_bar_that_was_not_run_is_shown() -> None:
     """Whichever side is missing, and where nothing was measured of a row; it is not lost."""
     without_peer = _results({"kgw-strict": (400, 400, 400)})
-    expected = "| (≥ 1): not measured | (≥ 1.3 and ≤ 2): not measured | "
+    expected = "| (≥ 1): not run | (≥ 1.3 and ≤ 2): not run | "
     only_peer = _results({"kafka": (100, 100, 100)})
     for results, absolute in (
-        (without_peer, "**400.00 (≤ 300): lost**"),
-        (only_peer, "(≤ 300): not measured"),
+        (without_peer, "**400 (≤ 300): lost**"),
+        (only_peer, "(≤ 300): not run"),
     ):
         text = markdown(results, FAMILIES)
         assert expected in text
         assert f"| {absolute} |" in text
-    memory = "| `produce/small` | 100 + 20 | not measured | not measured | not measured |"
-    assert memory + " (≤ 0.2): not measured | (≤ 0.2): not measured |" in markdown(
-        without_peer, FAMILIES
-    )
+    memory = "| `produce/small` | 100 + 20 | not run | not run | not run |"
+    assert memory + " (≤ 0.2): not run | (≤ 0.2): not run |" in markdown(without_peer, FAMILIES)
     other = replace(SCENARIO, name="produce/other")
     page = performance_page(without_peer, {"throughput": (SCENARIO, other)})
-    assert "| `produce/other` | rate | (≥ 1): not measured |" in page
+    assert "| `produce/other` | rate | (≥ 1): not run |" in page
     assert "What would lift it" not in performance_page(only_peer, FAMILIES)
 
 
@@ -140,9 +139,9 @@ def test_the_page_says_where_when_and_what_limits() -> None:
     assert "| MB/s written in synced pieces of 1 MB | 900 to 1,500 |" in page
     assert "Measured on 2026-01-02, revision abc." in page
     assert "7 measurements count; 0 were dropped" in page
-    assert "- `produce/small`, Small: Written at full speed. The interpreter." in page
+    assert "- Written at full speed.\n    - `produce/small`, Small\n" in page
     assert "100 + 20" in page
-    assert "The interpreter. *What would lift it:* Another one." in page
+    assert "- `produce/small`: The interpreter. *What would lift it*: Another one." in page
     met = performance_page(_results({"kgw-strict": (100,), "kafka": (90,)}), FAMILIES)
     assert "Another one." not in met
     assert "No results are kept" in performance_page(Results((), ()), FAMILIES)
@@ -152,4 +151,115 @@ def test_the_page_says_what_could_not_be_measured() -> None:
     """A row that is missing has a reason."""
     failure = {"scenario": SCENARIO.name, "server": "kafka", "run": 2, "said": "no"}
     page = performance_page(_results({"kgw-strict": (1,)}, (failure,)), FAMILIES)
-    assert "Not measured: `produce/small` on kafka, run 2." in page
+    assert "Failed: `produce/small` on kafka, run 2." in page
+
+
+def _stolen(results: Results, server: str, runs: tuple[int, ...]) -> Results:
+    """The same, but these runs of a server do not count."""
+    measurements = tuple(
+        replace(one, figures=one.figures | {"stolen_share": 0.5})
+        if one.server == server and one.run in runs
+        else one
+        for one in results.measurements
+    )
+    return replace(results, measurements=measurements)
+
+
+def test_what_was_dropped_is_told_from_what_was_not_run() -> None:
+    """In bars, figures and memory, with how many of each server there were."""
+    results = _stolen(MEASURED, "kafka", (1, 2, 3))
+    page = performance_page(results, FAMILIES)
+    assert "| `produce/small` | rate | (≥ 1): dropped | (≥ 1.3 and ≤ 2): dropped |" in page
+    assert "| 95.0 (90.0 to 300.0) | 130.0 | dropped |  |  |  |  |" in page
+    assert "| 100 + 20 | 100 + 20 | dropped | not run | (≤ 0.2): dropped |" in page
+    assert "4 measurements count; 3 were dropped" in page
+    assert "0 of kgw-strict, 0 of kgw-relaxed, 3 of kafka, 0 of kafka-synced" in page
+    assert "Of 3 bars, those that rest on 3 runs of either side: 1;" in page
+    assert "without a value: 2 (2 dropped).\n" in page
+
+
+def test_a_bar_says_why_it_rests_on_fewer_runs() -> None:
+    """Because others were dropped, or because no more were begun."""
+    page = performance_page(_stolen(MEASURED, "kgw-strict", (2, 3)), FAMILIES)
+    assert "**0.900 (≥ 1): lost, 1 of 3 runs**" in page
+    assert "1.30 (≥ 1.3 and ≤ 2): met, 1 run |" in page
+    assert "3 runs of either side: 0; on fewer because others were dropped or failed: 2;" in page
+    assert "on fewer because no more were begun: 1.\n" in page
+
+
+def test_two_runs_that_are_far_apart_are_marked() -> None:
+    """Where the figure is, and where it decides."""
+    page = performance_page(_results({"kgw-strict": (100, 200), "kafka": (100, 100)}), FAMILIES)
+    assert "| 150.0 (100.0 to 200.0, far apart) |" in page
+    assert "1.50 (≥ 1): met, 2 runs, far apart" in page
+
+
+def test_ratios_that_are_worse_are_in_italics() -> None:
+    """Whichever direction is the better one; it is named."""
+    lower = replace(SCENARIO, figures=(replace(SCENARIO.figures[0], better="lower"),))
+    results = _results({"kgw-strict": (90,), "kgw-relaxed": (110,), "kafka": (100,)})
+    assert "| higher | 90.0 | 110.0 | 100.0 |  | *0.900* | 1.10 |  |" in markdown(results, FAMILIES)
+    assert "| lower | 90.0 | 110.0 | 100.0 |  | 0.900 | *1.10* |  |" in markdown(
+        results, {"throughput": (lower,)}
+    )
+
+
+def test_a_ratio_near_its_bar_does_not_contradict_its_verdict() -> None:
+    """Three digits that count, and more where they would not do."""
+    assert ["0.0735", "0.561", "1.30", "17.4", "1,234", "1.00", "0.00"] == [
+        significant(one) for one in (0.07351, 0.561, 1.3, 17.36, 1234.4, 0.9996, 0.0)
+    ]
+    results = _results({"kgw-strict": (99.97,) * 3, "kafka": (100.0,) * 3})
+    assert "**0.9997 (≥ 1): lost**" in markdown(results, FAMILIES)
+    third = replace(
+        SCENARIO, bars={"strict": (Bar(figure="mb_per_s", at_most=1 / 1.5, at_least=0.07),)}
+    )
+    assert "(≥ 0.07 and ≤ 0.67): lost" in markdown(results, {"throughput": (third,)})
+
+
+def test_what_is_the_same_of_several_rows_is_said_once() -> None:
+    """What they are, what limits them, and what would lift those bars that are lost."""
+    other = replace(SCENARIO, name="produce/other", title="Other")
+    measured = (*MEASURED.measurements, replace(MEASURED.measurements[-1], scenario=other.name))
+    page = performance_page(
+        replace(MEASURED, measurements=measured), {"throughput": (SCENARIO, other)}
+    )
+    rows = "    - `produce/small`, Small\n    - `produce/other`, Other\n"
+    assert f"- Written at full speed.\n{rows}" in page
+    reason = "- `produce/small`, `produce/other`: The interpreter. *What would lift it* (of"
+    assert f"{reason} `produce/small`): Another one.\n" in page
+
+
+def test_bytes_on_disk_are_by_the_byte_where_a_row_only_writes() -> None:
+    """The faster server writes more; elsewhere it is as many MB as it is."""
+    added = {"written_to_disk_mb": 150.0, "bytes": 100e6}
+    measured = tuple(replace(one, figures=one.figures | added) for one in MEASURED.measurements)
+    results = replace(MEASURED, measurements=measured)
+    assert "| MB on disk | 150.00 | 150.00 | 150.00 |" in markdown(results, FAMILIES)
+    writing = replace(SCENARIO, only_writes=True)
+    assert "| bytes on disk a byte of values | 1.50 | 1.50 | 1.50 |" in markdown(
+        results, {"throughput": (writing,)}
+    )
+
+
+def test_the_page_says_how_it_was_measured() -> None:
+    """What the machine's line has of it, which older ones do not have."""
+    assert "Apache Kafka | " not in performance_page(MEASURED, FAMILIES)
+    java = 'openjdk version "17.0.1" 2021-10-19'
+    how = {"kafka": "4.3.0", "java": java, "warm_seconds": 120.0, "seconds": 1.5}
+    page = performance_page(replace(MEASURED, machines=({"cores": 2} | how,)), FAMILIES)
+    assert f"| Apache Kafka | 4.3.0 |\n| Java | {java} |\n" in page
+    assert "half of them) | 120 |\n| Seconds of each timed part | 1.5 |\n" in page
+
+
+def test_memory_says_whose_process_it_is() -> None:
+    """Rows with a server of their own, and rows that only some servers run."""
+    own = replace(
+        SCENARIO, name="startup/own", start="own", servers=("kgw-strict", "kafka"), bars={}
+    )
+    measured = (*MEASURED.measurements, replace(MEASURED.measurements[-1], scenario=own.name))
+    families = {"throughput": (SCENARIO,), "startup": (own,)}
+    page = performance_page(replace(MEASURED, measurements=measured), families)
+    assert "not so in the rows that have one of their own: `startup/own`.\n" in page
+    memory = "| `startup/own` | not run | not run | 1,000 + 20 | not run | (≤ 0.2): not run |"
+    assert f"{memory} not run |" in page

@@ -2,16 +2,25 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench import run as bench_run
 from bench.harness.machine import CpuTimes, Meanwhile, Moment, parse_cpu_times
-from bench.harness.results import Measurement, append, append_measurement, load
+from bench.harness.results import (
+    Measurement,
+    Results,
+    Spread,
+    append,
+    append_measurement,
+    load,
+)
 from bench.harness.runner import derived, pending, time_limit
-from bench.harness.scenario import Scale
-from bench.harness.verdicts import COMPARED
-from bench.run import UsageError, chosen_scenarios, chosen_servers
+from bench.harness.scenario import COMPARED
+from bench.harness.verdicts import MEMORY_BAR, verdicts
+from bench.run import UsageError, chosen_scenarios, chosen_servers, parse
 from bench.scenarios.registry import all_scenarios
 
 if TYPE_CHECKING:
@@ -52,6 +61,18 @@ def test_measurements_are_appended_and_read_again(tmp_path: Path) -> None:
     assert (_measurement(1.0), _measurement(2.0)) == results.measurements
 
 
+def test_runs_of_another_file_are_other_runs(tmp_path: Path) -> None:
+    """Each file counts from 1, server by server."""
+    paths = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for path in paths:
+        append_measurement(path, _measurement(1.0))
+        append_measurement(path, _measurement(1.0, run=2))
+    append_measurement(paths[1], _measurement(1.0, server="kafka-synced"))
+    results = load(paths)
+    assert [1, 2, 3, 4, 1] == [one.run for one in results.measurements]
+    assert 4 == results.runs_begun("produce/1kb-16kb-4p", "kafka")
+
+
 def test_a_line_that_is_no_measurement_is_named(tmp_path: Path) -> None:
     """A file that was cut in the middle of a line says where."""
     path = tmp_path / "results.jsonl"
@@ -67,7 +88,7 @@ def test_a_spread_is_of_those_runs_that_count(tmp_path: Path) -> None:
     for value, stolen_share in ((10.0, 0.0), (1.0, 0.02), (30.0, 0.005), (20.0, 0.0)):
         append_measurement(path, _measurement(value, stolen_share=stolen_share))
     results = load([path])
-    assert 1 == results.dropped
+    assert {"kafka": 1} == results.dropped
     assert (20.0, 10.0, 30.0, 3) == results.spread("produce/1kb-16kb-4p", "kafka", "mb_per_s")
     assert results.spread("produce/1kb-16kb-4p", "kafka", "other") is None
     assert results.spread("produce/1kb-16kb-4p", "kgw-strict", "mb_per_s") is None
@@ -97,36 +118,101 @@ def test_processor_time_is_given_by_what_was_moved() -> None:
 
 
 def test_a_run_goes_on_where_it_was_cut() -> None:
-    """What the file has of that server, run and scale is not measured again; stolen ones are."""
+    """What the file has of that server and run is not measured again; stolen ones are."""
     first, *others = all_scenarios()
     done = [_measurement(1.0), _measurement(1.0, server="kafka-synced", stolen_share=0.5)]
-    scale = Scale(seconds=2.5)
     assert "produce/1kb-16kb-4p" == first.name
-    assert others == pending(all_scenarios(), done, "kafka", 1, scale)
-    for server, run, other_scale in (
-        ("kafka", 2, scale),
-        ("kafka", 1, Scale(seconds=1.0)),
-        ("kafka-synced", 1, scale),
-    ):
-        assert first in pending(all_scenarios(), done, server, run, other_scale)
+    assert others == pending(all_scenarios(), done, "kafka", 1)
+    for server, run in (("kafka", 2), ("kafka-synced", 1)):
+        assert first in pending(all_scenarios(), done, server, run)
 
 
 def test_what_is_measured_once_is_in_the_first_run() -> None:
-    """The runs after it leave it out on the servers that it names."""
-    scale = Scale(seconds=2.5)
-    once = next(one for one in all_scenarios() if "kafka-synced" in one.once)
-    first, second = (pending([once], [], "kafka-synced", run, scale) for run in (1, 2))
-    assert ([once], []) == (first, second)
+    """What no bar compares, and what takes long; the runs after it leave both out."""
+    by_name = {one.name: one for one in all_scenarios()}
+    dear = by_name["produce/1kb-16kb-1000p"]
+    codec = by_name["produce/1kb-256kb-4p-gzip"]
+    assert ("kafka-synced",) == dear.once
+    assert ("kafka",) == codec.once
+    for scenario, server in ((dear, "kafka-synced"), (codec, "kafka")):
+        first, second = (pending([scenario], [], server, run) for run in (1, 2))
+        assert ([scenario], []) == (first, second)
+
+
+def test_what_a_bar_compares_is_in_every_run() -> None:
+    """But for what is dear, of which there is little."""
+    compared = [
+        (scenario.name, server)
+        for scenario in all_scenarios()
+        for durability in scenario.bars
+        for server in COMPARED[durability]
+        if server in scenario.once
+    ]
+    assert [("produce/1kb-16kb-1000p", "kafka-synced")] == compared
+
+
+def test_results_of_different_scale_or_revision_are_told_apart() -> None:
+    """Each combination once, in words that a message can have."""
+    first = _measurement(1.0)
+    small = replace(first, scale_share=0.1)
+    other = replace(first, revision="def")
+    assert {first.origin} == Results((first, first), ()).origins
+    assert {first.origin, small.origin, other.origin} == Results((first, small, other), ()).origins
+    assert "abc (2.5 s)" == str(first.origin)
+    assert "abc (2.5 s, 0.1 of what is counted)" == str(small.origin)
+
+
+def test_a_run_takes_no_results_of_another_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is started, and both are named."""
+    path = tmp_path / "results.jsonl"
+    append_measurement(path, _measurement(1.0))
+    monkeypatch.setattr(bench_run, "revision", lambda _: "abc")
+    both = r"holds results of abc \(2\.5 s\), and this is abc \(2 s\)"
+    with pytest.raises(UsageError, match=both):
+        bench_run.run(parse(["--output", str(path), "--seconds", "2"]))
+
+
+def test_what_has_no_value_has_a_reason() -> None:
+    """Not tried, tried and dropped, tried and failed, or without that figure."""
+    failure = {"scenario": "produce/1kb-16kb-4p", "server": "kgw-relaxed", "run": 2, "said": "no"}
+    measurements = (
+        _measurement(1.0, stolen_share=0.5),
+        _measurement(1.0, run=2, stolen_share=0.5),
+        _measurement(1.0, server="kgw-strict"),
+        _measurement(1.0, server="kgw-relaxed", stolen_share=0.5),
+    )
+    results = Results(measurements, (), (failure,))
+    expected = {
+        "kafka": ("dropped", 2),
+        "kgw-strict": ("not measured", 1),
+        "kgw-relaxed": ("failed", 2),
+        "kafka-synced": ("not run", 0),
+    }
+    name = "produce/1kb-16kb-4p"
+    assert expected == {
+        server: (results.missing(name, server), results.runs_begun(name, server))
+        for server in expected
+    }
+
+
+def test_two_runs_may_be_too_far_apart_for_a_median() -> None:
+    """More than half as much again; with a third run the middle one decides."""
+    assert Spread(13.0, 10.0, 16.0, 2).apart
+    assert not Spread(12.5, 10.0, 15.0, 2).apart
+    assert not Spread(12.0, 10.0, 30.0, 3).apart
 
 
 def test_bars_are_measured_and_can_be_explained() -> None:
     """A row has the servers that its bars compare, and says what would lift one that is lost."""
     for scenario in all_scenarios():
-        for durability in scenario.bars:
-            assert set(COMPARED[durability]) <= set(scenario.servers), scenario.name
+        bars = list(verdicts(Results((), ()), scenario))
+        assert {"strict"} <= {one.durability for one in bars if one.bar is MEMORY_BAR}
+        for one in bars:
+            assert set(COMPARED[one.durability]) <= set(scenario.servers), scenario.name
         assert ("synced" in scenario.bars) == ("kafka-synced" in scenario.servers), scenario.name
-        if {"strict", "relaxed"} & set(scenario.bars):
-            assert scenario.would_lift, scenario.name
+        assert scenario.would_lift or not scenario.bars, scenario.name
 
 
 def test_scenarios_are_chosen_by_family_name_and_pattern() -> None:
