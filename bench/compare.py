@@ -26,7 +26,7 @@ from bench.harness.results import load
 from bench.harness.runner import Plan, ServerRun, say
 from bench.harness.scenario import Scale
 from bench.harness.servers import KgwServer
-from bench.run import ROOT, UsageError, chosen_scenarios, revision
+from bench.run import ROOT, UsageError, chosen_scenarios, revision, say_failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,13 +97,8 @@ def checkout(base: str, folder: Path) -> None:
     subprocess.run(["tar", "-x", "-C", str(folder)], check=True, input=archive.stdout)
 
 
-def compare(options: argparse.Namespace) -> str:
-    """Measures, and returns the table."""
-    scenarios = [
-        one
-        for one in chosen_scenarios(options.scenarios)
-        if f"kgw-{options.durability}" in one.servers
-    ]
+def compare(options: argparse.Namespace, scenarios: Sequence[Scenario]) -> Results:
+    """Measures both sides."""
     if options.rounds < 1:
         message = "--rounds must be at least 1"
         raise UsageError(message)
@@ -125,10 +120,9 @@ def compare(options: argparse.Namespace) -> str:
                     _server, side=side, durability=options.durability, checkout=checkouts[side]
                 )
                 ServerRun(plan, side, make, number_of_round).measure_all(scenarios)
-        results = load([plan.output])
+        return load([plan.output])
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return comparison(results, scenarios)
 
 
 def _server(data_dir: Path, *, side: str, durability: str, checkout: Path) -> KgwServer:
@@ -150,11 +144,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        print(compare(options))
+        scenarios = [
+            one
+            for one in chosen_scenarios(options.scenarios)
+            if f"kgw-{options.durability}" in one.servers
+        ]
+        results = compare(options, scenarios)
     except UsageError as error:
         say(f"scripts/bench --compare: {error}")
         return 2
-    return 0
+    print(comparison(results, scenarios))
+    return say_failures(results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from bench.compare import checkout, comparison, paired_ratios
 from bench.harness.results import Measurement, Results
-from bench.run import UsageError
+from bench.run import UsageError, say_failures
 from bench.scenarios.registry import all_scenarios
 
 if TYPE_CHECKING:
@@ -57,3 +57,11 @@ def test_a_base_that_is_no_commit_is_named(tmp_path: Path) -> None:
     """Before anything is started."""
     with pytest.raises(UsageError, match="no commit 'nowhere'"):
         checkout("nowhere", tmp_path / "base")
+
+
+def test_what_failed_is_said_and_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of what is left must not pass for a comparison of everything."""
+    failure = {"scenario": SCENARIO.name, "server": "this", "run": 2, "said": "no answer"}
+    assert 1 == say_failures(Results(RESULTS.measurements, (), (failure,)))
+    assert f"failed, run 2: {SCENARIO.name} on this: no answer" in capsys.readouterr().err
+    assert 0 == say_failures(RESULTS)
