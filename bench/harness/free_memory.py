@@ -1,9 +1,9 @@
 """Gives every measurement free memory in the same state, whatever ran before it.
 
 A virtual machine may give free memory back to its host, which has to find it again when somebody
-touches it: 1.9 s of processor time a GB where it was measured, and slower reads from the disk. What
-was freed lately is not given back yet, so that a server would be charged by who was measured before
-it, and by when Kafka deletes what it no longer needs.
+touches it: 2 to 2.6 s of processor time a GB where it was measured, and slower reads from the disk.
+What was freed lately is not given back yet, so that a server would be charged by who was measured
+before it, and by when Kafka deletes what it no longer needs.
 """
 
 from __future__ import annotations
