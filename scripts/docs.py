@@ -376,7 +376,7 @@ def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
 def performance() -> str:
     """What `bench/results` holds, with the bars and reasons of bench/scenarios.
 
-    SystemExit where it is not all of one revision and scale: their runs have no median together.
+    SystemExit where a scenario has runs of several revisions or scales: they have no median together.
     """
     from bench.harness.page import performance_page
     from bench.harness.results import load
@@ -384,9 +384,9 @@ def performance() -> str:
 
     kept = sorted((ROOT / "bench" / "results").glob("*.jsonl"))
     results = load(kept)
-    if len(results.origins) > 1:
-        mixed = ", ".join(map(str, sorted(results.origins)))
-        message = f"bench/results holds results of {mixed}: keep those of one alone"
+    for scenario, origins in results.mixed.items():
+        mixed = ", ".join(map(str, sorted(origins)))
+        message = f"bench/results holds {scenario} of {mixed}: keep those of one alone"
         raise SystemExit(message)
     return performance_page(results, FAMILIES)
 

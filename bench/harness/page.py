@@ -139,11 +139,15 @@ def _counted(results: Results) -> str:
     """How many measurements there are, and how quiet the machine was."""
     kept = [one for one in results.measurements if not one.stolen]
     busy = sorted(one.figures["cores_busy_elsewhere"] for one in kept)
-    revisions = sorted({one.revision for one in kept})
+    (revision, _), *later = results.by_revision.items()
+    again = "".join(
+        f" At {other}, all servers: {', '.join(f'`{one}`' for one in scenarios)}."
+        for other, scenarios in later
+    )
     days = sorted({one.at[:10] for one in kept})
     by_server = [f"{results.dropped[name]:,} of {name}" for name in ALL_SERVERS]
     return (
-        f"Measured on {' and '.join(days)}, revision {', '.join(revisions)}.\n"
+        f"Measured on {' and '.join(days)}, revision {revision}.{again}\n"
         f"{len(kept):,} measurements count; {results.dropped.total():,} were dropped because the"
         " hypervisor took more than a hundredth of the cores meanwhile:"
         f" {', '.join(by_server)}. What is dropped is measured again, twice at most.\n"

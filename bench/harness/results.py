@@ -68,9 +68,20 @@ class Results:
     failures: tuple[dict[str, Any], ...] = ()
 
     @property
-    def origins(self) -> set[Origin]:
-        """What was measured: more than one must not be in one table."""
-        return {one.origin for one in self.measurements}
+    def mixed(self) -> dict[str, set[Origin]]:
+        """The scenarios whose measurements have no median together, and what they are of."""
+        origins: dict[str, set[Origin]] = {}
+        for one in self.measurements:
+            origins.setdefault(one.scenario, set()).add(one.origin)
+        return {name: several for name, several in origins.items() if len(several) > 1}
+
+    @property
+    def by_revision(self) -> dict[str, list[str]]:
+        """The scenarios that were measured at each revision, the one with most of them first."""
+        found: dict[str, dict[str, None]] = {}
+        for one in self.measurements:
+            found.setdefault(one.revision, {})[one.scenario] = None
+        return {name: [*found[name]] for name in sorted(found, key=lambda one: -len(found[one]))}
 
     @property
     def dropped(self) -> Counter[str]:

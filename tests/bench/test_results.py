@@ -156,8 +156,14 @@ def test_results_of_different_scale_or_revision_are_told_apart() -> None:
     first = _measurement(1.0)
     small = replace(first, scale_share=0.1)
     other = replace(first, revision="def")
-    assert {first.origin} == Results((first, first), ()).origins
-    assert {first.origin, small.origin, other.origin} == Results((first, small, other), ()).origins
+    again = replace(other, scenario="requests/1x1")
+    assert {} == Results((first, first, again), ()).mixed
+    assert {"abc": [first.scenario], "def": ["requests/1x1"]} == Results(
+        (again, first), ()
+    ).by_revision
+    assert {first.scenario: {first.origin, small.origin, other.origin}} == Results(
+        (first, small, other), ()
+    ).mixed
     assert "abc (2.5 s)" == str(first.origin)
     assert "abc (2.5 s, 0.1 of what is counted)" == str(small.origin)
 
