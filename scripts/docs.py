@@ -376,7 +376,7 @@ def enum_docstrings(source: Path, class_name: str) -> dict[str, str]:
 def performance() -> str:
     """What `bench/results` holds, with the bars and reasons of bench/scenarios.
 
-    SystemExit where a scenario has runs of several revisions or scales: they have no median together.
+    SystemExit where a scenario has runs of several revisions or scales: there is no median of them.
     """
     from bench.harness.page import performance_page
     from bench.harness.results import load
