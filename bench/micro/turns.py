@@ -5,6 +5,8 @@ A server with sockets and the embedded backend runs in this process, watched as 
 run without a break, in processor time of the loop's thread, and its name.
 
     scripts/bench --micro turns [--topics N] [--partitions N] [--rounds N] [--root DIR] [ONLY...]
+
+`ONLY` are beginnings of names; `small` reads 16 MB in batches of one record.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import struct
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import thread_time
+from typing import TYPE_CHECKING, cast
 
 import kgw.server.offenders
+from kgw.backend.embedded.cached_reading import ReadPlaces
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config
@@ -60,6 +64,7 @@ from kgw.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kgw.records.batch import read_batch
 from kgw.server.limits import limits_from
 from kgw.server.offenders import Offenders, StackWatch, WatchedDispatcher, watched_loop
 from kgw.server.server import Server
@@ -68,6 +73,8 @@ from kgw.testing.batches import make_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kgw.backend.embedded.backend import EmbeddedBackend
+    from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
     from kgw.protocol.schema import Request, Response
 
 SEEN_S = 0.0015
@@ -77,6 +84,15 @@ SMALL_COMMITS = 1_000
 ONE_TOPIC = "one"
 BATCH_BYTES = 6_000
 SEGMENT_BYTES = 1 << 29
+SMALL = "small"
+SMALL_PARTITIONS = 4
+SMALL_BATCHES = 25_000
+"""In each: one record of 100 bytes, 4 MB together."""
+SMALL_CACHED = 6_000
+"""So many of them are in memory."""
+
+
+SMALL_BATCH = bytes(make_batch([bytes(100)]).buffer)
 
 
 class Longest(Offenders):
@@ -134,6 +150,37 @@ class Client:
             response = codec(response_class(request.api_key), version)
             answers.append(response.decode(answer, position))
         return answers
+
+    def consume(self, offset: int) -> tuple[int, int]:
+        """Read all small batches from an offset on; return how many bytes, in how many answers."""
+        offsets = [offset] * SMALL_PARTITIONS
+        size_bytes = answers = 0
+        while min(offsets) < SMALL_BATCHES:
+            (response,) = self.ask((fetch_small(offsets), 12))
+            answers += 1
+            for part in response.responses[0].partitions:  # type: ignore[attr-defined]
+                size_bytes += len(part.records)
+                offsets[part.partition_index] += len(part.records) // len(SMALL_BATCH)
+        return size_bytes, answers
+
+
+def fetch_small(offsets: list[int]) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        session_epoch=-1,
+        topics=[
+            FetchTopic(
+                topic=SMALL,
+                partitions=[
+                    FetchPartition(
+                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
+                    )
+                    for index, offset in enumerate(offsets)
+                ],
+            )
+        ],
+    )
 
 
 class Requests:
@@ -341,6 +388,8 @@ async def measure(
             await gateway.configure_broker(change)
             await asyncio.sleep(0.05)
             note(results, "another default", offenders.take())
+        if not arguments.only or SMALL in arguments.only:
+            results |= await measure_small(gateway, offenders, client, arguments.rounds)
         await server.aclose()
     finally:
         gc.callbacks.remove(offenders.collected)
@@ -376,6 +425,38 @@ def replaced_by(texts: dict[str, str]) -> Callable[[dict[str, str]], dict[str, s
 def note(results: dict[str, dict[str, float]], label: str, taken: dict[str, float]) -> None:
     """Keep the best of several rounds."""
     results[label] = min(results.get(label, taken), taken, key=worst_of)
+
+
+async def measure_small(
+    gateway: Gateway, offenders: Longest, client: Client, rounds: int
+) -> dict[str, dict[str, float]]:
+    """Read batches of one record: what holds the loop, and what its thread uses for each GB."""
+    topic = await gateway.catalog.create(SMALL, SMALL_PARTITIONS, {})
+    logs = [cast("EmbeddedPartitionLog", one.log) for one in topic.partitions]
+    for _ in range(0, SMALL_BATCHES, 1_000):
+        for log in logs:
+            await log.append([read_batch(bytearray(SMALL_BATCH)) for _ in range(1_000)])
+    results: dict[str, dict[str, float]] = {}
+
+    async def read(name: str, offset: int) -> None:
+        offenders.take()
+        began_s = thread_time()
+        size_bytes, answers = await asyncio.to_thread(client.consume, offset)
+        used_s = thread_time() - began_s
+        taken = offenders.take()
+        taken |= {"s a GB": round(used_s / size_bytes * 1e9, 2), "answers": answers}
+        results[name] = min(results.get(name, taken), taken, key=lambda one: one["s a GB"])
+
+    backend = cast("EmbeddedBackend", gateway.backend)
+    for _ in range(rounds):
+        await read("Fetch, small batches in memory", SMALL_BATCHES - SMALL_CACHED)
+    for log in logs:
+        backend.forget_cached(log.tail, SMALL_BATCHES)
+    for _ in range(rounds):
+        backend.places = backend.read_ahead._places = ReadPlaces(4096)
+        await read("Fetch, small batches in the page cache", 0)
+        await read("Fetch, small batches in the page cache, again", 0)
+    return results
 
 
 def worst_of(taken: dict[str, float]) -> float:

@@ -8,7 +8,7 @@ survive beside them. It knows bytes and offsets; it has never heard of a request
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 
 FoundT = TypeVar("FoundT")
+
+HOT_BATCHES: Final = 1_000
+"""What one `read_hot` looks at one by one, at most: 0.6 ms where both checksums are compared."""
 
 
 class AppendResult(NamedTuple):
@@ -39,6 +42,10 @@ class ReadResult(NamedTuple):
     size_bytes: int
     next_offset: int
     """The offset after the last batch; the offset asked for when there is none."""
+    batches: int = 0
+    """How many were looked at one by one in the event loop."""
+    is_cut: bool = False
+    """Whether there is more that would have fitted, and the loop has others to serve."""
 
 
 class EpochEnd(NamedTuple):
@@ -206,7 +213,11 @@ class PartitionLog(ABC):
 
     @abstractmethod
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        """As `read`, from memory and at once; None when it would have to wait for a disk."""
+        """As `read`, from memory and at once; None when it would have to wait for a disk.
+
+        Of many small batches it returns the first ones, and says so: at least one comes, and about
+        `HOT_BATCHES` at most.
+        """
 
     @abstractmethod
     async def read(

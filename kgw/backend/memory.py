@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.append import Append, refused_append
 from kgw.backend.base import (
+    HOT_BATCHES,
     AppendResult,
     Backend,
     EpochEnd,
@@ -249,7 +250,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         self._failure = StorageError(reason)
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        return self._read(offset, max_bytes, upper_bound, at_least_one=True)
+        return self._read(offset, max_bytes, upper_bound, at_least_one=True, most=HOT_BATCHES)
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
@@ -257,22 +258,26 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return self._read(offset, max_bytes, upper_bound, at_least_one=at_least_one)
 
     def _read(
-        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
+        self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool, most: int = 0
     ) -> ReadResult:
         batches = self._contents.batches
         buffers: list[Buffer] = []
         size_bytes = 0
         next_offset = offset
+        is_cut = False
         for position in range(self._contents.position_of(offset), len(batches)):
             batch = batches[position]
             if batch.next_offset > upper_bound:
                 break
             if size_bytes + batch.size_bytes > max_bytes and (buffers or not at_least_one):
                 break
+            if most and len(buffers) >= most:
+                is_cut = True
+                break
             buffers.append(batch.buffer)
             size_bytes += batch.size_bytes
             next_offset = batch.next_offset
-        return ReadResult(buffers, size_bytes, next_offset)
+        return ReadResult(buffers, size_bytes, next_offset, len(buffers), is_cut)
 
     async def find_by_time(
         self,

@@ -5,7 +5,7 @@ Behaviour:
   records before its offset;
 - partitions are served in the request's order within `max_bytes` (`fetch.max.bytes` caps it, 8 MB
   do, and less when clients leave answers untaken), and the first batch always comes, whatever its
-  size (KIP-74);
+  size (KIP-74); of small ones 4,000 do at most, 1,000 of a partition: the client asks again;
 - less than `min_bytes`: waits for more, woken by appends to these partitions alone; `max_wait_ms`
   is one budget for everything that the request does;
 - fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where

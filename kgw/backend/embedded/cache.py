@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import ReadResult
+from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.records.batch import read_batch
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class CachedTail:
         buffers: list[Buffer] = []
         size_bytes = 0
         next_offset = offset
+        is_cut = False
         batches = self.batches
         # By number: a copy of all that is cached behind `place` would cost more than the answer.
         for number in range(place, len(batches)):
@@ -73,15 +74,18 @@ class CachedTail:
                 continue
             if batch.next_offset > upper_bound:
                 break
-            size_bytes += len(batch.buffer)
-            if size_bytes > max_bytes and buffers:
-                size_bytes -= len(batch.buffer)
+            if buffers and size_bytes + len(batch.buffer) > max_bytes:
                 break
+            if len(buffers) >= HOT_BATCHES:
+                is_cut = True
+                break
+            size_bytes += len(batch.buffer)
             buffers.append(batch.buffer)
             next_offset = batch.next_offset
-        if len(buffers) > _JOIN_ABOVE:
+        count = len(buffers)
+        if count > _JOIN_ABOVE:
             buffers = [_joined(buffers, room.take(size_bytes))]
-        return ReadResult(buffers, size_bytes, next_offset)
+        return ReadResult(buffers, size_bytes, next_offset, count, is_cut)
 
     def forget_below(self, offset: int) -> int:
         """Forget the batches that begin below `offset`; returns what is no longer counted."""

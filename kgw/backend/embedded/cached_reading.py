@@ -17,7 +17,7 @@ from struct import Struct
 from time import thread_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.base import ReadResult
+from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES
 from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.records.batch import CRC_START, HEADER_BYTES, PREFIX_BYTES
@@ -39,6 +39,7 @@ _LEAST_TIMED_BYTES: Final = 64 << 10
 _LEAST_NOTICED_BYTES: Final = 64 << 10
 """At the end of a log, which is another one soon where somebody writes."""
 _NOTHING_BEHIND: Final = -1
+_NO_LIMIT: Final = 1 << 62
 _LEAST_ENTRIES: Final = 32
 _MOST_ENTRIES: Final = 2048
 # Of an entry: base offset; position and size; the checksum of the header.
@@ -60,7 +61,7 @@ class Verified(NamedTuple):
     has_records: bool
     limit_bytes: int
     """What they had to fit into, and the batch behind them did not; `_NOTHING_BEHIND` when there
-    was none for the reader."""
+    was none for the reader, `_NO_LIMIT` when it was their number that ended them."""
 
 
 class Place(NamedTuple):
@@ -125,6 +126,8 @@ class Piece(NamedTuple):
     has_records: bool
     is_full: bool
     """Whether the limit ended it, so that no more would fit."""
+    is_cut: bool = False
+    """Whether it was ended by the number of batches that the event loop verifies at a time."""
 
 
 def read_cached(
@@ -143,10 +146,15 @@ def read_cached(
     size_bytes = 0
     next_offset = offset
     has_records = False
+    batches = 0
+    is_enough = is_cut = False
     while size_bytes < max_bytes or not views:
         limit = min(max_bytes - size_bytes, BUFFER_BYTES)
         piece = _read_again(place, buffers, limit, upper_bound)
         if piece is None:
+            if is_enough:
+                is_cut = True
+                break
             piece = _peek_piece(
                 place, buffers, next_offset, limit, upper_bound, at_least_one=not views
             )
@@ -154,8 +162,9 @@ def read_cached(
                 return None
             if not piece.view:
                 break
-            is_last = piece.next_offset == upper_bound and len(piece.view) >= _LEAST_NOTICED_BYTES
-            if piece.is_full or is_last:
+            batches += piece.place.number - place.number
+            is_end = piece.is_cut or piece.next_offset == upper_bound
+            if piece.is_full or (is_end and len(piece.view) >= _LEAST_NOTICED_BYTES):
                 places.note(log, next_offset, _noticed(place, piece, limit))
         views.append(piece.view)
         size_bytes += len(piece.view)
@@ -164,10 +173,12 @@ def read_cached(
         has_records = has_records or piece.has_records
         if next_offset >= upper_bound or (piece.is_full and max_bytes - size_bytes < BUFFER_BYTES):
             break
+        # Only what costs one checksum follows.
+        is_enough = piece.is_cut or batches >= HOT_BATCHES // 2
     if not views or (not has_records and next_offset < upper_bound):
         # The end of the segment; or what compaction has emptied, and there is more behind it.
         return None
-    return ReadResult(views, size_bytes, next_offset)
+    return ReadResult(views, size_bytes, next_offset, batches, is_cut)
 
 
 def _beginning(log: SegmentedLog, offset: int) -> Place | None:
@@ -195,9 +206,15 @@ def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
         piece.next_offset,
         piece.place.entries,
         piece.has_records,
-        limit_bytes if piece.is_full else _NOTHING_BEHIND,
+        _limit_of(piece, limit_bytes),
     )
     return place._replace(verified=verified)
+
+
+def _limit_of(piece: Piece, limit_bytes: int) -> int:
+    if piece.is_cut:
+        return _NO_LIMIT
+    return limit_bytes if piece.is_full else _NOTHING_BEHIND
 
 
 def _read_again(
@@ -221,8 +238,15 @@ def _read_again(
         return None
     number = place.number + verified.entries
     behind = Place(place.segment, number, verified.entries, read_slowly)
+    is_cut = not is_last and verified.limit_bytes == _NO_LIMIT
     return Piece(
-        view.toreadonly(), position, next_offset, behind, verified.has_records, is_full=not is_last
+        view.toreadonly(),
+        position,
+        next_offset,
+        behind,
+        verified.has_records,
+        not is_last and not is_cut,
+        is_cut,
     )
 
 
@@ -237,10 +261,14 @@ def _peek_piece(
 ) -> Piece | None:
     """Read batches from `offset` on; none at the end of the segment or at the upper bound."""
     segment, number, guess = place[:3]
-    entries = _entries_from(segment.peek_entries, number, guess, max_bytes)
+    entries = _entries_from(segment.peek_entries, number, guess, max_bytes, HOT_BATCHES * 5 // 4)
     if entries is None:
         return None
     count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
+    at_once = _count_at_once(number)
+    is_cut = count > max(at_once, HOT_BATCHES)
+    if is_cut:
+        count, is_full = at_once, False
     if not count:
         return Piece(memoryview(b""), 0, offset, place, has_records=False, is_full=is_full)
     start, end = _place(entries, 0)[0], _end(entries, count - 1)
@@ -251,7 +279,18 @@ def _peek_piece(
     if segment.peek_bytes(view, start) != len(view):
         return None
     read_slowly = is_slow(len(view), thread_time() - began_s)
-    return _verified(place, view, start, entries, count, offset, upper_bound, read_slowly, is_full)
+    piece = _verified(place, view, start, entries, count, offset, upper_bound, read_slowly, is_full)
+    return piece if piece is None or not is_cut else piece._replace(is_cut=True)
+
+
+def _count_at_once(number: int) -> int:
+    """Return how many of many batches are verified at once, from the entry with that number on.
+
+    All readers stop at the same places, wherever they began: what one of them leaves to the others
+    is of use there alone.
+    """
+    count = HOT_BATCHES - number % HOT_BATCHES
+    return count if count > HOT_BATCHES // 4 else count + HOT_BATCHES
 
 
 def read_piece(
@@ -322,11 +361,16 @@ def _verified(
 
 
 def _entries_from(
-    look: Callable[[int, int], bytes | bytearray | None], number: int, guess: int, max_bytes: int
+    look: Callable[[int, int], bytes | bytearray | None],
+    number: int,
+    guess: int,
+    max_bytes: int,
+    most_batches: int = _NO_LIMIT,
 ) -> bytes | bytearray | None:
     """Return entries from the one with that number on, unverified: as many as may be needed.
 
-    None when that would have to wait for the disk.
+    Of more than `most_batches` that fit one too many, at least. None when that would have to wait
+    for the disk.
     """
     wanted = min(max(guess + guess // 4, _LEAST_ENTRIES), _MOST_ENTRIES)
     entries = look(number, wanted)
@@ -334,7 +378,8 @@ def _entries_from(
         return None
     asked = wanted
     while (
-        len(entries) == asked * ENTRY_BYTES
+        asked <= most_batches
+        and len(entries) == asked * ENTRY_BYTES
         and _end(entries, asked - 1) - _place(entries, 0)[0] <= max_bytes
     ):
         wanted = min(wanted * 4, _MOST_ENTRIES)

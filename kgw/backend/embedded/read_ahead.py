@@ -12,7 +12,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kgw.backend.base import ReadResult
+from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.embedded.cached_reading import Place, read_piece
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES
 from kgw.records.batch import PREFIX_BYTES
@@ -95,11 +95,15 @@ class ReadAhead:
             return None
         if piece.next_offset > upper_bound:
             return None
+        batches = 0
+        is_cut = False
         if len(piece.view) > max_bytes:
             cut = _cut(piece, max_bytes)
             if cut is None:
                 return None
             piece, rest = cut
+            batches = piece.place.entries
+            is_cut = batches >= HOT_BATCHES
             self._keep_rest((log, offset), ahead, (log, piece.next_offset), rest)
         elif ahead.cut_from is not None and not _has_records(piece.view):
             return None
@@ -109,7 +113,7 @@ class ReadAhead:
         if ahead.rest is None and piece.place.is_slow:
             self.begin(log, piece.next_offset, piece.place, upper_bound)
         self._places.note(log, piece.next_offset, piece.place)
-        return ReadResult([piece.view], len(piece.view), piece.next_offset)
+        return ReadResult([piece.view], len(piece.view), piece.next_offset, batches, is_cut)
 
     def _keep_rest(self, key: _Key, ahead: _Ahead, rest_key: _Key, rest: Piece) -> None:
         """Keep what is left of a piece, beside the whole until somebody comes for it.
@@ -210,14 +214,14 @@ def _read(place: Place, buffers: ReadBuffers, offset: int, upper_bound: int) -> 
 
 
 def _cut(piece: Piece, max_bytes: int) -> tuple[Piece, Piece] | None:
-    """Return the batches of a verified piece that fit, and the others.
+    """Return the batches of a verified piece that fit, and the others: of many the first ones.
 
     None when none fits, or none of those that fit has records.
     """
     view = piece.view
     size_bytes = count = next_offset = has_records = 0
     # Not one further than that: the others are looked at when their turn comes.
-    while size_bytes < len(view):
+    while size_bytes < len(view) and count < HOT_BATCHES:
         base_offset, length, last_delta, records = _FIELDS.unpack_from(view, size_bytes)
         end = size_bytes + PREFIX_BYTES + length
         if end > max_bytes:

@@ -203,7 +203,10 @@ def test_the_end_of_a_log_is_one_checksum_while_it_is_the_end(
     first = read_cached(log, places, ReadBuffers(2), 0, 1 << 20, 3)
     with monkeypatch.context() as patch:
         patch.delattr(cached_reading, "_peek_piece")
-        assert first == read_cached(log, places, ReadBuffers(2), 0, 1000, 3)
+        again = read_cached(log, places, ReadBuffers(2), 0, 1000, 3)
+    assert first is not None
+    assert again is not None
+    assert _flat(first) == _flat(again)
     driver.append(b"more")
     more = read_cached(log, places, ReadBuffers(2), 0, 1000, 4)
     assert more is not None
@@ -412,3 +415,72 @@ async def test_where_one_reader_began_others_begin_without_a_search(
     assert (again is None) == bool(offset % 2)
     assert again is None or _flat(first) == _flat(again)
     await backend.aclose()
+
+
+def test_many_small_batches_are_verified_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop has others to serve: an answer ends sooner, and says that there is more."""
+    monkeypatch.setattr(cached_reading, "HOT_BATCHES", 2)
+    _, log = _filled(5)
+    places = ReadPlaces(8)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    offset = 0
+    for next_offset, batches, is_cut in ((2, 2, True), (4, 2, True), (5, 1, False)):
+        result = read_cached(log, places, ReadBuffers(2), offset, 1 << 20, 5)
+        assert result is not None
+        assert (next_offset, batches, is_cut) == (result.next_offset, *result[3:])
+        assert _flat(reading.read(log, offset, result.size_bytes, 5)) == _flat(result)
+        offset = next_offset
+    # Those behind the first reader compare a checksum for each of its answers.
+    for max_bytes, next_offset, is_cut in ((1 << 20, 5, False), (500, 4, True), (472, 4, False)):
+        result = read_cached(log, places, ReadBuffers(2), 0, max_bytes, 5)
+        assert result is not None
+        assert (next_offset, 0, is_cut) == (result.next_offset, *result[3:])
+        assert _flat(reading.read(log, 0, result.size_bytes, 5)) == _flat(result)
+
+
+def test_readers_that_began_elsewhere_stop_at_the_same_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or what one of them has verified would be of use to none of the others."""
+    monkeypatch.setattr(cached_reading, "HOT_BATCHES", 8)
+    _, log = _filled(30)
+    for number, ends in ((0, [8, 16, 24]), (1, [8, 16, 24]), (5, [8, 16, 24]), (6, [16, 24, 30])):
+        places = ReadPlaces(8)
+        places.note(log, number, Place(log.segments[0], number, 0))
+        offset = number
+        found: list[int] = []
+        for _ in ends:
+            result = read_cached(log, places, ReadBuffers(2), offset, 1 << 20, 30)
+            assert result is not None
+            offset = result.next_offset
+            found.append(offset)
+        assert ends == found
+
+
+@pytest.mark.parametrize(("most", "next_offset"), [(3, 3), (6, 3), (7, 3), (8, 6)])
+def test_what_is_verified_at_a_time_is_counted_over_buffers(
+    monkeypatch: pytest.MonkeyPatch, most: int, next_offset: int
+) -> None:
+    """An answer of several buffers has no more batches than one of a single buffer."""
+    monkeypatch.setattr(cached_reading, "HOT_BATCHES", most)
+    driver = Driver(DIRECT)
+    for number in range(6):
+        driver.append(b"%d" % number * (300 << 10))
+    result = _cached(driver.log(), 0, 6, max_bytes=3 << 20)
+    assert result is not None
+    assert (next_offset, next_offset) == (result.next_offset, result.batches)
+    assert (next_offset < 6) == result.is_cut
+
+
+def test_a_part_that_was_verified_serves_no_smaller_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may have less of it gets what fits."""
+    monkeypatch.setattr(cached_reading, "HOT_BATCHES", 3)
+    _, log = _filled(5)
+    places = ReadPlaces(8)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    for max_bytes, bound, next_offset in ((1000, 5, 3), (250, 5, 2), (1000, 1, 1), (400, 5, 3)):
+        result = read_cached(log, places, ReadBuffers(2), 0, max_bytes, bound)
+        assert result is not None
+        assert next_offset == result.next_offset

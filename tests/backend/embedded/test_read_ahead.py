@@ -256,6 +256,22 @@ async def test_a_part_is_there_again_until_the_rest_is_taken() -> None:
     assert ahead.take(3) is not None
 
 
+async def test_of_a_piece_of_many_batches_some_are_taken_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it has to be cut, each is looked at; the rest is there for the next question."""
+    monkeypatch.setattr(read_ahead, "HOT_BATCHES", 2)
+    ahead = Ahead()
+    ahead.begin(0)
+    await ahead.finish()
+    parts = []
+    for offset in (0, 2, 4):
+        result = ahead.take(offset, max_bytes=3 * BATCH_BYTES)
+        assert result is not None
+        parts.append((result.next_offset, result.batches, result.is_cut))
+    assert [(2, 2, True), (4, 2, True), (6, 0, False)] == parts
+
+
 async def test_only_what_is_taken_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of a piece costs what the part does."""
     ahead = Ahead()
