@@ -403,16 +403,17 @@ def _nothing() -> None:
     """Wait for one's turn."""
 
 
-class _Completed(deque["list[Append]"]):
+class _Completed(deque["list[Append] | Callable[[], None]"]):
     """Groups that wait to be answered, and somebody who is told of each that comes."""
 
     def __init__(self, settled: Callable[[list[Append]], None]) -> None:
         super().__init__()
         self._settled = settled
 
-    def append(self, group: list[Append]) -> None:
-        self._settled(group)
-        super().append(group)
+    def append(self, one: list[Append] | Callable[[], None]) -> None:
+        if not callable(one):
+            self._settled(one)
+        super().append(one)
 
 
 class _HastySyncs(SteppedSyncs):

@@ -11,7 +11,7 @@ the kernel sync it (docs/decisions/0067-writing-in-the-loop.md).
 
 from __future__ import annotations
 
-from asyncio import to_thread
+from asyncio import sleep, to_thread
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -47,6 +47,9 @@ turn."""
 TOGETHER_ELSEWHERE_S: Final = 0.0001
 """The same for an append to another log: it is another client's, whose socket was ready, too. One
 client alone asks again after its answer, 45 us later at the soonest."""
+ANSWERED_PER_TURN: Final = 400
+"""Appends that are answered in one turn of the loop, however many one sync has made durable: with
+what is written in the same turn it took 3 ms, of 3,000 clients with one request each."""
 
 
 class Flusher:
@@ -76,8 +79,11 @@ class Flusher:
         self._jobs: deque[Callable[[], None]] = deque()
         self._wakeup: SimpleQueue[bool] = SimpleQueue()
         self._is_awake = False
-        self._completed: deque[list[Append]] = deque()
+        self._completed: deque[list[Append] | Callable[[], None]] = deque()
+        """What is to be answered, each no more than a turn has; and what came of jobs."""
         self._is_completion_due = False
+        self._is_rest_due = False
+        """Whether a callback goes on with `_completed`: not twice in one turn."""
         # Of the loop's own writing.
         self._is_syncing = False
         self._is_turn_due = False
@@ -153,7 +159,7 @@ class Flusher:
             self._give_up(group, error)
         if group:
             # While it has the pen: the thread may be done with the next group in a moment.
-            self._completed.append(group)
+            self._note_written(group)
         pen.release()
         # Else what is queued gets its error from the thread.
         return bool(group)
@@ -206,7 +212,7 @@ class Flusher:
             self._leave_to_thread(group, written)
             return
         self._settle(group, written, files, outcomes)
-        self._completed.append(group)
+        self._note_written(group)
         self._is_syncing = False
         self._pen.release()
         # The disk has work again before the callers are told.
@@ -237,20 +243,55 @@ class Flusher:
         for append in group:
             append.error = append.error or self._store.failure
 
+    def _note_written(self, group: list[Append]) -> None:
+        """Have a group answered; before the pen is given back, as the next may be written then."""
+        for start in range(0, len(group), ANSWERED_PER_TURN):
+            self._completed.append(group[start : start + ANSWERED_PER_TURN])
+
     def complete(self) -> None:
-        """Answer what has been written, in the order of the groups."""
+        """Answer what has been written, in its order: some of it now, the rest in later turns."""
         self._is_completion_due = False
+        if not self._is_rest_due:
+            self._complete_some()
+
+    def _complete_rest(self) -> None:
+        self._is_rest_due = False
+        self._complete_some()
+
+    def _complete_some(self) -> None:
+        """Answer as many as one turn has; what is left is due then."""
         completed = self._completed
+        answered = 0
         while completed:
-            group = completed.popleft()
-            try:
-                self._complete(group)
-            except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
-                _log.error("a group of appends could not be answered", error=error)
-                self._give_up([append for append in group if not append.is_done], error)
-                for append in group:
-                    if not append.is_done:
-                        append.finish()
+            one = completed[0]
+            if callable(one):
+                completed.popleft()
+                one()
+                continue
+            answered += len(one)
+            if answered > ANSWERED_PER_TURN:
+                self._is_rest_due = True
+                self._loop.call_soon(self._complete_rest)
+                return
+            completed.popleft()
+            self._answer(one)
+
+    def _answer(self, group: list[Append]) -> None:
+        try:
+            self._complete(group)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
+            _log.error("a group of appends could not be answered", error=error)
+            self._give_up([append for append in group if not append.is_done], error)
+            for append in group:
+                if not append.is_done:
+                    append.finish()
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """Tell what came of a job, behind what was written before it: it may move the same ends."""
+        if self._completed:
+            self._completed.append(tell)
+        else:
+            tell()
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -269,9 +310,10 @@ class Flusher:
             try:
                 result = function()
             except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-                loop.call_soon_threadsafe(_set_exception, future, error)
+                told = partial(_set_exception, future, error)
             else:
-                loop.call_soon_threadsafe(_set_result, future, result)
+                told = partial(_set_result, future, result)
+            loop.call_soon_threadsafe(self._tell, told)
 
         self._jobs.append(run)
         self._kick()
@@ -302,7 +344,7 @@ class Flusher:
             write()
         except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting for ever
             self._give_up(group, error)
-        self._completed.append(group)
+        self._note_written(group)
         if not self._is_completion_due:
             self._is_completion_due = True
             self._loop.call_soon_threadsafe(self.complete)
@@ -320,7 +362,9 @@ class Flusher:
         if self.kernel_syncs is not None:
             self.kernel_syncs.close()
             self.kernel_syncs = None
-        self.complete()
+        while self._completed:
+            self.complete()
+            await sleep(0)
 
 
 def _set_result(future: Future[_Result], result: _Result) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.append import Append as BaseAppend
@@ -210,11 +211,9 @@ class GroupWriter:
         """Take what is queued from the queue, up to the size of a group."""
         group: list[Append] = []
         size_bytes = 0
-        pending = self._pending
-        limit_bytes = self.options.group_bytes
+        options, pending = self.options, self._pending
         logs: set[SegmentedLog] = set()
-        most_logs = self.options.group_partitions
-        while pending and size_bytes < limit_bytes and len(logs) < most_logs:
+        while pending and size_bytes < options.group_bytes and len(logs) < options.group_partitions:
             append = pending.popleft()
             size_bytes += append.size_bytes
             logs.add(append.log)
@@ -231,7 +230,7 @@ class GroupWriter:
         options, pending = self.options, self._pending
         size_bytes = batch_count = count = 0
         last: dict[SegmentedLog, Append] = {}
-        for append in pending:
+        for append in islice(pending, options.quick_appends):
             if size_bytes + append.size_bytes > options.quick_bytes or (
                 len(last) >= options.group_partitions and append.log not in last
             ):

@@ -21,13 +21,12 @@ from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
+from tests.backend.embedded.flushing import append_first, asleep, open_held, until_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.writer import Append
     from kgw.clock import Clock
@@ -36,73 +35,13 @@ if TYPE_CHECKING:
 _UNTIMED = RELAXED._replace(flush_interval_ms=3_600_000)
 
 
-class _HeldSyncs:
-    """Stands in for the kernel's syncs: each set is synced when the test says so."""
-
-    def __init__(self) -> None:
-        self.files: list[File] = []
-        self.done: Callable[[list[OSError | None]], None] | None = None
-        self.refusal: OSError | None = None
-        self.is_closed = False
-
-    def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        assert self.done is None, "one set at a time"
-        self.files = list(files)
-        self.done = done
-
-    def finish(self, error: OSError | None = None) -> None:
-        done, self.done = self.done, None
-        assert done is not None
-        if error is None:
-            for file in self.files:
-                file.fdatasync()
-        done([error] * len(self.files))
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-async def _backend(fs: SimulatedFs | None = None) -> tuple[EmbeddedBackend, _HeldSyncs]:
-    backend = EmbeddedBackend("/data", JOURNALED, fs=fs or SimulatedFs(), state=MemoryStateStore())
-    await backend.open()
-    backend.prepare()
-    assert backend._preparing is not None
-    await backend._preparing
-    syncs = _HeldSyncs()
-    assert backend._flusher is not None
-    backend._flusher.kernel_syncs = syncs  # type: ignore[assignment]
-    return backend, syncs
-
-
-async def _first(backend: EmbeddedBackend, log: PartitionLog) -> None:
-    """Append a first batch, for which a segment must be created: the thread does that."""
-    assert isinstance(log, EmbeddedPartitionLog)
-    await log.append([make_batch([b"first"])])
-    await _asleep(backend)
-
-
-async def _asleep(backend: EmbeddedBackend) -> None:
-    """Wait until the thread has nothing to do; the turn after that nobody writes."""
-    flusher = backend._flusher
-    assert flusher is not None
-    while flusher._is_awake or flusher._pen.locked():  # noqa: ASYNC110 - a thread's state
-        await asyncio.sleep(0.001)
-
-
-async def _until_due(syncs: _HeldSyncs) -> None:
-    while syncs.done is None:  # noqa: ASYNC110 - it is due within two turns
-        await asyncio.sleep(0)
-
-
 async def test_a_strict_append_is_answered_once_the_kernel_has_synced_it() -> None:
     """Not before: what is written by the loop is shown to nobody until then."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     assert (1, 2, False) == (log.high_watermark, log.end_offset, append.is_done)
     syncs.finish()
     assert (2, True, None) == (log.high_watermark, append.is_done, append.error)
@@ -112,16 +51,16 @@ async def test_a_strict_append_is_answered_once_the_kernel_has_synced_it() -> No
 
 async def test_what_comes_during_a_sync_shares_the_next_one() -> None:
     """Each group gathers while the one before it is synced, and answers keep their order."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
     for log in logs:
-        await _first(backend, log)
+        await append_first(backend, log)
     answered: list[int] = []
     for number in range(5):
         append = logs[number % 2].append([make_batch([b"%d" % number])])
         append.when_done(lambda _, number=number: answered.append(number))  # type: ignore[misc]
         if number == 1:
-            await _until_due(syncs)
+            await until_due(syncs)
     syncs.finish()
     assert [0, 1] == answered
     syncs.finish()
@@ -131,11 +70,11 @@ async def test_what_comes_during_a_sync_shares_the_next_one() -> None:
 
 async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
     """The append fails, nothing is written any more, and no other sync is tried."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     syncs.finish(OSError(errno.EIO, "gone"))
     with pytest.raises(StorageError, match="gone"):
         await append
@@ -149,9 +88,9 @@ async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
 
 async def test_a_kernel_that_takes_no_syncs_is_not_asked_again() -> None:
     """The group that has been written is synced by the thread, and every one after it."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     syncs.refusal = OSError(errno.EINVAL, "what is that?")
     for number in range(3):
         assert 1 + number == (await log.append([make_batch([b"a"])])).base_offset
@@ -162,11 +101,11 @@ async def test_a_kernel_that_takes_no_syncs_is_not_asked_again() -> None:
 
 async def test_other_work_of_the_flusher_waits_for_the_sync_of_the_loop() -> None:
     """One at a time changes segments, whoever that is."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     rolled = asyncio.ensure_future(log.roll())  # type: ignore[attr-defined]
     behind = log.append([make_batch([b"b"])])
     for _ in range(20):
@@ -195,7 +134,7 @@ async def _relaxed(
     assert backend._preparing is not None
     await backend._preparing
     await _reserved(backend, log)
-    await _asleep(backend)
+    await asleep(backend)
     return backend, log, fs
 
 
@@ -346,11 +285,11 @@ async def test_what_is_kept_free_stays_free_of_small_appends() -> None:
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
     await _reserved(backend, log)
-    await _asleep(backend)
+    await asleep(backend)
     fs.capacity_bytes -= fs.free_bytes("/data") - options.min_free_bytes - 2 * options.quick_bytes
     # Written by the thread, which asks the disk.
     await log.append([make_batch([bytes(options.quick_bytes)])])
-    await _asleep(backend)
+    await asleep(backend)
     batches = [make_batch([bytes(options.quick_bytes // 10)]) for _ in range(40)]
     outcomes = [await _stored(log, batch) for batch in batches]
     assert DiskFullError in outcomes
@@ -422,11 +361,11 @@ async def test_strict_appends_are_stored_through_the_kernels_syncs(tmp_path: Pat
 
 async def test_what_the_kernel_does_not_take_of_a_set_is_synced_by_the_thread() -> None:
     """Nothing has happened to those files: that they are few, or memory is, breaks no directory."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     done, syncs.done = syncs.done, None
     assert done is not None
     done([SyncNotTriedError(errno.EAGAIN, "not that many")] * len(syncs.files))
@@ -439,13 +378,13 @@ async def test_what_the_kernel_does_not_take_of_a_set_is_synced_by_the_thread() 
 
 async def test_a_sync_that_failed_beside_one_not_tried_is_final() -> None:
     """No other sync may make the group look durable."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
     for log in logs:
-        await _first(backend, log)
+        await append_first(backend, log)
     size = JOURNALED.journal_append_bytes + 1
     appends = [log.append([make_batch([bytes(size)])]) for log in logs]
-    await _until_due(syncs)
+    await until_due(syncs)
     assert 2 == len(syncs.files)
     done, syncs.done = syncs.done, None
     assert done is not None
@@ -462,9 +401,9 @@ async def test_a_bug_on_the_way_to_the_kernel_leaves_the_group_to_the_thread(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for ever for a set that was never begun."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     monkeypatch.setattr(syncs if place == "sync" else backend._store, place, _broken)
     assert 1 == (await log.append([make_batch([b"a"])])).base_offset
     assert 2 == (await log.append([make_batch([b"b"])])).base_offset
@@ -480,13 +419,13 @@ async def test_a_bug_while_a_group_is_written_or_answered_fails_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error for those appends and for all after them; silence for none."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     monkeypatch.setattr(backend._store, place, _broken)
     appends = [log.append([make_batch([b"%d" % number])]) for number in range(3)]
     if place != "take_quick_group":
-        await _until_due(syncs)
+        await until_due(syncs)
         syncs.finish()
     with pytest.raises(StorageError, match="a bug"):
         await appends[0]
@@ -504,12 +443,12 @@ async def test_who_fails_to_take_news_of_an_advance_keeps_nobody_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The records are stored: they are answered, and the fault is logged."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     log.on_advance = _broken
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     syncs.finish()
     assert 1 == (await append).base_offset
     assert "told of an advance, it failed" in caplog.text
@@ -531,7 +470,7 @@ async def test_asking_whether_the_disk_has_room_needs_no_thread(
     await _reserved(backend, log)
     # Written by the thread, which opens the file.
     await log.append([make_batch([b"first"])])
-    await _asleep(backend)
+    await asleep(backend)
     by_thread: list[int] = []
     write_group = backend._store.write_group
 
@@ -559,7 +498,7 @@ async def test_the_loop_asks_again_whether_the_disk_has_room() -> None:
     await backend._preparing
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
     await _reserved(backend, log)
-    await _asleep(backend)
+    await asleep(backend)
     batch = bytes(JOURNALED.quick_bytes // 2)
     fs.capacity_bytes -= fs.free_bytes("/data") - (12 << 20)
     answers: list[Exception | None] = []
@@ -576,13 +515,13 @@ async def test_a_group_is_ready_to_be_answered_before_the_pen_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread may wait for the pen, and be done with the next group before the loop goes on."""
-    backend, syncs = await _backend()
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    await _first(backend, log)
+    await append_first(backend, log)
     flusher = backend._flusher
     assert flusher is not None
     append = log.append([make_batch([b"a"])])
-    await _until_due(syncs)
+    await until_due(syncs)
     pen, completed = flusher._pen, flusher._completed
     ready: list[int] = []
 
