@@ -110,13 +110,14 @@ class Journal:
                 continue
             frames += _read_frames(self._fs.read_bytes(path), name, problems)
         frames.sort(key=lambda frame: (frame.generation, frame.number))
-        redos: list[Redo] = []
-        for frame in frames:
-            for redo in frame.redos:
-                if isinstance(redo, Redo):
-                    redos.append(redo)
-                else:
-                    redos = [earlier for earlier in redos if earlier.key != redo]
+        entries = [entry for frame in frames for entry in frame.redos]
+        # The number of the last deletion of each partition.
+        deleted = {key: at for at, key in enumerate(entries) if not isinstance(key, Redo)}
+        redos = [
+            entry
+            for at, entry in enumerate(entries)
+            if isinstance(entry, Redo) and at > deleted.get(entry.key, -1)
+        ]
         return JournalFindings(redos, problems)
 
     def void(self) -> None:
