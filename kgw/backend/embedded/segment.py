@@ -282,7 +282,7 @@ class Segment:
             # As in `_acquire`: without it the file is the right one.
             return 0 if self.is_removed else pooled.file.peek_into(buffer, position)
         finally:
-            self.pool.release(pooled)
+            self.pool.leave(pooled)
 
     def _acquire(self, path: str) -> PooledFile:
         """Return one of the segment's files. Raises as `load`, for a removed one too; OSError.

@@ -1,0 +1,194 @@
+"""The pool of open files: who opens, who closes, and what the event loop never waits for."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.files import FilePool, PooledFile
+from kgw.testing.faults import SimulatedFile, SimulatedFs
+from tests.backend.embedded.driver import DIRECT, ROOT, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATH = f"{ROOT}/file"
+OTHER = f"{ROOT}/other"
+
+
+class WatchedFs(SimulatedFs):
+    """Tells of each file that is about to be opened."""
+
+    __slots__ = ("before_open", "opened")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_open: Callable[[str], None] | None = None
+        self.opened: list[str] = []
+        self.make_directory_durably(ROOT)
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        if self.before_open is not None:
+            self.before_open(path)
+        self.opened.append(path)
+        return super().open(path, create=create)
+
+
+def _begin_opening(
+    fs: WatchedFs, pool: FilePool, got: list[PooledFile | OSError], *, create: bool
+) -> tuple[Thread, Event]:
+    """Let a thread open the file, until the event is set."""
+    began, may_open = Event(), Event()
+
+    def wait(path: str) -> None:
+        if path == PATH:
+            fs.before_open = None
+            began.set()
+            may_open.wait(10)
+
+    fs.before_open = wait
+    thread = Thread(target=_acquire, args=(pool, got, create))
+    thread.start()
+    assert began.wait(10)
+    return thread, may_open
+
+
+def _acquire(pool: FilePool, got: list[PooledFile | OSError], create: bool) -> None:
+    try:
+        got.append(pool.acquire(PATH, create=create))
+    except OSError as error:
+        got.append(error)
+
+
+def test_nobody_waits_for_the_pool_while_a_file_is_opened() -> None:
+    """The event loop takes and gives back others meanwhile, and finds that this one is not open."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 8)
+    pool.release(pool.acquire(OTHER, create=True))
+    got: list[PooledFile | OSError] = []
+    thread, may_open = _begin_opening(fs, pool, got, create=True)
+    other = pool.acquire_open(OTHER)
+    assert other is not None
+    pool.leave(other)
+    pool.forget(OTHER)
+    assert (False, None) == (pool.has(PATH), pool.acquire_open(PATH))
+    may_open.set()
+    thread.join()
+    assert pool.has(PATH)
+
+
+def test_two_threads_that_open_one_file_get_one_descriptor() -> None:
+    """Two of them could be told differently of a write-back that failed."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 8)
+    got: list[PooledFile | OSError] = []
+    first, may_open = _begin_opening(fs, pool, got, create=True)
+    second = Thread(target=_acquire, args=(pool, got, False))
+    second.start()
+    while _users(pool) < 2:  # it is about to wait
+        second.join(0.001)
+    may_open.set()
+    first.join()
+    second.join()
+    assert got[0] is got[1]
+    assert [PATH] == fs.opened
+
+
+def _users(pool: FilePool) -> int:
+    return pool._files[PATH].users
+
+
+def test_who_creates_a_file_does_not_fail_with_one_who_would_not() -> None:
+    """A reader may be about to find that there is none, just before the flusher makes it."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 8)
+    got: list[PooledFile | OSError] = []
+    first, may_open = _begin_opening(fs, pool, got, create=False)
+    second = Thread(target=_acquire, args=(pool, got, True))
+    second.start()
+    while _users(pool) < 2:
+        second.join(0.001)
+    may_open.set()
+    first.join()
+    second.join()
+    assert {FileNotFoundError, PooledFile} == {type(one) for one in got}
+    assert pool.has(PATH)
+
+
+def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again() -> None:
+    """Its name may be another file's by then; who opened it has it to itself until the end."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 8)
+    pool.release(pool.acquire(PATH, create=True))
+    pool.forget(PATH)
+    got: list[PooledFile | OSError] = []
+    thread, may_open = _begin_opening(fs, pool, got, create=False)
+    pool.forget(PATH)
+    may_open.set()
+    thread.join()
+    (old,) = got
+    assert isinstance(old, PooledFile)
+    new = pool.acquire(PATH)
+    assert new is not old
+    assert old.file.size() == 0
+    pool.release(old)
+    with pytest.raises(OSError, match="the file is closed"):
+        old.file.size()
+    assert new.file.size() == 0
+
+
+def test_what_the_event_loop_used_last_is_closed_by_the_next_thread() -> None:
+    """A large file that has no name any more takes milliseconds to close."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 8)
+    pool.release(pool.acquire(PATH, create=True))
+    used = pool.acquire_open(PATH)
+    assert used is not None
+    pool.forget(PATH)
+    pool.leave(used)
+    assert used.file.size() == 0
+    pool.release(pool.acquire(OTHER, create=True))
+    with pytest.raises(OSError, match="the file is closed"):
+        used.file.size()
+
+
+def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they make room, were removed or are given back last: the event loop takes it, too."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 1)
+    held: list[bool] = []
+    close = SimulatedFile.close
+
+    def note(file: SimulatedFile) -> None:
+        held.append(pool._lock.locked())
+        close(file)
+
+    monkeypatch.setattr(SimulatedFile, "close", note)
+    pool.release(pool.acquire(OTHER, create=True))
+    used = pool.acquire(PATH, create=True)
+    pool.forget(PATH)
+    pool.release(used)
+    pool.release(pool.acquire(OTHER))
+    pool.forget(OTHER)
+    assert [False] * 3 == held
+
+
+def test_a_look_into_a_segment_closes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop looks, and the flusher may remove the segment just then."""
+    driver = Driver(DIRECT)
+    driver.append(b"value")
+    segment = driver.log().segments[-1]
+    closed: list[str] = []
+
+    def remove_meanwhile(_: SimulatedFile, __: memoryview, ___: int) -> int:
+        segment.forget()
+        return 0
+
+    monkeypatch.setattr(SimulatedFile, "peek_into", remove_meanwhile)
+    monkeypatch.setattr(SimulatedFile, "close", lambda file: closed.append(file.path))
+    segment.peek_bytes(memoryview(bytearray(10)), 0)
+    assert segment.log_path not in closed
+    driver.store.pool.forget(OTHER)
+    assert segment.log_path in closed
