@@ -9,7 +9,7 @@ from kgw.backend.base import CompactionJob
 from kgw.backend.embedded import recovery, swap
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.swap import remove_directory, swap_segment
 from kgw.errors import StorageError

@@ -9,7 +9,7 @@ from kgw.backend.base import LogSettings
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
@@ -62,7 +62,7 @@ def serve(log: SegmentedLog) -> Contents:
         try:
             result = reading.read(log, offset, 700, end)
         except SideFileDamagedError as error:
-            rebuild_side(log.directory, log, error.segment)
+            rebuild_side(log.directory, log, error.segment, error)
             result = reading.read(log, offset, 700, end)
         if not result.buffers:
             break

@@ -9,7 +9,7 @@ from kgw.backend.base import LogSettings, Snapshot
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError
@@ -217,7 +217,7 @@ def read_one(log: SegmentedLog, batch: StoredBatch) -> bytes | None:
         except CorruptionError:
             return None
         except SideFileDamagedError as error:
-            rebuild_side(log.directory, log, error.segment)
+            rebuild_side(log.directory, log, error.segment, error)
     return None
 
 
@@ -233,7 +233,7 @@ def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:
                 lambda found: found,
             )
         except SideFileDamagedError as error:
-            rebuild_side(log.directory, log, error.segment)
+            rebuild_side(log.directory, log, error.segment, error)
         else:
             return None if batch is None else batch.base_offset
     raise AssertionError("the side file cannot be rebuilt")

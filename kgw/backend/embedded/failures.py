@@ -29,16 +29,19 @@ class SideFileDamagedError(Exception):
     """A side file does not say what a lookup needs; it must be rebuilt from its segment.
 
     Or the segment was removed while it was read: then there is nothing to rebuild, and whoever
-    looks again finds what has come in its place.
+    looks again finds what has come in its place. Or somebody was changing the file just then.
     """
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, index: int = 0, count: int = 0) -> None:
+        """Entries from `index` on are wrong; without a `count`, where the file ends."""
         super().__init__(segment.side_path)
         self.segment = segment
 
 
 def is_out_of_space(error: OSError) -> bool:
     """Whether the call failed for want of room, so that it may work again later."""
+        self.index = index
+        self.count = count
     return error.errno in _OUT_OF_SPACE
 
 

@@ -12,7 +12,7 @@ from kgw.backend.embedded import reading
 from kgw.backend.embedded.cache import CachedTail
 from kgw.backend.embedded.cached_reading import read_cached
 from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, StorageError
 
@@ -164,7 +164,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
                 try:
                     return await self._backend.run_in_io(function)
                 except SideFileDamagedError as damage:
-                    await self._rebuild(damage.segment)
+                    await self._rebuild(damage.segment, damage)
         except CorruptionError as error:
             self._store.report(str(error))
             raise
@@ -172,18 +172,19 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
             raise StorageError(f"cannot read partition {self.key}: {error}") from error
         raise StorageError(f"the side files of partition {self.key} cannot be rebuilt")
 
-    async def _rebuild(self, segment: Segment) -> None:
-        """Rebuild a side file, once for all who wait for it. Raises OSError, SyncFailedError."""
+    async def _rebuild(self, segment: Segment, damage: SideFileDamagedError | None = None) -> None:
+        """Rebuild a side file as `rebuild_side`, once for all who wait for it. Raises as that."""
         rebuilding = self._rebuilding.get(segment)
         if rebuilding is None:
-            rebuilding = self._rebuilding[segment] = ensure_future(self._rebuild_once(segment))
+            rebuilding = ensure_future(self._rebuild_once(segment, damage))
+            self._rebuilding[segment] = rebuilding
             rebuilding.add_done_callback(lambda _: self._rebuilding.pop(segment))
         # Whoever goes away must not take it from the others.
         await shield(rebuilding)
 
-    async def _rebuild_once(self, segment: Segment) -> None:
+    async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
         backend, log = self._backend, self._log
-        rebuild = partial(rebuild_side, log.directory, log, segment)
+        rebuild = partial(rebuild_side, log.directory, log, segment, damage)
         # Between two groups, so that no write that may be undone has just begun another segment.
         is_sealed = await backend.run_in_flusher(lambda: segment in log.segments[:-1])
         if is_sealed:

@@ -274,7 +274,9 @@ def find_by_time(
         if segment.largest_timestamp_ms < timestamp_ms:
             continue
         index = max(segment.find_timestamp(timestamp_ms, count), segment.find_offset(lower_bound))
-        before_ms = segment.read_entry(index - 1).largest_timestamp_ms if index else _NO_TIME
+        # None where a group has failed since it was counted: nobody may read that far.
+        before = segment.read_entries(index - 1, 1) if index else []
+        before_ms = before[0].largest_timestamp_ms if before else _NO_TIME
         for entry in _entries_from(segment, index):
             if entry.base_offset >= upper_bound:
                 return None

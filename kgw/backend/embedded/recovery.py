@@ -578,48 +578,14 @@ def scan_and_repair(
     finally:
         pool.release(side_file)
         pool.release(log_file)
-    segment.size_bytes = found.end_position
-    segment.largest_timestamp_ms = found.largest_timestamp_ms
-    segment.side = (found.entry_count, b"")
+    with pool.loading:
+        # Or a reader that has just looked at the file could put in what it has found.
+        segment.size_bytes = found.end_position
+        segment.largest_timestamp_ms = found.largest_timestamp_ms
+        segment.side = (found.entry_count, b"")
     segment.index_builder = None
     segment.side_is_dirty = True
     return found, scanner
-
-
-def rebuild_side(directory: DataDirectory, log: SegmentedLog, segment: Segment) -> None:
-    """Make a segment's side file anew from its batches, while the log is in use.
-
-    The last segment's in the flusher only; any other's in one thread at a time. One that has been
-    removed is left alone. Raises OSError, SyncFailedError.
-    """
-    segments = log.segments
-    if segment not in segments:
-        return
-    directory.report(f"{segment.side_path} was damaged; rebuilt")
-    number = segments.index(segment)
-    segment_end = (
-        segments[number + 1].base_offset if number + 1 < len(segments) else log.written_end
-    )
-    if log.durable is not None and segment is log.durable.segment:
-        # The entries are about to say so of every batch.
-        segment.sync()
-        log.durable = None
-    if segment.side is not None:
-        segment.write_side(at_least_bytes=1)
-    scan_and_repair(
-        directory,
-        segment,
-        epochs=log.epochs,
-        proven_end=log.written_end,
-        position=0,
-        next_offset=segment.base_offset,
-        side_index=0,
-        largest_timestamp_ms=NO_TIMESTAMP_MS,
-        segment_end=segment_end,
-        rewrite_from=None,
-        # What a failed sync has left behind it is for the next start to make durable.
-        vouch_below=log.written_end,
-    )
 
 
 def _position_of(entries: bytearray, offset: int) -> int | None:

@@ -126,12 +126,12 @@ class Segment:
             self.pool.release(pooled)
         last = decode_entry(data)
         end_position = last.end_position if last is not None else 0
-        damaged = side_bytes % ENTRY_BYTES or (side_bytes and last is None)
-        if damaged or end_position != self.size_bytes:
-            raise SideFileDamagedError(self)
+        is_damaged = bool(side_bytes % ENTRY_BYTES or (side_bytes and last is None))
         with self.pool.loading:
-            # The flusher may have come in between: what it has added since must not be forgotten.
+            # What the flusher has added in between is neither forgotten nor taken for damage.
             if self.side is None:
+                if is_damaged or end_position != self.size_bytes:
+                    raise SideFileDamagedError(self)
                 if last is not None:
                     self.largest_timestamp_ms = last.largest_timestamp_ms
                 self.side = (side_bytes // ENTRY_BYTES, b"")
@@ -139,7 +139,7 @@ class Segment:
 
     @property
     def entry_count(self) -> int:
-        """Batches in this segment. Raises SideFileDamagedError."""
+        """Batches in this segment; of a group that fails they are gone soon. Raises as `load`."""
         written, tail = self.load()
         return written + len(tail) // ENTRY_BYTES
 
@@ -153,7 +153,7 @@ class Segment:
         for position in range(0, len(data), ENTRY_BYTES):
             entry = decode_entry(data, position)
             if entry is None:
-                raise SideFileDamagedError(self)
+                raise SideFileDamagedError(self, index, count)
             entries.append(entry)
         return entries
 
@@ -165,15 +165,14 @@ class Segment:
         written, tail = self.load()
         data = b""
         if index < written:
+            wanted_bytes = min(count, written - index) * ENTRY_BYTES
             pooled = self._acquire(self.side_path)
             try:
-                data = pooled.file.pread(
-                    min(count, written - index) * ENTRY_BYTES, index * ENTRY_BYTES
-                )
+                data = pooled.file.pread(wanted_bytes, index * ENTRY_BYTES)
             finally:
                 self.pool.release(pooled)
-            if len(data) != min(count, written - index) * ENTRY_BYTES:
-                raise SideFileDamagedError(self)
+            if len(data) != wanted_bytes:
+                raise SideFileDamagedError(self, index, count)
         missing = count * ENTRY_BYTES - len(data)
         if missing and tail:
             start = max(index - written, 0) * ENTRY_BYTES
@@ -181,7 +180,7 @@ class Segment:
         return data
 
     def read_entry(self, index: int) -> SideEntry:
-        """Return one entry that exists. Raises SideFileDamagedError."""
+        """Return one entry of a batch that is answered. Raises SideFileDamagedError."""
         entries = self.read_entries(index, 1)
         if not entries:
             raise SideFileDamagedError(self)
@@ -195,7 +194,8 @@ class Segment:
         low, high = 0, self.entry_count
         while high - low > 1:
             middle = (low + high) // 2
-            if self.read_entry(middle).base_offset <= offset:
+            entries = self.read_entries(middle, 1)
+            if entries and entries[0].base_offset <= offset:
                 low = middle
             else:
                 high = middle
@@ -209,7 +209,8 @@ class Segment:
         low, high = 0, count
         while low < high:
             middle = (low + high) // 2
-            if self.read_entry(middle).largest_timestamp_ms < timestamp_ms:
+            entries = self.read_entries(middle, 1)
+            if entries and entries[0].largest_timestamp_ms < timestamp_ms:
                 low = middle + 1
             else:
                 high = middle
@@ -456,10 +457,9 @@ class Segment:
         try:
             pooled = self.pool.acquire(path)
         except FileNotFoundError:
-            # Removed by the flusher while another thread was about to sync it.
-            if self.is_removed:
-                return
-            raise
+            if not self.is_removed:
+                raise
+            return  # by the flusher, while another thread was about to sync it
         try:
             self.pool.sync(pooled)
         finally:

@@ -27,7 +27,7 @@ from kgw.backend.embedded.failures import (
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.write_back import WRITE_BACK_BYTES

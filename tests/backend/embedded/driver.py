@@ -10,7 +10,7 @@ from kgw.backend.embedded import reading
 from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.store import Store
 from kgw.testing.batches import make_batch, read_stored
@@ -93,7 +93,7 @@ class Driver:
             try:
                 result = reading.read(log, offset, max_bytes, end)
             except SideFileDamagedError as error:
-                rebuild_side(log.directory, log, error.segment)
+                rebuild_side(log.directory, log, error.segment, error)
                 continue
             if not result.buffers:
                 break

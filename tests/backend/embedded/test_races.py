@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.files import FilePool
-from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import Segment, SegmentMark
+from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.backend.embedded.writer import Retirement
 from kgw.testing.batches import make_batch
 from kgw.testing.simulated_disk import CrashMode
-from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, Driver
+from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +81,9 @@ def _before_line(function: Callable[..., object], text: str, action: Callable[[]
     sys.settrace(trace)
 
 
-def test_a_first_read_meets_the_first_append_after_a_start() -> None:
-    """Both look into the side file; the entry that the append adds is not forgotten."""
+@pytest.mark.parametrize("place", ["last = decode_entry", "self.side = "])
+def test_a_first_read_meets_the_first_append_after_a_start(place: str) -> None:
+    """The entry that the append adds is neither forgotten nor taken for damage."""
     driver = Driver(DIRECT)
     driver.append(b"before")
     driver.stop()
@@ -90,13 +95,65 @@ def test_a_first_read_meets_the_first_append_after_a_start() -> None:
         # It waits where the reader is in its way, and is done where it is not.
         flusher.join(0.05)
 
-    _before_line(Segment.load, "self.side = ", append)
+    _before_line(Segment.load, place, append)
     segment.load()
     flusher.join()
     driver.append(b"after")
     # Batch by batch, so that each is looked for.
     assert [b"before", b"meanwhile", b"after"] == driver.values(max_bytes=1)
     assert [] == driver.store.problems
+
+
+def test_a_reader_that_was_mistaken_has_no_segment_read() -> None:
+    """The flusher looks first: a gigabyte takes seconds, in which nobody appends."""
+    driver = Driver(DIRECT)
+    for number in range(3):
+        driver.append(b"%d" % number)
+    log = driver.log()
+    segment = log.segments[-1]
+    damages = [SideFileDamagedError(segment), SideFileDamagedError(segment, 1, 2)]
+    for damage in damages:
+        rebuild_side(log.directory, log, segment, damage)
+    assert [] == driver.store.problems
+    driver.flip(segment.side_path, ENTRY_BYTES + 3)
+    for damage in damages:
+        rebuild_side(log.directory, log, segment, damage)
+    assert [f"{segment.side_path} was damaged; rebuilt"] == driver.store.problems
+    assert [b"0", b"1", b"2"] == driver.values(max_bytes=1)
+
+
+def _begin_group(driver: Driver) -> Callable[[], None]:
+    """Append 0, 1 and 2 at these times; write batches of 10 and 30 behind; return their undoing."""
+    for number in range(3):
+        driver.append(b"%d" % number, timestamp_ms=number)
+    segment = driver.log().segments[-1]
+    mark = SegmentMark(segment)
+    batches = [make_batch([b"given up"], timestamps_ms=[ms]) for ms in (10, 10, 10, 30)]
+    for offset, batch in enumerate(batches, 3):
+        batch.assign(offset, 0)
+    segment.write(batches, SETTINGS)
+    return partial(segment.go_back, mark)
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_search_by_offset_meets_a_group_that_fails(offset: int) -> None:
+    """Its batches were counted; that they are gone is no damage."""
+    driver = Driver(DIRECT)
+    undo = _begin_group(driver)
+    segment = driver.log().segments[-1]
+    _before_line(Segment.find_offset, "middle = ", undo)
+    assert offset == segment.find_offset(offset)
+
+
+@pytest.mark.parametrize("place", ["middle = ", "return low"])
+def test_a_search_by_time_meets_a_group_that_fails(place: str) -> None:
+    """What it would have found was never answered."""
+    driver = Driver(DIRECT)
+    undo = _begin_group(driver)
+    log = driver.log()
+    _before_line(Segment.find_timestamp, place, undo)
+    assert reading.find_by_time(log, 20, 0, 3, lambda batch: batch) is None
+    assert 1 == log.segments[-1].find_timestamp(1, 7)
 
 
 def test_an_append_meets_a_rising_log_start() -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from threading import Event
-from typing import TYPE_CHECKING
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.failures import replace_all_durably
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.recovery import rebuild_side
+from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.segment import Segment
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.writer import Append, Retirement
 
 
 async def test_appends_are_written_between_other_work_of_the_flusher(
@@ -88,10 +87,10 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
     waiting = 0
     rebuild = EmbeddedPartitionLog._rebuild
 
-    async def note_and_rebuild(log: EmbeddedPartitionLog, segment: Segment) -> None:
+    async def note_and_rebuild(log: EmbeddedPartitionLog, *arguments: Any) -> None:
         nonlocal waiting
         waiting += 1
-        await rebuild(log, segment)
+        await rebuild(log, *arguments)
 
     monkeypatch.setattr(EmbeddedPartitionLog, "_rebuild", note_and_rebuild)
     reads = [asyncio.ensure_future(log.read(0, 10, 6)) for _ in range(2)]
