@@ -352,10 +352,13 @@ class EmbeddedBackend(Backend):
         self._check_open()
         log = self._store.retire_log(key)
         self._partitions.pop(key, None)
-        removed = await self.run_in_flusher(partial(self._store.remove_log, key, log))
-        if log is not None:
-            self._logs.pop(log, None)
-            self.read_ahead.forget_log(log)
+        try:
+            removed = await self.run_in_flusher(partial(self._store.remove_log, key, log))
+        finally:
+            # Whoever tries it again has no log.
+            if log is not None:
+                self._logs.pop(log, None)
+                self.read_ahead.forget_log(log)
         if removed is not None:
             await self.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])

@@ -15,12 +15,12 @@ from kgw.backend.embedded.failures import (
     SyncFailedError,
     replace_durably,
     storage_error,
-    sync_directory,
 )
 from kgw.backend.embedded.indexes import write_indexes
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.new_directories import NewDirectories
 from kgw.backend.embedded.recovery import recover_log, replay_journal
+from kgw.backend.embedded.removals import Removals
 from kgw.backend.embedded.segment_syncs import sync_all_files
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.write_back import CALM_BYTES
@@ -75,6 +75,7 @@ class Store(GroupWriter):
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
+        self.removals = Removals(fs, self.pool, root, self.journal, self._switch_journal)
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
@@ -209,7 +210,7 @@ class Store(GroupWriter):
         """Look whether logs may be created. Raises StorageError."""
         self.check_writable()
         try:
-            self.note_deletions()
+            self.removals.finish()
         except OSError as error:
             # Nothing has happened that a later attempt could not do.
             raise storage_error(error, "cannot create partitions") from error
@@ -217,7 +218,7 @@ class Store(GroupWriter):
             self.fail(error)
             raise StorageError(str(error)) from error
         for key, topic in places:
-            if self.journal.is_ready and key in self._unnoted_deletions:
+            if self.removals.is_unfinished(key):
                 raise StorageError(f"partition {key} of {topic} is still being deleted; try again")
 
     def _create_log(
@@ -327,37 +328,33 @@ class Store(GroupWriter):
     def remove_log(self, key: PartitionKey, log: SegmentedLog | None) -> str | None:
         """Make a partition's files disappear, durably; returns a directory to be removed.
 
-        Raises StorageError.
+        After an error it may be called again, and finishes what was left. Raises StorageError.
         """
         path = self.directory.partition_path(key)
-        if not self.fs.is_directory(path):
-            return None
+        target = path + layout.DELETED_SUFFIX
         try:
             if log is not None:
                 for segment in log.segments:
                     segment.forget()
                     self._dirty.pop(segment, None)
                 self.relaxed.settle(log)
-            target = path + layout.DELETED_SUFFIX
-            if self.fs.is_directory(target):
-                self.fs.remove_tree(target)
-            self.fs.rename(path, target)
-            sync_directory(self.fs, f"{self.root}/{layout.PARTITIONS_DIRECTORY}")
-            if self.journal.is_ready:
-                self._unnoted_deletions.add(key)
-                self.note_deletions()
+            if self.fs.is_directory(path):
+                self.removals.take_away(key, path, target)
+                self.on_disk.discard(key)
+            self.removals.finish()
+            return target if self.fs.is_directory(target) else None
         except OSError as error:
             raise storage_error(error, f"cannot delete partition {key}") from error
         except SyncFailedError as error:
             self.fail(error)
             raise StorageError(str(error)) from error
-        self.on_disk.discard(key)
-        return target
 
     def remove_directory(self, path: str) -> None:
         """Remove what `remove_log` returned. What is left over is removed at the next start."""
         try:
             self.fs.remove_tree(path)
+        except FileNotFoundError:
+            pass  # another attempt at the same deletion is at it, too
         except OSError as error:
             self.report(f"{path}: {error}")
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.segment import Segment
     from kgw.records.batch import RecordBatch
-    from kgw.types import PartitionKey
 
 _MAX_PROBLEMS: Final = 100
 _LOOK_FOR_ROOM_BYTES: Final = 8 << 20
@@ -174,9 +173,8 @@ class GroupWriter:
         self._pending: deque[Append] = deque()
         self._dirty: dict[Segment, None] = {}
         """Segments that the journal vouches for: written, and not synced since."""
-        self._unnoted_deletions: set[PartitionKey] = set()
         self._postponed: Retirement | None = None
-        """A journal file that could not be made usable again for want of space."""
+        """A journal file that could not be made usable again, for want of space or of a thread."""
 
     # --- appending -----------------------------------------------------------------------------
 
@@ -595,26 +593,10 @@ class GroupWriter:
             else:
                 self.fail(error)
 
-    def note_deletions(self) -> None:
-        """Tell the journal which partitions are gone.
-
-        Or a log that is created anew under an old key could be given old bytes by a later recovery.
-        Raises OSError, SyncFailedError.
-        """
-        journal = self.journal
-        while self._unnoted_deletions and journal.is_ready:
-            if not journal.has_room(1, 0) and not self._switch_journal():
-                return
-            key = self._unnoted_deletions.pop()
-            try:
-                journal.append_deletion(key)
-            except OSError:
-                self._unnoted_deletions.add(key)
-                raise
-            try:
-                journal.sync()
-            except OSError as error:
-                raise SyncFailedError(f"journal: {error}") from error
+    def postpone(self, retirement: Retirement, reason: Exception) -> None:
+        """Make a full journal file usable again later, when the next one is wanted."""
+        self.report(f"journal: {reason}; every append syncs its segment for now")
+        self._postponed = retirement
 
     # --- what is wrong -------------------------------------------------------------------------
 
