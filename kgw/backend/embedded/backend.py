@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from asyncio import wrap_future
+from contextlib import suppress
 from functools import partial
 from time import sleep
 from types import MappingProxyType
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kgw.backend.base import Backend, Health, Unsynced
 from kgw.backend.embedded.cache import HotCache
 from kgw.backend.embedded.cached_reading import ReadPlaces
+from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.flusher import Flusher
 from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.helpers import HelperThreads
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.store import CheckpointPlan
@@ -94,12 +98,7 @@ class EmbeddedBackend(Backend):
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
         self.read_ahead: ReadAhead
-        self._io: ThreadPoolExecutor
-        self._readers_ahead: ThreadPoolExecutor
-        self._maintenance: ThreadPoolExecutor
-        self._write_back: ThreadPoolExecutor
-        self._relaxed: ThreadPoolExecutor
-        self._notes: ThreadPoolExecutor
+        self._threads: HelperThreads
         self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
@@ -134,26 +133,18 @@ class EmbeddedBackend(Backend):
             self._store = self._make_store()
             self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
-        self._io = ThreadPoolExecutor(self._options.io_threads, "kgw-io")
-        self._readers_ahead = ThreadPoolExecutor(self._options.read_ahead_threads, "kgw-ahead")
+        self._threads = threads = HelperThreads(self._options)
         self.read_ahead = ReadAhead(
             self._options.read_ahead,
             self.read_buffers,
             self.places,
-            partial(loop.run_in_executor, self._readers_ahead),
+            partial(loop.run_in_executor, threads.ahead),
             self._clock.monotonic_s,
         )
-        self._maintenance = ThreadPoolExecutor(1, "kgw-maintenance")
-        self._write_back = ThreadPoolExecutor(1, "kgw-write-back")
-        # Of its own: a strict append never waits behind the syncs of relaxed ones.
-        self._relaxed = ThreadPoolExecutor(self._options.flush_threads, "kgw-relaxed")
-        # So that neither appends nor long maintenance and the small notes of logs hold up each
-        # other: one takes three syncs.
-        self._notes = ThreadPoolExecutor(1, "kgw-notes")
-        self._flush_timer = FlushTimer(loop, self._store, self.run_in_flusher, self._relaxed)
+        self._flush_timer = FlushTimer(loop, self._store, self.run_in_flusher, threads.relaxed)
         state: StateStore | None = None
         try:
-            await loop.run_in_executor(self._io, self._open_directory)
+            await self.run_in_io(self._open_directory)
             self.state = state = await self._open_state()
             self._offset_storage = StateOffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
@@ -161,14 +152,14 @@ class EmbeddedBackend(Backend):
             if state is not None:
                 await state.aclose()
             self._lock.release()
-            self._stop_executors()
+            self._threads.shutdown()
             raise
         for problem in self.state.problems:
             self._store.report(problem)
         for row_key in self._checkpoints.unreadable_keys:
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
         self._store.retire_soon = self._retire_soon
-        self._store.write_back_soon = WriteBack(self._write_back.submit).note
+        self._store.write_back_soon = WriteBack(threads.write_back.submit).note
         self._store.rest = partial(sleep, self._options.rest_s)
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
@@ -187,8 +178,12 @@ class EmbeddedBackend(Backend):
         A new journal is 32 MB of zeros to be synced, for which a commit of the state waited: 20 ms
         of the first start, 60 ms where the memory for them had to be found first.
         """
-        await self._run_in(self._maintenance, self._store.prepare_journal)
-        await self._run_in(self._maintenance, self._fs.prepare_kernel_syncs)
+        try:
+            await self._run_in(self._threads.maintenance, self._store.prepare_journal)
+            await self._run_in(self._threads.maintenance, self._fs.prepare_kernel_syncs)
+        except NoThreadError as error:
+            self._store.report(f"journal: {error}; every append syncs its segment")
+            return
         if flusher is self._flusher:
             most = self._options.group_partitions + 1
             flusher.kernel_syncs = self._fs.open_kernel_syncs(self._loop, most)
@@ -249,8 +244,9 @@ class EmbeddedBackend(Backend):
     async def _close_store(self) -> None:
         """Write the marker only when all that it vouches for is durable."""
         # What was handed to other threads, such as a full journal file, is finished first.
-        for executor in (self._maintenance, self._notes):
-            await self._loop.run_in_executor(executor, _nothing)
+        for helpers in (self._threads.maintenance, self._threads.notes):
+            with suppress(NoThreadError):
+                await self._run_in(helpers, _nothing)
         try:
             checkpoints = await self.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
@@ -270,7 +266,7 @@ class EmbeddedBackend(Backend):
             await self._preparing
         if flusher is not None:
             await flusher.aend()
-        self._stop_executors()
+        self._threads.shutdown()
         for append in self._store.take_group():
             append.error = StorageError("the backend is closed")
             append.finish()
@@ -281,17 +277,6 @@ class EmbeddedBackend(Backend):
             sys.setswitchinterval(self._switch_interval_s)
         self._partitions.clear()
         self._logs.clear()
-
-    def _stop_executors(self) -> None:
-        for executor in (
-            self._io,
-            self._readers_ahead,
-            self._maintenance,
-            self._write_back,
-            self._relaxed,
-            self._notes,
-        ):
-            executor.shutdown(wait=True)
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -371,7 +356,8 @@ class EmbeddedBackend(Backend):
 
     def _remove_files(self, store: Store, paths: Sequence[str]) -> None:
         if self._is_open and store is self._store:
-            self._io.submit(store.remove_files, paths)
+            with suppress(NoThreadError):
+                self._threads.io.submit(partial(store.remove_files, paths))
 
     def reschedule_flushes(self) -> None:
         """Sync relaxed logs by settings that have changed."""
@@ -408,7 +394,7 @@ class EmbeddedBackend(Backend):
             try:
                 try:
                     checkpoints: list[Checkpoint] = await self._run_in(
-                        self._maintenance, partial(self._store.finish_checkpoint, plan)
+                        self._threads.maintenance, partial(self._store.finish_checkpoint, plan)
                     )
                 finally:
                     self._checkpoint_plan = None
@@ -487,11 +473,11 @@ class EmbeddedBackend(Backend):
 
     async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that waits for the disk, in one of several threads."""
-        return await self._run_in(self._io, function)
+        return await self._run_in(self._threads.io, function)
 
     async def note(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that replaces small files of a log, beside the flusher."""
-        return await self._run_in(self._notes, function)
+        return await self._run_in(self._threads.notes, function)
 
     async def maintain(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that takes long and rewrites files of sealed segments.
@@ -499,7 +485,7 @@ class EmbeddedBackend(Backend):
         In a thread that does one thing after the other, while no segment is exchanged.
         """
         async with self._checkpoint_lock:
-            return await self._run_in(self._maintenance, function)
+            return await self._run_in(self._threads.maintenance, function)
 
     async def run_between_checkpoints(self, function: Callable[[], _Result]) -> _Result:
         """Run a function in the flusher while nobody rewrites files of sealed segments."""
@@ -535,10 +521,8 @@ class EmbeddedBackend(Backend):
         """Read what lies below `offset` from the disk from now on: it has been compacted."""
         self._cache.forget_below(tail, offset)
 
-    async def _run_in(
-        self, executor: ThreadPoolExecutor, function: Callable[[], _Result]
-    ) -> _Result:
-        return await self._loop.run_in_executor(executor, function)
+    async def _run_in(self, helpers: Helpers, function: Callable[[], _Result]) -> _Result:
+        return await wrap_future(helpers.submit(function), loop=self._loop)
 
     def take(self, append: Append) -> None:
         """Have an append written that has been submitted."""
@@ -585,11 +569,18 @@ class EmbeddedBackend(Backend):
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
 
     def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
-        self._relaxed.submit(self._store.relaxed.reserve, log, reserved_end)
+        try:
+            self._threads.relaxed.submit(partial(self._store.relaxed.reserve, log, reserved_end))
+        except NoThreadError as error:
+            log.is_reserving = False
+            self._store.report(f"reservations: {error}; appends are made durable for now")
 
     def _retire_soon(self, retirement: Retirement) -> None:
         # Not behind a checkpoint or a compaction: until it is done, groups sync their segments.
-        self._notes.submit(self._store.retire, retirement)
+        try:
+            self._threads.notes.submit(partial(self._store.retire, retirement))
+        except NoThreadError as error:
+            self._store.postpone(retirement, error)
 
 
 def _nothing() -> None:

@@ -25,6 +25,10 @@ class SyncNotTriedError(OSError):
     """A sync was asked for and not begun: nothing has happened to the file, another may try."""
 
 
+class NoThreadError(StorageError):
+    """The system has no thread left for what was to be done: nothing of it is, now or later."""
+
+
 class SideFileDamagedError(Exception):
     """A side file does not say what a lookup needs; it must be rebuilt from its segment.
 
@@ -36,12 +40,12 @@ class SideFileDamagedError(Exception):
         """Entries from `index` on are wrong; without a `count`, where the file ends."""
         super().__init__(segment.side_path)
         self.segment = segment
+        self.index = index
+        self.count = count
 
 
 def is_out_of_space(error: OSError) -> bool:
     """Whether the call failed for want of room, so that it may work again later."""
-        self.index = index
-        self.count = count
     return error.errno in _OUT_OF_SPACE
 
 

@@ -6,18 +6,20 @@ while a round takes longer than the interval, a record waits for that round and 
 
 from __future__ import annotations
 
+from asyncio import wrap_future
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.relaxed import FlushSchedule
 from kgw.backend.embedded.segment_syncs import sync_segments
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from concurrent.futures import Executor
 
     from kgw.backend.embedded.failures import SyncFailedError
+    from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.store import Store
@@ -39,13 +41,13 @@ class FlushTimer:
         loop: asyncio.AbstractEventLoop,
         store: Store,
         run_in_flusher: RunInFlusher,
-        executor: Executor,
+        helpers: Helpers,
     ) -> None:
         self._loop = loop
         self._store = store
         self._relaxed = store.relaxed
         self._run_in_flusher = run_in_flusher
-        self._executor = executor
+        self._helpers = helpers
         self._schedule = FlushSchedule()
         # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
         self._timer: asyncio.Handle | None = None
@@ -123,9 +125,13 @@ class FlushTimer:
 
     async def _sync(self, flushes: list[Flush]) -> list[SyncFailedError | None]:
         segments = [flush.mark.segment for flush in flushes]
-        return await self._loop.run_in_executor(
-            self._executor, sync_segments, self._store.fs, segments
-        )
+        sync = partial(sync_segments, self._store.fs, segments)
+        try:
+            synced = self._helpers.submit(sync)
+        except NoThreadError:
+            # Strict appends wait for it then, which is better than that it stays unsynced.
+            return await self._run_in_flusher(sync)
+        return await wrap_future(synced, loop=self._loop)
 
     async def aclose(self) -> None:
         """Begin no more rounds, and wait for the one that runs."""

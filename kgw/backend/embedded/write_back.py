@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from kgw.backend.embedded.failures import NoThreadError
 from kgw.logs import EventLogger
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ class WriteBack:
     """Which segments have grown, and one job at a time that hands them on."""
 
     def __init__(self, submit: Callable[[Callable[[], None]], object]) -> None:
-        """`submit` has a function run in a thread that may wait for the disk."""
+        """`submit` has a function run in a thread that may wait for the disk.
+
+        Or it raises NoThreadError.
+        """
         self._submit = submit
         # Its items are safe to add and to take from two threads.
         self._grown: OrderedDict[Segment, None] = OrderedDict()
@@ -43,7 +47,13 @@ class WriteBack:
         self._grown[segment] = None
         if not self._is_running:
             self._is_running = True
-            self._submit(self._run)
+            try:
+                self._submit(self._run)
+            except NoThreadError as error:
+                # It is told of again when it has grown further.
+                self._grown.pop(segment, None)
+                self._is_running = False
+                self._note_failure(segment, error)
 
     def _run(self) -> None:
         # One that is noted just before the end may be left for when it has grown again.

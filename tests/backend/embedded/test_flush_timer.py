@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.flush_timer import FlushTimer
+from kgw.backend.embedded.helpers import Helpers
 from kgw.backend.embedded.relaxed import FlushSchedule
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, Driver
 
@@ -37,17 +38,18 @@ async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
 
     driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
     logs = [driver.log(KEY), driver.log(OTHER_KEY)]
-    with ThreadPoolExecutor(1) as executor:
-        timer = FlushTimer(
-            Loop(),  # type: ignore[arg-type]
-            driver.store,
-            _at_once,
-            executor,
-        )
-        for log in logs:
-            timer.note(log)
-        assert 1 == len(begun)
-        await timer.aclose()
+    helpers = Helpers(1, "kgw-test")
+    timer = FlushTimer(
+        Loop(),  # type: ignore[arg-type]
+        driver.store,
+        _at_once,
+        helpers,
+    )
+    for log in logs:
+        timer.note(log)
+    assert 1 == len(begun)
+    await timer.aclose()
+    helpers.shutdown()
 
 
 async def test_settings_that_change_together_are_obeyed_once(
@@ -64,11 +66,36 @@ async def test_settings_that_change_together_are_obeyed_once(
 
     monkeypatch.setattr(FlushSchedule, "next_due_s", counting)
     driver = Driver(DIRECT, RELAXED)
-    with ThreadPoolExecutor(1) as executor:
-        timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, executor)
-        for count in (1, 2):
-            for _ in range(10):
-                timer.reschedule()
-            await asyncio.sleep(0)
-            assert count == looked
-        await timer.aclose()
+    helpers = Helpers(1, "kgw-test")
+    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
+    for count in (1, 2):
+        for _ in range(10):
+            timer.reschedule()
+        await asyncio.sleep(0)
+        assert count == looked
+    await timer.aclose()
+
+
+async def test_what_no_thread_can_be_had_for_is_synced_by_the_flusher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Appends wait for it, and no record stays unsynced for longer than was promised."""
+
+    def refuse(_: object) -> NoReturn:
+        raise NoThreadError("no thread")
+
+    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
+    driver.append(b"asks for a reservation")
+    driver.append(b"unsynced")
+    log = driver.log()
+    assert driver.store.relaxed.unsynced_bytes > 0
+    helpers = Helpers(1, "kgw-test")
+    monkeypatch.setattr(helpers, "submit", refuse)
+    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
+    timer.note(log)
+    while driver.store.relaxed.unsynced_bytes:  # noqa: ASYNC110 - it is due within a few turns
+        await asyncio.sleep(0)
+    await timer.aclose()
+    assert driver.store.failure is None
+    driver.lose_power()
+    assert [b"asks for a reservation", b"unsynced"] == driver.values()

@@ -19,7 +19,15 @@ from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.types import PartitionKey
-from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
+from tests.backend.embedded.driver import (
+    DIRECT,
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    RELAXED,
+    SETTINGS,
+    TOPIC,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -308,3 +316,86 @@ async def test_opening_what_is_kept_prepares_no_journal(tmp_path: Path) -> None:
     await appended
     assert backend._store.journal.is_ready
     await backend.aclose()
+
+
+def _without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no thread of that name begin."""
+    start = Thread.start
+
+    def refuse(thread: Thread) -> None:
+        if thread.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", refuse)
+
+
+async def test_a_full_journal_file_waits_for_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups sync their segments until there is one, and no file is made usable twice."""
+    backend = EmbeddedBackend(
+        tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0)
+    )
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    assert backend._preparing is not None
+    await backend._preparing
+    store = backend._store
+    retired: list[int] = []
+    retire = store.retire
+
+    def note(retirement: Retirement) -> None:
+        retired.append(retirement.journal_number)
+        retire(retirement)
+
+    monkeypatch.setattr(store, "retire", note)
+    with monkeypatch.context() as patch:
+        _without_threads("kgw-notes", patch)
+        for _ in range(12):
+            await log.append([make_batch([b"value"])])
+        assert [] == retired
+    assert backend.health.writable
+    await log.append([make_batch([b"value"])])
+    await backend.note(_nothing)
+    assert sorted(set(retired)) == retired != []
+    assert store.journal.has_free_file
+    await backend.abandon()
+    await backend.open()
+    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+    assert 13 == log.high_watermark
+    await backend.aclose()
+
+
+async def test_a_reservation_waits_for_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends are made durable until there is one."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=1 << 40))
+    with monkeypatch.context() as patch:
+        _without_threads("kgw-relaxed", patch)
+        for _ in range(3):
+            await log.append([make_batch([b"value"])])
+    assert backend.health.writable
+    unsynced_bytes = backend.unsynced.size_bytes
+    await _reserved(log)
+    assert 0 == unsynced_bytes < backend.unsynced.size_bytes
+    await backend.aclose()
+
+
+async def test_a_backend_without_more_threads_writes_and_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does without its journal, and is left in order all the same."""
+    backend = EmbeddedBackend(tmp_path / "data", JOURNALED)
+    await backend.open()
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    assert backend._preparing is not None
+    with monkeypatch.context() as patch:
+        _without_threads("kgw-", patch)
+        await backend._preparing
+        await log.append([make_batch([b"value"])])
+        await backend.aclose()
+    assert (tmp_path / "data" / "clean.json").exists()

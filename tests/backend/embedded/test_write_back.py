@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import kernel_sync
+from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.segment import Segment, SegmentMark
@@ -162,6 +163,37 @@ def test_a_segment_that_fails_keeps_no_other_from_being_handed_on(
     assert 1 == len(caplog.records)
     write_back.note(segments[0])
     assert 1 == len(jobs)
+
+
+def test_a_hint_that_no_thread_can_be_had_for_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The syncs have succeeded by then; the next one is handed on when there is a thread again."""
+    jobs: list[Callable[[], None]] = []
+    handed_on: list[str] = []
+    is_short = True
+
+    class Noting(Segment):
+        __slots__ = ()
+
+        def write_back(self) -> None:
+            handed_on.append(self.stem_path)
+
+    def submit(job: Callable[[], None]) -> None:
+        if is_short:
+            raise NoThreadError("no thread")
+        jobs.append(job)
+
+    pool = FilePool(Driver().fs, 1)
+    segments = [Noting(f"/data/{number}", 0, pool) for number in range(3)]
+    write_back = WriteBack(submit)
+    for segment in segments[:2]:
+        write_back.note(segment)
+    assert 1 == len(caplog.records)
+    is_short = False
+    write_back.note(segments[2])
+    jobs.pop()()
+    assert [segments[2].stem_path] == handed_on
 
 
 def test_real_files_know_the_hint_where_the_system_does(
