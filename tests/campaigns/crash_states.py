@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Written
+    from kgw.backend.embedded.written import Written
     from kgw.types import PartitionKey
     from tests.campaigns.crash_flushes import Flushes
 

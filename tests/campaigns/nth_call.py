@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append, Written
+    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.written import Written
     from kgw.types import PartitionKey
 
 STEPS = 40

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append, Written
+    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.written import Written
     from kgw.clock import Clock
 
 _Result = TypeVar("_Result")
@@ -151,6 +152,10 @@ class Flusher:
             group = taken
             self._comes_alone = len(group) == 1
             written = store.write(group, store.failure)
+            if written.failed:
+                # To take back what is there of it is to truncate and to sync.
+                self._leave_to_thread(group, written)
+                return True
             if written.needs_sync:
                 self._begin_syncs(group, written)
                 return True
@@ -193,8 +198,8 @@ class Flusher:
                 syncs.close()
 
     def _leave_to_thread(self, group: list[Append], written: Written) -> None:
-        """Have the thread sync what has been written, before anything else; the pen goes there."""
-        self._jobs.appendleft(partial(self._sync_in_thread, group, written))
+        """Have the thread finish what has been written, before all else; the pen goes there."""
+        self._jobs.appendleft(partial(self._flush, group, partial(self._store.finish, written)))
         self._kick()
         self._is_syncing = False
         self._pen.release()
@@ -348,10 +353,6 @@ class Flusher:
         if not self._is_completion_due:
             self._is_completion_due = True
             self._loop.call_soon_threadsafe(self.complete)
-
-    def _sync_in_thread(self, group: list[Append], written: Written) -> None:
-        store = self._store
-        self._flush(group, lambda: store.settle(written, store.sync(written)))
 
     async def aend(self) -> None:
         """Write what is queued, and let the thread end."""

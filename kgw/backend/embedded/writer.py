@@ -31,16 +31,15 @@ from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
+from kgw.backend.embedded.written import Begun, Written
 from kgw.clock import SystemClock
 from kgw.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
-    from kgw.backend.embedded.log import DurableMark
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.segment import Segment
@@ -75,45 +74,6 @@ class Append(BaseAppend):
             if len(batches) == 1
             else sum(len(batch.buffer) for batch in batches)
         )
-
-
-class Written:
-    """A group that has been written, and what makes it durable."""
-
-    __slots__ = ("by_journal", "by_log", "by_segment", "in_use")
-
-    def __init__(self, by_log: dict[SegmentedLog, list[Append]]) -> None:
-        self.by_log = by_log
-        self.by_segment: list[SegmentedLog] = []
-        """Logs whose last segment must be synced; a roll has synced those before it."""
-        self.by_journal: list[SegmentedLog] = []
-        """Logs that a sync of the journal makes durable."""
-        self.in_use: list[tuple[Segment, PooledFile]] = []
-        """Files that somebody else syncs."""
-
-    @property
-    def needs_sync(self) -> bool:
-        """Whether anything must be synced before it is answered."""
-        return bool(self.by_segment or self.by_journal)
-
-    @property
-    def syncs(self) -> list[list[SegmentedLog]]:
-        """The logs that each sync makes durable: segment by segment, then the journal."""
-        syncs = [[log] for log in self.by_segment]
-        if self.by_journal:
-            syncs.append(self.by_journal)
-        return syncs
-
-
-class _Begun:
-    """What one log's share of a group is, once it is in the segments."""
-
-    __slots__ = ("before", "may_wait", "redos")
-
-    def __init__(self, redos: list[Redo], before: DurableMark | None, *, may_wait: bool) -> None:
-        self.redos = redos
-        self.before = before
-        self.may_wait = may_wait
 
 
 class Retirement:
@@ -259,16 +219,23 @@ class GroupWriter:
 
     def write_group(self, group: list[Append]) -> None:
         """Make a group durable; what failed carries its error."""
-        written = self.write(group, self.failure or self.look_for_room(group))
+        self.finish(self.write(group, self.failure or self.look_for_room(group)))
+
+    def finish(self, written: Written) -> None:
+        """Do what must wait for the disk once a group is written: all that `write` has left."""
+        self.undo_failed(written)
         self.settle(written, self.sync(written))
 
     def write(self, group: list[Append], refusal: StorageError | None) -> Written:
-        """Write a group, without a sync; refuse all of it for a given reason."""
+        """Write a group, without a sync; refuse all of it for a given reason.
+
+        What failed is in the segments in part, perhaps: `undo_failed` is due then.
+        """
         by_log = self._admit(group, refusal)
         written = Written(by_log)
-        begun: dict[SegmentedLog, _Begun] = {}
+        begun: dict[SegmentedLog, Begun] = {}
         for log, appends in by_log.items():
-            one = self._write(log, appends)
+            one = self._write(log, appends, written.failed)
             if one is not None:
                 begun[log] = one
         self._sync_new_names(by_log, begun)
@@ -406,8 +373,10 @@ class GroupWriter:
             return None
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
 
-    def _write(self, log: SegmentedLog, appends: list[Append]) -> _Begun | None:
-        """Write one log's share into its segments; None, and its appends failed, if that failed.
+    def _write(
+        self, log: SegmentedLog, appends: list[Append], failed: dict[SegmentedLog, OSError]
+    ) -> Begun | None:
+        """Write one log's share into its segments; None, and it is noted, if that failed.
 
         The names of segments that it began are left to `_sync_new_names`.
         """
@@ -422,30 +391,39 @@ class GroupWriter:
         may_wait = self.relaxed.may_wait(log, appends[-1].result.last_offset + 1)
         log.begin_write()
         try:
-            try:
-                self._load_last(log)
-                # Where the durable part ends matters while all of it is.
-                before = log.mark() if may_wait and log.durable is None else None
-                redos = log.write(batches)
-            except OSError as error:
-                self._undo(log, appends, error)
-                return None
-        except (OSError, SyncFailedError) as error:
+            self._load_last(log)
+            # Where the durable part ends matters while all of it is.
+            before = log.mark() if may_wait and log.durable is None else None
+            redos = log.write(batches)
+        except OSError as error:
+            failed[log] = error
+        except SyncFailedError as error:
             self.fail(error)
             _fail(appends, self.failure)
-            return None
-        return _Begun(redos, before, may_wait=may_wait)
+        else:
+            return Begun(redos, before, may_wait=may_wait)
+        return None
+
+    def undo_failed(self, written: Written) -> None:
+        """Take back what `write` could not write all of, and refuse it: syncs, and may wait."""
+        for log, error in written.failed.items():
+            self._undo(log, written.by_log[log], error)
 
     def _undo(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
-        """Take back what was written of one log, and refuse it. Raises OSError, SyncFailedError."""
-        log.undo()
+        """Take back what was written of one log, and refuse it."""
+        try:
+            log.undo()
+        except (OSError, SyncFailedError) as undoing:
+            self.fail(undoing)
+            _fail(appends, self.failure)
+            return
         _fail(appends, storage_error(error, f"cannot append to partition {log.key}"))
         log.refused_attempt = appends[0].attempt
 
     def _sync_new_names(
         self,
         by_log: dict[SegmentedLog, list[Append]],
-        begun: dict[SegmentedLog, _Begun],
+        begun: dict[SegmentedLog, Begun],
     ) -> None:
         """Make the segments durable that a group began, before anything rests on them.
 
@@ -459,12 +437,10 @@ class GroupWriter:
             if outcome is None:
                 continue
             del begun[log]
-            try:
-                if not isinstance(outcome, OSError):
-                    raise outcome
+            if isinstance(outcome, OSError):
                 self._undo(log, by_log[log], outcome)
-            except (OSError, SyncFailedError) as error:
-                self.fail(error)
+            else:
+                self.fail(outcome)
                 _fail(by_log[log], self.failure)
 
     def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
@@ -588,8 +564,7 @@ class GroupWriter:
             if isinstance(error, OSError) and is_out_of_space(error):
                 # Where files are not written in place even a journal can find the disk full. All
                 # that it vouches for is durable where it belongs; groups sync their segments.
-                self.report(f"journal: {error}; every append syncs its segment for now")
-                self._postponed = retirement
+                self.postpone(retirement, error)
             else:
                 self.fail(error)
 

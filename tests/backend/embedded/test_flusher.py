@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.written import Written
     from kgw.clock import Clock
     from kgw.records.batch import RecordBatch
 
@@ -308,6 +309,61 @@ async def test_a_write_in_the_loop_that_fails_gives_its_offset_to_the_next() -> 
         await append
     fs.inject(None)
     assert end_offset == (await log.append([make_batch([b"b"])])).base_offset
+    await backend.aclose()
+
+
+def _note_threads(
+    backend: EmbeddedBackend, fs: SimulatedFs, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], set[str]]:
+    """Return who writes groups, and who waits for the disk, from now on."""
+    writers: list[str] = []
+    waiting: set[str] = set()
+    write = backend._store.write
+
+    def note(group: list[Append], refusal: StorageError | None) -> Written:
+        writers.append(current_thread().name)
+        return write(group, refusal)
+
+    def operation(call: str, _: str) -> None:
+        if call in {"truncate", "fdatasync"}:
+            waiting.add(current_thread().name)
+
+    monkeypatch.setattr(backend._store, "write", note)
+    fs.on_operation = operation
+    return writers, waiting
+
+
+async def test_a_write_in_the_loop_that_fails_is_taken_back_by_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To truncate a file and to sync it is to wait, for another who syncs it, too."""
+    backend, log, fs = await _relaxed()
+    await asyncio.sleep(0.001)
+    writers, waiting = _note_threads(backend, fs, monkeypatch)
+    fs.inject(Fault(FaultKind.EIO, 1))
+    assert await _stored(log, make_batch([b"a"])) is StorageError
+    assert (["MainThread"], {"kgw-flusher"}) == (writers, waiting)
+    await backend.aclose()
+
+
+async def test_the_others_of_a_group_are_answered_though_one_write_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread syncs them once it has taken back what failed."""
+    fs = SimulatedFs()
+    backend, syncs = await _backend(fs)
+    logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
+    for log in logs:
+        await _first(backend, log)
+    writers, waiting = _note_threads(backend, fs, monkeypatch)
+    fs.inject(Fault(FaultKind.EIO, 1))
+    appends = [log.append([make_batch([b"a"])]) for log in logs]
+    with pytest.raises(StorageError):
+        await appends[0]
+    assert 1 == (await appends[1]).base_offset
+    assert (["MainThread"], {"kgw-flusher"}) == (writers, waiting)
+    assert syncs.done is None
+    assert [1, 2] == [log.end_offset for log in logs]
     await backend.aclose()
 
 
