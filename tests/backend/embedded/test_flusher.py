@@ -351,10 +351,10 @@ async def test_the_others_of_a_group_are_answered_though_one_write_fails(
 ) -> None:
     """The thread syncs them once it has taken back what failed."""
     fs = SimulatedFs()
-    backend, syncs = await _backend(fs)
+    backend, syncs = await open_held(fs)
     logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
     for log in logs:
-        await _first(backend, log)
+        await append_first(backend, log)
     writers, waiting = _note_threads(backend, fs, monkeypatch)
     fs.inject(Fault(FaultKind.EIO, 1))
     appends = [log.append([make_batch([b"a"])]) for log in logs]
