@@ -147,7 +147,9 @@ class ClassicGroup(GroupRounds):
             gone.append(found)
             reason = reason or one.reason
             codes.append(ErrorCode.NONE)
-        self._go_on_without(effects, gone, Cause.MEMBER_LEFT, reason, now_s)
+        if ErrorCode.NONE in codes:
+            # Who is refused changes nothing, not even a round whose time is up just then.
+            self._go_on_without(effects, gone, Cause.MEMBER_LEFT, reason, now_s)
         return codes, effects
 
     # --- time and administration -----------------------------------------------------------------

@@ -147,8 +147,6 @@ class GroupRounds:
         timeout_s = self._rebalance_timeout_s()
         self._join_deadline_s = now_s + timeout_s
         self._wake(self._join_deadline_s)
-        if self.members.held_until_s > now_s:
-            self._wake(self.members.held_until_s)
         self._window_end_s = None
         delay_s = self._limits.initial_rebalance_delay_s
         if was_empty and delay_s > 0:
@@ -172,8 +170,14 @@ class GroupRounds:
     def _maybe_complete(self, effects: list[Effect], now_s: float) -> None:
         if self.state is not PREPARING or self._awaiting < len(self.members):
             return
-        if self.members and (self._window_end_s is not None or self.members.held_until_s > now_s):
-            return
+        if self.members:
+            held_until_s = self.members.held_until_s
+            if held_until_s > now_s:
+                # Each time: it is sooner than it was when the last id given out has been used.
+                self._wake(held_until_s)
+                return
+            if self._window_end_s is not None:
+                return
         self._complete(effects, now_s)
 
     def _complete(self, effects: list[Effect], now_s: float) -> None:

@@ -649,6 +649,12 @@ class GroupModel:
         assert now_s - max(key, began_s) <= TRANSITIONAL_S, "stuck"
         if state is GroupState.PREPARING_REBALANCE:
             assert not any(one.sync_waiter for one in machine.members)
+            # Everybody has joined: it waits for more to come, no longer than it says.
+            assert (
+                machine._awaiting < len(machine.members)
+                or machine._window_end_s is not None
+                or machine.members.held_until_s > now_s
+            ), "late"
         else:
             assert not any(one.join_waiter for one in machine.members)
 

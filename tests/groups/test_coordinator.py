@@ -9,6 +9,7 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
+from kgw.groups.effects import Answer
 from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -353,6 +354,37 @@ async def test_ids_hold_up_a_round_that_begins_after_them(driver: GroupDriver) -
     assert not waiting.done()
     driver.advance(0.1)
     assert NONE is (await answer(waiting)).error
+
+
+async def test_used_id_does_not_hold_up_a_round(driver: GroupDriver) -> None:
+    """When the last id given out is used, the round waits as long as those before it let it."""
+    (member,) = await driver.stable(1)
+    await driver.join(id_first=True)
+    driver.advance(1.0)
+    second = await driver.join(id_first=True)
+    driver.advance(1.0)
+    waiting = [driver.ask_to_join(one) for one in (member.member_id, second.member_id)]
+    driver.advance(0.9)
+    await turn()
+    assert [False, False] == [one.done() for one in waiting]
+    driver.advance(0.1)
+    assert [2, 2] == [(await answer(one)).generation for one in waiting]
+
+
+async def test_refused_leave_does_not_complete_a_round(driver: GroupDriver) -> None:
+    """Not even one whose time is up, when the timer is late; who does leave completes it."""
+    (member,) = await driver.stable(1)
+    unused = (await driver.join(id_first=True)).member_id
+    waiting = driver.ask_to_join(member.member_id)
+    machine = driver.machine
+    late_s = machine.next_deadline_s + 0.1
+    nobody = LeavingMember("nobody")
+    assert ([ErrorCode.UNKNOWN_MEMBER_ID], []) == machine.leave([nobody], late_s)
+    assert "PreparingRebalance" == driver.state
+    codes, effects = machine.leave([nobody, LeavingMember(unused)], late_s)
+    assert [ErrorCode.UNKNOWN_MEMBER_ID, NONE] == codes
+    assert waiting in [one.waiter for one in effects if isinstance(one, Answer)]
+    assert "CompletingRebalance" == driver.state
 
 
 async def test_group_is_no_larger_than_can_be_written(driver: GroupDriver) -> None:
