@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.flusher import Flusher
     from kgw.backend.embedded.writer import Append as StoredAppend
     from kgw.backend.embedded.written import Written
-    from kgw.backend.embedded.writer import Written
 
 _COUNT = 3 * ANSWERED_PER_TURN + 1
 
