@@ -33,6 +33,8 @@ async def read_on(
             [*result.buffers, *more.buffers],
             result.size_bytes + more.size_bytes,
             more.next_offset,
+            result.batches + more.batches,
+            more.is_cut,
         )
     return result
 

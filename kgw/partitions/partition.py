@@ -15,6 +15,7 @@ from kgw.partitions.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
+    has_few_producers,
     pack_producers,
 )
 from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, follows
@@ -25,7 +26,7 @@ from kgw.partitions.validation import (
     validate_records,
 )
 from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
-from kgw.turns import finish
+from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -169,7 +170,10 @@ class Partition:
         """
         if not self.is_dirty or self.topic.is_deleted:
             return
-        made = await finish(self._make_snapshot(), queue)
+        work = self._make_snapshot()
+        # Few are packed at once: to wait for a turn would take longer than the work.
+        are_few = has_few_producers(self.producers)
+        made = await (take_turns(work) if are_few else finish(work, queue))
         if made is None or self.topic.is_deleted:
             return
         snapshot, log_bytes = made

@@ -40,6 +40,11 @@ class SnapshotError(KgwError):
     """A snapshot that cannot be read; the state is rebuilt from the log instead."""
 
 
+def has_few_producers(state: ProducerState) -> bool:
+    """Whether packing is so little that as many as are saved side by side may do it in one turn."""
+    return len(state) <= PACKED_PER_TURN // 10
+
+
 def pack_producers(state: ProducerState) -> Generator[None, None, dict[int, bytes] | None]:
     """Return everything that is stored, with the whole window of every producer, by producer.
 

@@ -101,6 +101,16 @@ async def test_a_partition_knows_what_it_has_grown_by_since_its_snapshot() -> No
     assert 0 == partition.unsaved_bytes
 
 
+async def test_a_snapshot_of_few_producers_waits_for_nobody() -> None:
+    """Ten thousand partitions of a producer each would take two turns of the loop each."""
+    partition = await _partition(MemoryBackend())
+    await _append(partition, 0, 1)
+    queue = asyncio.Lock()
+    async with queue, asyncio.timeout(10):
+        await partition.save_snapshot(queue)
+    assert not partition.is_dirty
+
+
 async def _begin_snapshot(partition: Partition) -> asyncio.Task[None]:
     """Return a snapshot of which one producer is packed, where that is a turn."""
     saving = asyncio.ensure_future(partition.save_snapshot())

@@ -59,6 +59,9 @@ class FilePool:
         self._limit = limit
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
+        self._scarcity = Lock()
+        """Held by whoever makes do with fewer descriptors: others would take what it has freed for
+        the last there were. Never taken by the event loop."""
         self._unclosed: list[PooledFile] = []
         """Forgotten files that the event loop was the last to use: a thread closes them."""
         self.loading = Lock()
@@ -133,19 +136,21 @@ class FilePool:
         try:
             return self._fs.open(path, create=create)
         except OSError as error:
-            # Clients have taken what there was: do with fewer.
-            if not is_out_of_descriptors(error) or not self._close_idle():
+            if not is_out_of_descriptors(error):
                 raise
-        return self._fs.open(path, create=create)
+        # Clients have taken what there was: do with fewer.
+        with self._scarcity:
+            self._close_idle()
+            return self._fs.open(path, create=create)
 
     def sync_directory(self, path: str) -> None:
         """Sync the names in a directory. Raises OSError, SyncFailedError."""
         try:
             sync_directory(self._fs, path)
         except OSError:
-            if not self._close_idle():
-                raise
-            sync_directory(self._fs, path)
+            with self._scarcity:
+                self._close_idle()
+                sync_directory(self._fs, path)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | SyncFailedError | None]:
         """Sync the names in directories; return what went wrong with each.
@@ -246,12 +251,11 @@ class FilePool:
             self.forget(path)
         self._close_left()
 
-    def _close_idle(self) -> int:
-        """Close all files that nobody needs; returns how many."""
+    def _close_idle(self) -> None:
+        """Close all files that nobody needs."""
         with self._lock:
             idle = self._take_idle(self._limit)
         _close_all(idle)
-        return len(idle)
 
     def _take_idle(self, most: int) -> list[PooledFile]:
         """Take so many of the files that nobody needs, the least recently used first."""

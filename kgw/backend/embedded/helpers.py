@@ -2,13 +2,15 @@
 
 An executor begins a thread when it is first wanted. Where the system has none left (`pids.max`) it
 raises RuntimeError, and keeps the work all the same: it does it with the next that it is given,
-when somebody may have done it long ago.
+when somebody may have done it long ago. So one that has refused work before its first thread is
+put away with it.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.backend.embedded.failures import NoThreadError
@@ -25,27 +27,34 @@ class Helpers:
     """Up to so many threads for one kind of work."""
 
     def __init__(self, most: int, name: str) -> None:
-        self._executor = ThreadPoolExecutor(most, name)
+        self._most = most
         self._name = name
+        self._executor = ThreadPoolExecutor(most, name)
         self._have_begun = False
         """Whether there is a thread: it does what no second one could be had for."""
+        self._is_shut = False
+        self._lock = Lock()
 
     def submit(self, function: Callable[[], _Result]) -> Future[_Result]:
         """Have a thread run a function. Raises NoThreadError: it does not run then, nor later."""
         future: Future[_Result] = Future()
-        try:
-            self._executor.submit(partial(_run, function, future))
-        except RuntimeError as error:
-            if not self._have_begun and future.cancel():
-                raise NoThreadError(f"no thread for {self._name}: {error}") from error
-        else:
-            self._have_begun = True
+        with self._lock:
+            try:
+                self._executor.submit(partial(_run, function, future))
+            except RuntimeError as error:
+                if not self._have_begun or self._is_shut:
+                    if not self._is_shut:
+                        self._executor = ThreadPoolExecutor(self._most, self._name)
+                    raise NoThreadError(f"no thread for {self._name}: {error}") from error
+            else:
+                self._have_begun = True
         return future
 
     def shutdown(self) -> None:
         """Wait for all that was begun; nothing else is run."""
+        with self._lock:
+            self._is_shut = True
         # What is submitted from now on is refused by the executor, and not kept.
-        self._have_begun = False
         self._executor.shutdown(wait=True)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,18 @@ def test_what_no_thread_was_found_for_is_never_run(
     helpers.submit(lambda: done.append("later")).result()
     helpers.submit(lambda: done.append("last")).result()
     assert ["later", "last"] == done
+
+
+def test_what_was_refused_is_not_kept(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no thread for hours, each attempt would cost 4 KB."""
+    monkeypatch.setattr(Thread, "start", _refuse)
+    work = Event()
+    for _ in range(3):
+        with pytest.raises(NoThreadError):
+            helpers.submit(work.set)
+    gc.collect()
+    assert [] == [one for one in gc.get_referrers(work) if isinstance(one, partial)]
+    assert 0 == helpers._executor._work_queue.qsize()
 
 
 def test_one_thread_does_what_no_second_could_be_had_for(
