@@ -151,7 +151,6 @@ MULTIPLIED: list[tuple[Request, int, type[Response]]] = [
         4,
         DescribeConfigsResponse,
     ),
-    (DescribeGroupsRequest(groups=["group"] * 1000), 5, DescribeGroupsResponse),
     (MetadataRequest(topics=[MetadataRequestTopic(name="orders")] * 1000), 12, MetadataResponse),
     (
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group", topics=None)] * 1000),
@@ -189,6 +188,17 @@ async def test_what_is_named_many_times_is_no_answer_without_end(
     monkeypatch.setattr(encoding_turns, "MAX_ANSWER_BYTES", size_bytes // 4)
     with pytest.raises(ProtocolError, match="larger than"):
         await gateway.ask(request_, version, response)
+
+
+async def test_a_group_that_is_named_many_times_is_described_once(
+    gateway: InProcessGateway,
+) -> None:
+    """Its members may have sent megabytes, and a request can name it thousands of times."""
+    await create_topic(gateway)
+    await commit(gateway, group_id="group")
+    request = DescribeGroupsRequest(groups=["group", "none", "group"])
+    answer = await gateway.ask(request, 5, DescribeGroupsResponse)
+    assert ["group", "none"] == [one.group_id for one in answer.groups]
 
 
 @pytest.mark.slow
