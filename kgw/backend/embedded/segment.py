@@ -249,6 +249,19 @@ class Segment:
         finally:
             self.pool.release(pooled)
 
+    def is_in_memory(self, size_bytes: int) -> bool:
+        """Whether its first bytes are in the page cache, as far as that can be told; never waits.
+
+        Unlike a look at them it brings nothing there.
+        """
+        pooled = self.pool.acquire_open(self.log_path)
+        if pooled is None:
+            return False
+        try:
+            return not self.is_removed and not pooled.file.uncached_bytes(0, size_bytes)
+        finally:
+            self.pool.leave(pooled)
+
     def peek_bytes(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer as `File.peek_into` from the segment."""
         return self._peek(self.log_path, buffer, position)

@@ -14,9 +14,8 @@ from kgw.backend.embedded.cached_reading import Place, ReadPlaces, is_slow, read
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
-from kgw.backend.embedded.segment import Segment
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -398,21 +397,21 @@ def test_the_first_read_of_a_segment_needs_no_search() -> None:
         assert result is None or _flat(reading.read(log, offset, 1, 12)) == _flat(result)
 
 
-@pytest.mark.parametrize("cold", [0, 1])
 def test_the_first_read_of_a_segment_on_the_disk_brings_nothing_into_memory(
-    cold: int, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A look at all of it would have the system read ahead: first at one byte of each end."""
-    _, log = _filled()
-    looks: list[tuple[int, int]] = []
+    """To peek at it would have the system read ahead; how much is missing is asked instead."""
+    driver, log = _filled()
+    asked: list[tuple[int, int]] = []
 
-    def peek_bytes(_: Segment, buffer: memoryview, position: int) -> int:
-        looks.append((position, len(buffer)))
-        return 0 if len(looks) > cold else len(buffer)
+    def uncached_bytes(_: SimulatedFile, position: int, size_bytes: int) -> int:
+        asked.append((position, size_bytes))
+        return 1
 
-    monkeypatch.setattr(Segment, "peek_bytes", peek_bytes)
+    monkeypatch.setattr(SimulatedFile, "uncached_bytes", uncached_bytes)
+    reads = driver.fs.strikes
     assert read_cached(log, ReadPlaces(8), ReadBuffers(2), 0, 250, 6) is None
-    assert [(0, 1), (249, 1)][: cold + 1] == looks
+    assert ([(0, 250)], reads) == (asked, driver.fs.strikes)
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3])
