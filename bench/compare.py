@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each timed part (1)")
     parser.add_argument("--share", type=float, default=0.1, help="of what is counted (0.1)")
     parser.add_argument("--directory", type=Path, help="the disk to write to (default: temporary)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         scenarios = [

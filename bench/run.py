@@ -111,7 +111,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="the disk to write to (default: temporary)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="append to these results")
     parser.add_argument("--list", action="store_true", help="show all scenarios and end")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def run(options: argparse.Namespace) -> Path:
