@@ -81,6 +81,13 @@ MANY_READ = 2 * PARTS_PER_TURN + 1
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged, but for how long the loop was held: a busy machine holds it."""
+    return [
+        one.getMessage() for one in caplog.records if not str(one.msg).startswith("Executing %s")
+    ]
+
+
 def produce_to_many(partitions: int, *values: bytes, acks: int = -1) -> ProduceRequest:
     """Return a request with a batch for each partition, and one for a partition too many."""
     return ProduceRequest(
@@ -201,7 +208,7 @@ async def test_a_produce_given_up_while_it_waits_for_the_disk(
     backend.release()
     while not topic.partitions[-1].log.high_watermark:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)
-    assert [] == caplog.records
+    assert [] == complaints(caplog)
 
 
 async def test_a_commit_given_up_while_it_waits_for_the_disk(
