@@ -1,6 +1,9 @@
 """The gateway with a wall clock that is wrong by what a file says, in milliseconds.
 
 `KGW_CAMPAIGN_CLOCK=FILE python -m tests.campaigns.jumping_serve serve ...`
+
+The file holds the number of its version and the milliseconds. A file beside it says which version
+the last completed run of retention has gone by.
 """
 
 from __future__ import annotations
@@ -10,16 +13,49 @@ from pathlib import Path
 
 from kgw.cli.main import main
 from kgw.clock import SystemClock
+from kgw.partitions.upkeep import Upkeep
 
 CLOCK_FILE = "KGW_CAMPAIGN_CLOCK"
 
+
+def set_clock(clock: Path, version: int, wrong_by_ms: int) -> None:
+    """Make a server's clock wrong, at once: a file that is half written says another time."""
+    _write(clock, f"{version} {wrong_by_ms}")
+
+
+def read_clock(clock: Path) -> tuple[int, int]:
+    """Return the version and the milliseconds."""
+    version, wrong_by_ms = clock.read_text().split()
+    return int(version), int(wrong_by_ms)
+
+
+def last_retention(clock: Path) -> int:
+    """Return the version of the clock that the last completed run of retention began with."""
+    seen = clock.with_suffix(".retained")
+    return int(seen.read_text()) if seen.exists() else -1
+
+
+def _write(path: Path, text: str) -> None:
+    written = path.with_suffix(path.suffix + ".new")
+    written.write_text(text)
+    written.replace(path)
+
+
 if __name__ == "__main__":
     wall_ms = SystemClock.wall_ms
-    wrong_by = Path(os.environ[CLOCK_FILE])
+    retain = Upkeep.retain
+    clock_file = Path(os.environ[CLOCK_FILE])
 
     def jumping_wall_ms(self: SystemClock) -> int:
         """Read the clock, and be wrong."""
-        return wall_ms(self) + int(wrong_by.read_text())
+        return wall_ms(self) + read_clock(clock_file)[1]
+
+    async def noted_retain(self: Upkeep) -> None:
+        """Run retention, and say which time it went by."""
+        version, _ = read_clock(clock_file)
+        await retain(self)
+        _write(clock_file.with_suffix(".retained"), str(version))
 
     SystemClock.wall_ms = jumping_wall_ms  # type: ignore[method-assign]
+    Upkeep.retain = noted_retain  # type: ignore[method-assign]
     main(prog_name="kgw")
