@@ -219,17 +219,21 @@ class GroupWriter:
 
     def write_group(self, group: list[Append]) -> None:
         """Make a group durable; what failed carries its error."""
-        self.finish(self.write(group, self.failure or self.look_for_room(group)))
+        refusal = self.failure or self.look_for_room(group)
+        self.finish(self.write(group, refusal, may_wait=True))
 
     def finish(self, written: Written) -> None:
         """Do what must wait for the disk once a group is written: all that `write` has left."""
         self.undo_failed(written)
         self.settle(written, self.sync(written))
 
-    def write(self, group: list[Append], refusal: StorageError | None) -> Written:
+    def write(
+        self, group: list[Append], refusal: StorageError | None, *, may_wait: bool = False
+    ) -> Written:
         """Write a group, without a sync; refuse all of it for a given reason.
 
-        What failed is in the segments in part, perhaps: `undo_failed` is due then.
+        What failed is in the segments in part, perhaps: `undo_failed` is due then. One who may wait
+        has the disk begin with the first segments of a large group while it writes the others.
         """
         by_log = self._admit(group, refusal)
         written = Written(by_log)
@@ -238,6 +242,8 @@ class GroupWriter:
             one = self._write(log, appends, written.failed)
             if one is not None:
                 begun[log] = one
+                if may_wait and one.is_large and not one.may_wait:
+                    log.segments[-1].write_back()
         self._sync_new_names(by_log, begun)
         waiting: dict[SegmentedLog, list[Redo]] = {}
         for log, one in begun.items():

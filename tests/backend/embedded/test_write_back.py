@@ -10,13 +10,16 @@ from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.segment import Segment, SegmentMark
 from kgw.backend.embedded.write_back import CALM_BYTES, WRITE_BACK_BYTES, WriteBack
 from kgw.testing.faults import SimulatedFile
+from kgw.types import PartitionKey
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pytest
+
+    from kgw.types import Buffer
 
 PAGE_BYTES = 4096
 
@@ -78,6 +81,43 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
+
+
+def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what is synced next, and nothing small."""
+    driver = Driver(DIRECT, SETTINGS)
+    keys = [PartitionKey(KEY.topic_id, number) for number in range(3)]
+    sizes = (WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000, WRITE_BACK_BYTES + 5_000)
+    order: list[str] = []
+    pwrite = SimulatedFile.pwrite
+
+    def note_write(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
+        order.append(f"write {file.path}")
+        pwrite(file, buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "pwrite", note_write)
+    monkeypatch.setattr(
+        SimulatedFile, "begin_write_back", lambda file, *_: order.append(f"begin {file.path}")
+    )
+    for key, size_bytes in zip(keys, sizes, strict=True):
+        driver.submit(b"x" * size_bytes, key=key)
+    driver.store.flush_group()
+    first, second, third = (driver.log(key).segments[-1].log_path for key in keys)
+    wanted = [f"write {first}", f"begin {first}", f"write {second}"]
+    wanted += [f"write {third}", f"begin {third}"]
+    assert wanted == [one for one in order if one.endswith(".log")]
+
+
+def test_the_event_loop_has_no_disk_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might wait for its turn."""
+    driver = Driver(DIRECT, SETTINGS)
+    spans = Spans(monkeypatch)
+    driver.submit(b"x" * 2 * WRITE_BACK_BYTES)
+    group = driver.store.take_group()
+    driver.store.finish(driver.store.write(group, None))
+    assert [] == spans
 
 
 def test_bytes_that_were_taken_back_are_handed_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
