@@ -80,12 +80,10 @@ GROUPS = (
     " an append waits 0.17 ms for the sync before it, then 0.2 to be written to its segment and the"
     " journal; the loop hears of its sync after 0.31 (0.19 at 1 MB/s), and writes the next group"
     " before it answers: 0.89 in all. To answer first lost more than it gave: 1.61 ms end to end"
-    " where it was 1.49 (four runs, in turn)."
+    " where it was 1.49 (four runs, in turn). To write the next groups while one is synced gave"
+    " nothing: the loop then hears of each sync the later (decision 67)."
 )
-ONE_GROUP_AHEAD = (
-    " Strict: writing one group while the one before it is synced; side entries, undoing and the"
-    " change of the journal would have to tell what is synced from what is written."
-)
+LESS_OF_THE_LOOP = " Strict: less Python for each group, which is written in 0.09 ms and answered in as many again."
 FEWER_HAND_OVERS = (
     " Strict: a disk that syncs faster, or acknowledging before the sync, as Kafka does; a sync in"
     " the loop's own thread would hold it up."
@@ -118,7 +116,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         title="End to end at 10 MB/s",
         what="10,000 records of 1 KB a second.",
         limited_by=WAKE_UPS + GROUPS,
-        would_lift=FEWER_TURNS + ONE_GROUP_AHEAD + SLOW_SYNCS,
+        would_lift=FEWER_TURNS + LESS_OF_THE_LOOP + SLOW_SYNCS,
         bars=_bars(strict=(1.5, 1.0), relaxed=(1.0, 1.0), synced=(1.0, 1.0)),
         rate_mb_per_s=10,
     ),
