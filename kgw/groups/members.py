@@ -43,9 +43,11 @@ class Member:
         "is_untold",
         "join_waiter",
         "member_id",
+        "protocol_names",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
+        "size_bytes",
         "sync_waiter",
     )
 
@@ -79,6 +81,8 @@ class Member:
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.protocols: tuple[MemberProtocol, ...] = request.protocols
+        self.protocol_names = [name for name, _ in request.protocols]
+        self.size_bytes = _size_bytes(request)
 
     @property
     def is_parked(self) -> bool:
@@ -169,7 +173,8 @@ class MemberTable:
         self._by_id[member.member_id] = member
         if member.group_instance_id is not None:
             self._by_instance[member.group_instance_id] = member.member_id
-        self._count(member, 1)
+        self.size_bytes += member.size_bytes
+        self._count(member.protocol_names, 1)
         if not self.leader_id:
             self.leader_id = member.member_id
 
@@ -178,7 +183,8 @@ class MemberTable:
         del self._by_id[member.member_id]
         if member.group_instance_id is not None:
             del self._by_instance[member.group_instance_id]
-        self._count(member, -1)
+        self.size_bytes -= member.size_bytes
+        self._count(member.protocol_names, -1)
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self._by_id), "")
 
@@ -196,14 +202,18 @@ class MemberTable:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a member says of itself now."""
-        self._count(member, -1)
+        known, size_bytes = member.protocol_names, member.size_bytes
         member.take(request)
-        self._count(member, 1)
+        self.size_bytes += member.size_bytes - size_bytes
+        # As a rule it comes back knowing what it knew.
+        if member.protocol_names != known:
+            self._count(known, -1)
+            self._count(member.protocol_names, 1)
 
     def size_bytes_with(self, request: JoinRequest) -> int:
         """Return what `size_bytes` will be when a request is taken."""
         own = self._own(request)
-        own_bytes = 0 if own is None else _size_bytes(own)
+        own_bytes = 0 if own is None else own.size_bytes
         return self.size_bytes - own_bytes + _size_bytes(request)
 
     def can_take(self, request: JoinRequest, protocol_type: str) -> bool:
@@ -219,7 +229,7 @@ class MemberTable:
             return False
         own = self._own(request)
         others = len(self._by_id) - (own is not None)
-        known_by_own = [name for name, _ in own.protocols] if own is not None else ()
+        known_by_own = own.protocol_names if own is not None else ()
         for name, _ in request.protocols:
             if self._knowing.get(name, 0) - (name in known_by_own) == others:
                 return True
@@ -245,9 +255,8 @@ class MemberTable:
             own = self._by_id.get(self._by_instance.get(request.group_instance_id, ""))
         return own
 
-    def _count(self, member: Member, change: int) -> None:
-        self.size_bytes += change * _size_bytes(member)
-        for name in {name for name, _ in member.protocols}:
+    def _count(self, protocol_names: list[str], change: int) -> None:
+        for name in set(protocol_names):
             count = self._knowing.get(name, 0) + change
             if count:
                 self._knowing[name] = count
@@ -255,9 +264,9 @@ class MemberTable:
                 del self._knowing[name]
 
 
-def _size_bytes(one: Member | JoinRequest) -> int:
+def _size_bytes(request: JoinRequest) -> int:
     """Return how much somebody says of itself; names are counted in characters."""
-    size_bytes = len(one.client_id) + len(one.group_instance_id or "")
-    for name, metadata in one.protocols:
+    size_bytes = len(request.client_id) + len(request.group_instance_id or "")
+    for name, metadata in request.protocols:
         size_bytes += len(name) + len(metadata)
     return size_bytes
