@@ -8,6 +8,7 @@ a bug of ours.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -153,6 +154,11 @@ class ErrorCode(IntEnum):
     def retriable(self) -> bool:
         """Whether a client sends the request again by itself (`RetriableException` in Java)."""
         return self in _RETRIABLE
+
+
+# An enum's attribute takes 0.1 us to look up (Python 3.11), a module's a fifth of that: what is
+# asked of each request several times has a name of its own.
+NO_ERROR: Final = ErrorCode.NONE
 
 
 _RETRIABLE = frozenset(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.effects import Answer, Effect, Persist
 from kgw.groups.members import NEW_MEMBER_JOIN_S, Member, PendingMember
 from kgw.groups.requests import (
@@ -102,7 +102,7 @@ class ClassicGroup(GroupRounds):
         if not isinstance(member, Member):
             return member
         self._touch(member, now_s)
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NO_ERROR
 
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation: int, now_s: float
@@ -113,7 +113,7 @@ class ClassicGroup(GroupRounds):
         does not matter whom else it names: librdkafka (2.16) sends its instance id.
         """
         if generation < 0 and self.state is EMPTY:
-            return ErrorCode.NONE
+            return NO_ERROR
         member = self._find_current(member_id, group_instance_id, generation)
         if not isinstance(member, Member):
             return member
@@ -121,7 +121,7 @@ class ClassicGroup(GroupRounds):
             # It has heard of the generation and not yet of its part in it.
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(member, now_s)
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def leave(
         self, leaving: Sequence[LeavingMember], now_s: float
@@ -135,7 +135,7 @@ class ClassicGroup(GroupRounds):
             member_id = one.member_id
             if member_id in self.members.pending and one.group_instance_id is None:
                 del self.members.pending[member_id]
-                codes.append(ErrorCode.NONE)
+                codes.append(NO_ERROR)
                 continue
             if member_id == NO_MEMBER_ID and one.group_instance_id is not None:
                 member_id = self.members.static_id(one.group_instance_id) or NO_MEMBER_ID
@@ -146,8 +146,8 @@ class ClassicGroup(GroupRounds):
             self._remove(effects, found, "left", one.reason, now_s)
             gone.append(found)
             reason = reason or one.reason
-            codes.append(ErrorCode.NONE)
-        if ErrorCode.NONE in codes:
+            codes.append(NO_ERROR)
+        if NO_ERROR in codes:
             # Who is refused changes nothing, not even a round whose time is up just then.
             self._go_on_without(effects, gone, Cause.MEMBER_LEFT, reason, now_s)
         return codes, effects
@@ -353,7 +353,8 @@ class ClassicGroup(GroupRounds):
         now_s: float,
     ) -> None:
         """Let a member wait for the next generation, which begins to form if it has not."""
-        self._release_join(effects, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if member.join_waiter is not None:
+            self._release_join(effects, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         member.join_waiter = waiter
         self._awaiting += 1
         if self.state is not PREPARING:

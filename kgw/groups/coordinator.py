@@ -10,7 +10,7 @@ from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import CLASSIC, Group, ListedGroup
 from kgw.groups.reply import Reply
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
@@ -111,7 +111,7 @@ class GroupCoordinator(GroupTable):
         """Take part in the next generation; the reply may wait for others to do so too."""
         waiter: Reply[JoinResult] = Reply()
         code = self._join_problem(group_id, request)
-        if code is not ErrorCode.NONE:
+        if code is not NO_ERROR:
             waiter.set_result(JoinResult(code, request.member_id))
             return waiter
         group = self._get_or_create(group_id)
@@ -169,7 +169,7 @@ class GroupCoordinator(GroupTable):
         codes, effects = self._guarded(group, lambda: group.machine.leave(leaving, now_s))
         self._step(group, effects)
         write = group.last_write
-        if write is None or ErrorCode.NONE not in codes:
+        if write is None or NO_ERROR not in codes:
             return codes
         refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
         return _after(write, codes, refused)
@@ -198,14 +198,14 @@ class GroupCoordinator(GroupTable):
             if len(self._groups) >= self._settings.groups_max:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             if not offsets and not blocks:
-                return ErrorCode.NONE
+                return NO_ERROR
             group = self._create(group_id)
         if group.is_being_deleted:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         now_s = self._clock.monotonic_s()
         code = group.machine.check_commit(member_id, group_instance_id, generation, now_s)
         self._arm(group)
-        if code is not ErrorCode.NONE or not (offsets or blocks):
+        if code is not NO_ERROR or not (offsets or blocks):
             return code
         if blocks:
             self._metrics.offset_commits += sum(map(len, blocks.values()))
@@ -227,7 +227,7 @@ class GroupCoordinator(GroupTable):
         if error is not None:
             # It may have been the first thing that the group was to have.
             self._drop_if_nothing(group)
-        reply.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE if error else ErrorCode.NONE)
+        reply.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE if error else NO_ERROR)
 
     def _compare(self, group: Group, offsets: OffsetChanges) -> None:
         stored = group.offsets
@@ -278,10 +278,10 @@ class GroupCoordinator(GroupTable):
             return ErrorCode.GROUP_ID_NOT_FOUND
         changes: OffsetChanges = dict.fromkeys(places)
         if not changes:
-            return ErrorCode.NONE
+            return NO_ERROR
         write = self._writer.submit(OffsetsWrite(group, changes))
         write.then.append(partial(self._drop_after, group))
-        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _after(write, NO_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def forget_topic(self, topic_id: TopicId) -> None:
         """Drop every group's offsets of a topic that has been deleted, soon.
@@ -372,7 +372,7 @@ class GroupCoordinator(GroupTable):
         if group.is_being_deleted:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         write = self._delete(group)
-        return _after(write, ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _after(write, NO_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -447,7 +447,7 @@ class GroupCoordinator(GroupTable):
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
         elif group.is_being_deleted:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE
+        return NO_ERROR
 
 
 def _unknown(group_id: str) -> ErrorCode:

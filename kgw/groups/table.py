@@ -14,6 +14,7 @@ from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.effects import Answer, Persist, RoundFormed
 from kgw.groups.group import Group
+from kgw.groups.rounds import NEVER_S
 from kgw.groups.states import GroupState
 from kgw.groups.trace import Trace
 from kgw.groups.writer import GroupWriter
@@ -139,7 +140,7 @@ class GroupTable:
     def _arm(self, group: Group) -> None:
         """Have the group's timer go off no later than its machine wants."""
         deadline_s = group.machine.next_deadline_s
-        if self._is_closing or deadline_s == float("inf"):
+        if self._is_closing or deadline_s == NEVER_S:
             return
         if group.timer is not None:
             if group.timer_s <= deadline_s:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.handlers.context import Later
@@ -80,7 +80,7 @@ def error_response(
 
 
 def _response(result: JoinResult, version: int) -> JoinGroupResponse:
-    if result.error is not ErrorCode.NONE:
+    if result.error is not NO_ERROR:
         return JoinGroupResponse(
             error_code=result.error, member_id=result.member_id, protocol_name=_no_name(version)
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.reply import Reply
 from kgw.handlers.context import DueAnswer
 from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
@@ -77,7 +77,7 @@ class KnownCommit:
         self.instance = request.group_instance_id if version >= 7 else None
         retention_ms = request.retention_time_ms
         self.retention_ms = retention_ms if retention_ms >= 0 else NO_EXPIRY_MS
-        frame = self.frame_of(ErrorCode.NONE, 0)
+        frame = self.frame_of(NO_ERROR, 0)
         self._size, self._after = frame[:4], frame[8:]
 
     def frame(self, correlation_id: int) -> bytes:
@@ -115,7 +115,7 @@ class CommitAnswer(DueAnswer):
 
     def result(self) -> list[Buffer]:
         code = self._reply.result()
-        if code is ErrorCode.NONE:
+        if code is NO_ERROR:
             return [self._known.frame(self._correlation_id)]
         return [self._known.frame_of(code, self._correlation_id)]
 
