@@ -116,8 +116,8 @@ class Rebalance(Scenario):
 
 PER_MEMBER = (
     "The interpreter, on one core: two requests a member, each read and written by itself. "
-    "Profiled by itself on a quiet machine: 65 to 75 µs of CPU together. A third of it is polling, "
-    "reading and writing the socket. Of the Python, 42 µs a member without sockets, connections "
+    "A third of the time is polling, reading and writing the socket. The Python takes 42 µs a "
+    "member without sockets, measured by itself beside other work: connections "
     "take 7.5, headers and dispatch 6, decoding 3.4, handlers 4, the group's own steps 12, making "
     "and encoding answers 5, its row 3."
 )
