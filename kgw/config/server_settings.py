@@ -1,11 +1,16 @@
-"""Settings of the server: everything that `kgw serve` can be told."""
+"""Settings of the server: everything that `kgw serve` can be told.
+
+Families of them are in modules of their own; the table has them all.
+"""
 
 from __future__ import annotations
 
+from kgw.config.limit_settings import LIMIT_SETTINGS
 from kgw.config.listeners import check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
-from kgw.config.setting import INT_MAX, LONG_MAX, Setting, SettingType, Value, table
+from kgw.config.setting import INT_MAX, Setting, SettingType, Value, table
 from kgw.config.state_settings import STATE_SETTINGS
+from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
 BOOLEAN = SettingType.BOOLEAN
@@ -13,8 +18,6 @@ STRING = SettingType.STRING
 INT = SettingType.INT
 LONG = SettingType.LONG
 LIST = SettingType.LIST
-
-ONE_NODE = "there is one node, so one replica"
 
 
 def _check_directory(value: Value) -> None:
@@ -136,153 +139,7 @@ SERVER_SETTINGS = table(
         allowed=(True,),
         reason="topics can always be deleted",
     ),
-    # Defaults of topic settings. Kafka changes these live, and so does kgw.
-    Setting(
-        "message.max.bytes",
-        INT,
-        1_048_588,
-        "Largest record batch accepted, unless the topic's max.message.bytes says otherwise.",
-        section="topic defaults",
-        unit="bytes",
-        minimum=0,
-        dynamic=True,
-    ),
-    Setting(
-        "log.segment.bytes",
-        INT,
-        1 << 30,
-        "Size at which a segment file is closed and the next one begun.",
-        section="topic defaults",
-        unit="bytes",
-        minimum=1024,
-        dynamic=True,
-    ),
-    Setting(
-        "log.index.interval.bytes",
-        INT,
-        4096,
-        "Bytes of log for each entry of a segment's offset index.",
-        section="topic defaults",
-        unit="bytes",
-        minimum=0,
-        dynamic=True,
-    ),
-    Setting(
-        "log.index.size.max.bytes",
-        INT,
-        10 << 20,
-        "Size of an index at which its segment is closed.",
-        section="topic defaults",
-        unit="bytes",
-        minimum=4,
-        dynamic=True,
-    ),
-    Setting(
-        "log.message.timestamp.type",
-        STRING,
-        "CreateTime",
-        "Whose time a record carries: its producer's (CreateTime) or the server's (LogAppendTime).",
-        section="topic defaults",
-        allowed=("CreateTime", "LogAppendTime"),
-        dynamic=True,
-    ),
-    Setting(
-        "log.message.timestamp.before.max.ms",
-        LONG,
-        LONG_MAX,
-        "How far a producer's timestamp may lie behind the server's clock.",
-        section="topic defaults",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    ),
-    Setting(
-        "log.message.timestamp.after.max.ms",
-        LONG,
-        3_600_000,
-        "How far a producer's timestamp may lie ahead of the server's clock.",
-        section="topic defaults",
-        unit="ms",
-        minimum=0,
-        dynamic=True,
-    ),
-    Setting(
-        "compression.type",
-        STRING,
-        "producer",
-        "Batches are stored as the producer compressed them.",
-        section="topic defaults",
-        allowed=("producer",),
-        reason="batches are never recompressed",
-    ),
-    Setting(
-        "log.preallocate",
-        BOOLEAN,
-        False,
-        "Whether segment files get their full size at once.",
-        section="topic defaults",
-        allowed=(False,),
-        reason="segments grow as they are written",
-    ),
-    Setting(
-        "log.flush.interval.messages",
-        LONG,
-        LONG_MAX,
-        "An upper bound of records between two flushes. Every value holds where a record is "
-        "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
-        section="topic defaults",
-        minimum=1,
-    ),
-    Setting(
-        "log.flush.interval.ms",
-        LONG,
-        LONG_MAX,
-        "An upper bound of time between two flushes. Every value holds where a record is flushed "
-        "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
-        "kgw.flush.ms counts.",
-        section="topic defaults",
-        unit="ms",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.durability",
-        STRING,
-        "strict",
-        "When a record counts as written. `strict`: it survives a power cut. `relaxed`: it "
-        "survives the end of the process, and is flushed kgw.flush.ms later; a power cut may take "
-        "what has been acknowledged since, but never gives its offsets to other records.",
-        section="topic defaults",
-        allowed=("strict", "relaxed"),
-        dynamic=True,
-    ),
-    Setting(
-        "kgw.flush.ms",
-        LONG,
-        100,
-        "Time after which an acknowledged record is flushed with kgw.durability=relaxed.",
-        section="topic defaults",
-        unit="ms",
-        minimum=1,
-        dynamic=True,
-    ),
-    Setting(
-        "min.insync.replicas",
-        INT,
-        1,
-        "Copies that acks=all waits for.",
-        section="topic defaults",
-        allowed=(1,),
-        reason=ONE_NODE,
-    ),
-    Setting(
-        "unclean.leader.election.enable",
-        BOOLEAN,
-        False,
-        "Whether a replica that lags may lead.",
-        section="topic defaults",
-        allowed=(False,),
-        reason=ONE_NODE,
-    ),
+    *TOPIC_DEFAULT_SETTINGS,
     Setting(
         "offsets.topic.replication.factor",
         INT,
@@ -391,182 +248,7 @@ SERVER_SETTINGS = table(
     ),
     *LAG_SETTINGS,
     *ADMIN_SETTINGS,
-    # Limits of connections and requests.
-    Setting(
-        "socket.request.max.bytes",
-        INT,
-        100 << 20,
-        "Largest request; a longer one closes its connection. Memory is charged as bytes arrive.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "kgw.pre.auth.frame.bytes",
-        INT,
-        64 << 10,
-        "Largest request before authentication, on listeners that ask for it.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "kgw.request.memory.bytes",
-        LONG,
-        -1,
-        "Memory for requests of all connections together; reading pauses when it is spent. "
-        "-1: a quarter of the memory that the process may use.",
-        section="limits",
-        unit="bytes",
-        minimum=-1,
-    ),
-    Setting(
-        "kgw.inflight.requests.max",
-        INT,
-        32,
-        "Requests of one connection that wait for their answers; then its reading pauses.",
-        section="limits",
-        minimum=1,
-    ),
-    Setting(
-        "kgw.inflight.bytes.max",
-        LONG,
-        16 << 20,
-        "Bytes of requests of one connection that wait for their answers; then its reading pauses.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "kgw.unsent.bytes.max",
-        LONG,
-        8 << 20,
-        "Answer bytes that a client has not taken; above it no further request is started.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "kgw.unsent.timeout.ms",
-        INT,
-        60_000,
-        "Time without progress after which a client that takes no answers is dropped.",
-        section="limits",
-        unit="ms",
-        minimum=1,
-    ),
-    Setting(
-        "kgw.frame.timeout.ms",
-        INT,
-        30_000,
-        "Time in which a request that has begun must have arrived.",
-        section="limits",
-        unit="ms",
-        minimum=1,
-    ),
-    Setting(
-        "connections.max.idle.ms",
-        LONG,
-        600_000,
-        "Time after which an idle connection is closed. -1: never.",
-        section="limits",
-        unit="ms",
-        minimum=-1,
-    ),
-    Setting(
-        "max.connections",
-        INT,
-        INT_MAX,
-        "Connections in all. The limit of file descriptors, raised at start, holds as well.",
-        section="limits",
-        minimum=1,
-    ),
-    Setting(
-        "max.connections.per.ip",
-        INT,
-        INT_MAX,
-        "Connections from one address.",
-        section="limits",
-        minimum=0,
-    ),
-    Setting(
-        "socket.listen.backlog.size",
-        INT,
-        1024,
-        "Connections that may wait to be accepted.",
-        section="limits",
-        minimum=1,
-    ),
-    Setting(
-        "socket.send.buffer.bytes",
-        INT,
-        -1,
-        "What the system may take of answers before a client does, for each connection; "
-        "-1 leaves it to the system.",
-        section="limits",
-        unit="bytes",
-        minimum=-1,
-    ),
-    Setting(
-        "fetch.max.bytes",
-        INT,
-        55 << 20,
-        "Largest answer to a Fetch, whatever the client asks for; one batch always fits.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "max.incremental.fetch.session.cache.slots",
-        INT,
-        1000,
-        "Fetch sessions that are kept (KIP-227): one for each consumer that fetches incrementally. "
-        "0: none, and every Fetch is complete.",
-        section="limits",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.fetch.session.partitions.max",
-        INT,
-        100_000,
-        "Partitions in all fetch sessions together; one takes up to 500 bytes.",
-        section="limits",
-        minimum=0,
-    ),
-    Setting(
-        "max.request.partition.size.limit",
-        INT,
-        2000,
-        "Partitions in one answer to DescribeTopicPartitions (KIP-966).",
-        section="limits",
-        minimum=1,
-    ),
-    Setting(
-        "kgw.decompressed.bytes.max",
-        INT,
-        64 << 20,
-        "Largest batch after decompression, where records are read at all.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
-        "kgw.decompression.ratio.max",
-        INT,
-        200,
-        "Largest growth of a batch by decompression.",
-        section="limits",
-        minimum=1,
-    ),
-    Setting(
-        "producer.id.expiration.ms",
-        INT,
-        86_400_000,
-        "Time after which the sequence of a producer that has gone is forgotten.",
-        section="limits",
-        unit="ms",
-        minimum=1,
-    ),
+    *LIMIT_SETTINGS,
     # Storage.
     Setting(
         "kgw.checkpoint.interval.ms",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
-from kgw.config.server_settings import ONE_NODE, SERVER_SETTINGS
+from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, SettingType, Value, suggest, table
+from kgw.config.topic_default_settings import ONE_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
