@@ -1,4 +1,7 @@
-"""What happens to a directory after an unclean stop. Every step may be interrupted and repeated.
+"""From a partition's directory to a log that can be written, after an unclean stop above all.
+
+Every step may be interrupted and repeated. What the journal holds has been written again before
+(`replay`).
 
 What is known to have been durable, and may therefore be damaged but never torn: everything below
 the base of the last segment (a roll syncs the old one first), below the checkpoint, below any
@@ -13,119 +16,32 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
     SideFileDamagedError,
-    is_out_of_space,
     replace_durably,
     sync_directory,
-    sync_file,
 )
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.log_state import mend_log_state, read_log_state
-from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
+from kgw.backend.embedded.repair import scan_and_repair
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.swap import finish_swaps
-from kgw.offsets.manager import MAX_OFFSET
 from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
-from kgw.records.batch import split_batches
-from kgw.records.errors import RecordError
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.fs import File, FileSystem
-    from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.log import DataDirectory
+    from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
 
 _GAPS: Final = 100
 """The newest gaps of a log are remembered; in older ones readers are sent on to what follows."""
-_COPY_BYTES: Final = 4 << 20
-_REPLAY_FILES: Final = 128
-"""Segments that replay holds open at a time: a journal may know thousands."""
 _UNKNOWN_RESERVATION: Final = 1 << 33
 """Added where a reservation cannot be read: more than what a segment holds and what can have been
 answered behind it. Offsets are plenty, and none may be given twice."""
-_QUARANTINE_BYTES: Final = 64 << 20
-"""The most that is kept of one torn tail."""
-
-
-def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[PartitionKey, int]:
-    """Write again what the journal holds, durably; returns each partition's end as it proves it.
-
-    Raises OSError, SyncFailedError.
-    """
-    fs = directory.fs
-    proven: dict[PartitionKey, int] = {}
-    last_segments: dict[str, int] = {}
-    files: dict[str, File] = {}
-    paths: set[str] = set()
-    try:
-        for redo in redos:
-            path = directory.partition_path(redo.key)
-            if path not in last_segments:
-                last_segments[path] = _last_segment(fs, path)
-            if redo.segment_base_offset < last_segments[path]:
-                # The roll has synced it. It may have been compacted since, or removed: these bytes
-                # would be old ones.
-                continue
-            if not fs.is_directory(path):
-                continue
-            segment = Segment(path, redo.segment_base_offset, directory.pool)
-            file = files.get(segment.log_path)
-            if file is None:
-                if not fs.exists(segment.log_path):
-                    if _is_below_log_start(directory, path, redo.segment_base_offset):
-                        continue
-                    directory.report(f"{segment.log_path} was gone; restored from the journal")
-                if len(files) >= _REPLAY_FILES:
-                    _sync_and_close(files)
-                file = files[segment.log_path] = fs.open(segment.log_path, create=True)
-                paths.add(path)
-            file.pwrite(redo.buffers, redo.position)
-            end_offset = _end_of(redo)
-            proven[redo.key] = max(proven.get(redo.key, 0), end_offset)
-        _sync_and_close(files)
-        for path in paths:
-            sync_directory(fs, path)
-    finally:
-        for file in files.values():
-            file.close()
-    return proven
-
-
-def _last_segment(fs: FileSystem, path: str) -> int:
-    """Return the base offset of a partition's last segment, -1 when there is none."""
-    names = fs.listdir(path) if fs.is_directory(path) else []
-    stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-    return max((stem for stem in stems if stem is not None), default=-1)
-
-
-def _sync_and_close(files: dict[str, File]) -> None:
-    for file in files.values():
-        sync_file(file)
-        file.close()
-    files.clear()
-
-
-def _end_of(redo: Redo) -> int:
-    try:
-        return split_batches(redo.buffers[0])[-1].next_offset
-    except (RecordError, IndexError):
-        return 0
-
-
-def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -> bool:
-    """Whether a segment that is not there was removed on purpose."""
-    state = read_log_state(directory.fs, path).state
-    if state is None:
-        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in directory.fs.listdir(path))
-        return any(stem is not None and stem > base_offset for stem in stems)
-    return base_offset < state.log_start_offset
 
 
 class _Scanned(NamedTuple):
@@ -532,102 +448,6 @@ def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
     finally:
         segment.pool.release(pooled)
     return None
-
-
-def scan_and_repair(
-    directory: DataDirectory,
-    segment: Segment,
-    *,
-    epochs: Sequence[EpochStart],
-    proven_end: int,
-    position: int,
-    next_offset: int,
-    side_index: int,
-    largest_timestamp_ms: int,
-    segment_end: int | None,
-    rewrite_from: int | None,
-    vouch_below: int = MAX_OFFSET,
-) -> tuple[SegmentScan, SegmentScanner]:
-    """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
-
-    With `rewrite_from`, batches from that offset on are written again and the file is synced.
-    Raises OSError, SyncFailedError.
-    """
-    pool = directory.pool
-    log_file = pool.acquire(segment.log_path)
-    side_file = pool.acquire(segment.side_path, create=True)
-    try:
-        scanner = SegmentScanner(
-            log_file.file,
-            side_file.file,
-            side_index,
-            epochs,
-            proven_end,
-            vouch_below=vouch_below,
-        )
-        found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
-        if found.is_torn:
-            _quarantine(directory, segment, log_file.file, found.end_position)
-            log_file.file.truncate(found.end_position)
-        if rewrite_from is not None:
-            start = _position_of(scanner.entries, rewrite_from)
-            if start is not None:
-                _rewrite(log_file.file, start, found.end_position)
-            pool.sync(log_file)
-        _replace_side(side_file.file, side_index, scanner.entries)
-    finally:
-        pool.release(side_file)
-        pool.release(log_file)
-    with pool.loading:
-        # Or a reader that has just looked at the file could put in what it has found.
-        segment.size_bytes = found.end_position
-        segment.largest_timestamp_ms = found.largest_timestamp_ms
-        segment.side = (found.entry_count, b"")
-    segment.index_builder = None
-    segment.side_is_dirty = True
-    return found, scanner
-
-
-def _position_of(entries: bytearray, offset: int) -> int | None:
-    for number in range(0, len(entries), ENTRY_BYTES):
-        entry = decode_entry(entries, number)
-        if entry is not None and entry.base_offset >= offset:
-            return entry.position
-    return None
-
-
-def _rewrite(file: File, start: int, end: int) -> None:
-    while start < end:
-        data = file.pread(min(_COPY_BYTES, end - start), start)
-        if not data:
-            return
-        file.pwrite((data,), start)
-        start += len(data)
-
-
-def _replace_side(file: File, index: int, entries: bytearray) -> None:
-    """Write entries from number `index` on where they differ, and end the file behind them."""
-    start = index * ENTRY_BYTES
-    end = start + len(entries)
-    if file.pread(len(entries) + 1, start) != entries:
-        file.pwrite((entries,), start)
-    if file.size() != end:
-        file.truncate(end)
-
-
-def _quarantine(directory: DataDirectory, segment: Segment, file: File, position: int) -> None:
-    """Keep the bytes that are about to be cut, for whoever wants to know what they were."""
-    data = file.pread(_QUARANTINE_BYTES, position)
-    if not data.strip(b"\0"):
-        return
-    partition = segment.log_path.rsplit("/", 2)[1]
-    name = f"{partition}-{layout.segment_stem(segment.base_offset)}-{position}.torn"
-    try:
-        directory.fs.replace_durably(f"{directory.root}/{layout.QUARANTINE_DIRECTORY}/{name}", data)
-    except OSError as error:
-        if not is_out_of_space(error):
-            raise
-        directory.report(f"{name}: {error}")
 
 
 def recover_log(
