@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from kgw.client import AdminClient, AsyncClient
 from kgw.client.admin import TOPIC
-from kgw.client.client import EARLIEST
+from kgw.client.values import EARLIEST
 from kgw.records.builder import BatchBuilder
 from kgw.testing.process import GatewayProcess
 

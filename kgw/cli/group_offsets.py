@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.client.client import EARLIEST, LATEST
 from kgw.client.groups import GroupClient, GroupOffset
+from kgw.client.values import EARLIEST, LATEST
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
 from kgw.cli.output import note, print_json, print_json_line, print_table, printable
 from kgw.cli.settings import json_option
 from kgw.client import ServerRefusedError
-from kgw.client.client import EARLIEST, LATEST
 from kgw.client.groups import GroupClient
+from kgw.client.values import EARLIEST, LATEST
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
 
 if TYPE_CHECKING:

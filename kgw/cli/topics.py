@@ -13,7 +13,7 @@ from kgw.cli.output import note, print_json, print_table
 from kgw.cli.settings import json_option
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.client.admin import TOPIC
-from kgw.client.client import EARLIEST, LATEST
+from kgw.client.values import EARLIEST, LATEST
 from kgw.config.setting import LONG_MAX
 from kgw.errors import ErrorCode
 from kgw.types import format_uuid

@@ -12,6 +12,7 @@ from kgw.client.errors import (
     ServerRefusedError,
     refuse,
 )
+from kgw.client.leader_requests import fetch_from, find_epochs, find_offsets, start_produce
 from kgw.client.values import (
     Broker,
     ClusterDescription,
@@ -24,32 +25,14 @@ from kgw.client.values import (
 )
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kgw.protocol.messages.fetch import FetchRequest
 from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kgw.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from kgw.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kgw.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from kgw.types import ZERO_TOPIC_ID, TopicId, TopicName
+from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -62,23 +45,12 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-"""Special timestamps of ListOffsets."""
-
 _TOLD = frozenset({int(ErrorCode.OFFSET_OUT_OF_RANGE), int(ErrorCode.CORRUPT_MESSAGE)})
 """What is wrong with one offset: neither retried nor the other partitions' business."""
 
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 1.0
 _CREATION_S = 3.0
-# Produce and Fetch below these carry the older record formats, which this client does not read.
-_PRODUCE_MINIMUM = 3
-_FETCH_MINIMUM = 4
-# From these on topics go by id, which a server without topic ids does not have.
-_PRODUCE_BY_ID = 13
-_FETCH_BY_ID = 13
 
 
 class AsyncClient:
@@ -208,24 +180,14 @@ class AsyncClient:
     ) -> Awaitable[Produced]:
         """Send one batch and return the awaitable answer; batches go out in the order of calls."""
         description, connection = await self._leader(topic, partition)
-        limit = _PRODUCE_BY_ID - 1 if description.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
-        version = connection.spoken_version(ProduceRequest, _PRODUCE_MINIMUM, limit)
-        message = ProduceRequest(
+        return await start_produce(
+            connection,
+            description,
+            partition,
+            records,
             acks=acks,
-            timeout_ms=int(self.request_timeout_s * 1000),
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    topic_id=description.topic_id,
-                    partition_data=[PartitionProduceData(index=partition, records=records)],
-                )
-            ],
+            timeout_s=self.request_timeout_s,
         )
-        await connection.writable()
-        if acks == 0:
-            connection.send_unanswered(message, version)
-            return _already(Produced(-1, -1))
-        return self._produced(connection.send(message, version), topic, partition)
 
     async def fetch(
         self,
@@ -278,7 +240,15 @@ class AsyncClient:
                 return []
             description = self._topics[TopicName(topic)]
             requests = [
-                self._fetch_from(connection, description, part, request, partition_max_bytes, told)
+                fetch_from(
+                    connection,
+                    description,
+                    part,
+                    request,
+                    partition_max_bytes,
+                    told,
+                    timeout_s=self.request_timeout_s,
+                )
                 for connection, part in by_leader.items()
             ]
             return [one for answer in await asyncio.gather(*requests) for one in answer]
@@ -297,7 +267,13 @@ class AsyncClient:
             by_leader = await self.by_leader(topic, timestamps)
             answers = await asyncio.gather(
                 *(
-                    self._find_offsets(connection, topic, part, read_committed=read_committed)
+                    find_offsets(
+                        connection,
+                        topic,
+                        part,
+                        read_committed=read_committed,
+                        timeout_s=self.request_timeout_s,
+                    )
                     for connection, part in by_leader.items()
                 )
             )
@@ -318,7 +294,7 @@ class AsyncClient:
             by_leader = await self.by_leader(topic, leader_epochs)
             answers = await asyncio.gather(
                 *(
-                    self._find_epochs(connection, topic, part)
+                    find_epochs(connection, topic, part, timeout_s=self.request_timeout_s)
                     for connection, part in by_leader.items()
                 )
             )
@@ -430,7 +406,7 @@ class AsyncClient:
                 f"{error} (the address that the server advertises for node {broker.node_id})"
             ) from None
 
-    # Single requests
+    # Metadata
 
     async def _load_topic(self, name: str, *, auto_create: bool) -> TopicDescription:
         await self._load_metadata([name], auto_create=auto_create)
@@ -471,144 +447,6 @@ class AsyncClient:
             if not topic.error_code and topic.name:
                 self._topics[TopicName(topic.name)] = _describe_topic(topic)
 
-    async def _produced(
-        self, future: asyncio.Future[Response], topic: str, partition: int
-    ) -> Produced:
-        answer = await future
-        if not isinstance(answer, ProduceResponse):
-            raise TypeError("a Produce request was answered by something else")
-        result = answer.responses[0].partition_responses[0]
-        message = result.error_message
-        if result.record_errors and result.record_errors[0].batch_index_error_message:
-            message = result.record_errors[0].batch_index_error_message
-        refuse(result.error_code, f"cannot produce to {topic} partition {partition}", message)
-        return Produced(result.base_offset, result.log_append_time_ms)
-
-    async def _fetch_from(
-        self,
-        connection: Connection,
-        description: TopicDescription,
-        offsets: Mapping[int, int],
-        request: FetchRequest,
-        partition_max_bytes: int,
-        told: frozenset[int],
-    ) -> list[FetchedPartition]:
-        topic, topic_id = description.name, description.topic_id
-        limit = _FETCH_BY_ID - 1 if topic_id == ZERO_TOPIC_ID else 0x7FFF
-        version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
-        message = FetchRequest(
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    topic_id=topic_id,
-                    partitions=[
-                        FetchPartition(
-                            partition=partition,
-                            fetch_offset=offset,
-                            partition_max_bytes=partition_max_bytes,
-                        )
-                        for partition, offset in offsets.items()
-                    ],
-                )
-            ],
-        )
-        answer = await connection.ask(
-            message,
-            FetchResponse,
-            version=version,
-            timeout_s=self.request_timeout_s + request.max_wait_ms / 1000,
-        )
-        refuse(answer.error_code, f"cannot fetch from {topic}")
-        fetched = []
-        for result in (one for response in answer.responses for one in response.partitions):
-            if result.error_code not in told:
-                refuse(
-                    result.error_code,
-                    f"cannot fetch from {topic} partition {result.partition_index} "
-                    f"at offset {offsets.get(result.partition_index)}",
-                )
-            records = result.records
-            fetched.append(
-                FetchedPartition(
-                    result.partition_index,
-                    result.high_watermark,
-                    result.log_start_offset,
-                    # Decoded records are one view of the answer, or nothing.
-                    records if isinstance(records, memoryview) else memoryview(b""),
-                    result.error_code,
-                )
-            )
-        return fetched
-
-    async def _find_offsets(
-        self,
-        connection: Connection,
-        topic: str,
-        timestamps: Mapping[int, int],
-        *,
-        read_committed: bool,
-    ) -> dict[int, FoundOffset]:
-        minimum = 2 if read_committed else 1
-        if MAX_TIMESTAMP in timestamps.values():
-            minimum = 7
-        version = connection.spoken_version(ListOffsetsRequest, minimum)
-        message = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=1 if read_committed else 0,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
-                        for partition, timestamp_ms in timestamps.items()
-                    ],
-                )
-            ],
-        )
-        answer = await connection.ask(
-            message, ListOffsetsResponse, version=version, timeout_s=self.request_timeout_s
-        )
-        found = {}
-        for one in (one for answered in answer.topics for one in answered.partitions):
-            refuse(
-                one.error_code,
-                f"cannot look up an offset of {topic} partition {one.partition_index}",
-            )
-            found[one.partition_index] = FoundOffset(one.offset, one.timestamp, one.leader_epoch)
-        return found
-
-    async def _find_epochs(
-        self, connection: Connection, topic: str, leader_epochs: Mapping[int, int]
-    ) -> dict[int, EpochRange | None]:
-        message = OffsetForLeaderEpochRequest(
-            topics=[
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=[
-                        OffsetForLeaderPartition(partition=partition, leader_epoch=leader_epoch)
-                        for partition, leader_epoch in leader_epochs.items()
-                    ],
-                )
-            ]
-        )
-        answer = await connection.ask(
-            message,
-            OffsetForLeaderEpochResponse,
-            # Version 0 does not say which epoch it has found.
-            version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
-            timeout_s=self.request_timeout_s,
-        )
-        found = {}
-        for one in (one for answered in answer.topics for one in answered.partitions):
-            refuse(one.error_code, f"cannot look up an epoch of {topic} partition {one.partition}")
-            found[one.partition] = (
-                EpochRange(one.leader_epoch, one.end_offset) if one.leader_epoch >= 0 else None
-            )
-        return found
-
 
 def _describe_topic(topic: MetadataResponseTopic) -> TopicDescription:
     partitions = tuple(
@@ -624,7 +462,3 @@ def _describe_topic(topic: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
         TopicName(topic.name or ""), TopicId(topic.topic_id), topic.is_internal, partitions
     )
-
-
-async def _already(result: ResultT) -> ResultT:
-    return result

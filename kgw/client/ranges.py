@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
-from kgw.client.values import EpochRange, PartitionRange
+from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP, EpochRange, PartitionRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
 from kgw.client.groups import GroupClient
+from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import (

@@ -1,4 +1,4 @@
-"""What the client returns: small values, the same whatever versions were spoken."""
+"""What the client is asked for and returns: small values, whatever versions were spoken."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from kgw.config import SettingType
     from kgw.types import TopicId, TopicName
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""Special timestamps of ListOffsets."""
 
 
 class Broker(NamedTuple):

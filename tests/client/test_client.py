@@ -16,7 +16,7 @@ from kgw.client import (
     WireReader,
 )
 from kgw.client.admin import BROKER, TOPIC
-from kgw.client.client import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind

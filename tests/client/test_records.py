@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
-from kgw.client.client import LATEST
-from kgw.client.values import FetchedPartition, FoundOffset, TopicDescription
+from kgw.client.values import LATEST, FetchedPartition, FoundOffset, TopicDescription
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError

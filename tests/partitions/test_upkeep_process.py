@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer, ServerRefusedError
-from kgw.client.client import EARLIEST, LATEST
+from kgw.client.values import EARLIEST, LATEST
 from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:

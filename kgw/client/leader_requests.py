@@ -1,0 +1,234 @@
+"""One request to the leader of some partitions of a topic, and what its answer says.
+
+In the highest version that both sides speak and that says what is wanted. Every function raises
+ClientError, and retries nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.client.errors import refuse
+from kgw.client.values import (
+    MAX_TIMESTAMP,
+    EpochRange,
+    FetchedPartition,
+    FoundOffset,
+    Produced,
+)
+from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kgw.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kgw.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kgw.types import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Awaitable, Mapping
+
+    from kgw.client.connection import Connection
+    from kgw.client.values import TopicDescription
+    from kgw.protocol.schema import Response
+    from kgw.types import Buffer
+
+# Produce and Fetch below these carry the older record formats, which this client does not read.
+_PRODUCE_MINIMUM = 3
+_FETCH_MINIMUM = 4
+# From these on topics go by id, which a server without topic ids does not have.
+_PRODUCE_BY_ID = 13
+_FETCH_BY_ID = 13
+
+
+async def start_produce(
+    connection: Connection,
+    topic: TopicDescription,
+    partition: int,
+    records: Buffer,
+    *,
+    acks: int,
+    timeout_s: float,
+) -> Awaitable[Produced]:
+    """Send one batch and return the awaitable answer; batches go out in the order of calls."""
+    limit = _PRODUCE_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
+    version = connection.spoken_version(ProduceRequest, _PRODUCE_MINIMUM, limit)
+    message = ProduceRequest(
+        acks=acks,
+        timeout_ms=int(timeout_s * 1000),
+        topic_data=[
+            TopicProduceData(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_data=[PartitionProduceData(index=partition, records=records)],
+            )
+        ],
+    )
+    await connection.writable()
+    if acks == 0:
+        connection.send_unanswered(message, version)
+        return _unanswered()
+    return _produced(connection.send(message, version), topic.name, partition)
+
+
+async def _unanswered() -> Produced:
+    return Produced(-1, -1)
+
+
+async def _produced(future: Future[Response], topic: str, partition: int) -> Produced:
+    answer = await future
+    if not isinstance(answer, ProduceResponse):
+        raise TypeError("a Produce request was answered by something else")
+    result = answer.responses[0].partition_responses[0]
+    message = result.error_message
+    if result.record_errors and result.record_errors[0].batch_index_error_message:
+        message = result.record_errors[0].batch_index_error_message
+    refuse(result.error_code, f"cannot produce to {topic} partition {partition}", message)
+    return Produced(result.base_offset, result.log_append_time_ms)
+
+
+async def fetch_from(
+    connection: Connection,
+    topic: TopicDescription,
+    offsets: Mapping[int, int],
+    request: FetchRequest,
+    partition_max_bytes: int,
+    told: frozenset[int],
+    *,
+    timeout_s: float,
+) -> list[FetchedPartition]:
+    """Read from partitions, each at its offset, as a request says but for its partitions.
+
+    Error codes among `told` are returned, others raised.
+    """
+    limit = _FETCH_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else 0x7FFF
+    version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
+    message = FetchRequest(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        topics=[
+            FetchTopic(
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition=partition,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                    for partition, offset in offsets.items()
+                ],
+            )
+        ],
+    )
+    answer = await connection.ask(
+        message,
+        FetchResponse,
+        version=version,
+        timeout_s=timeout_s + request.max_wait_ms / 1000,
+    )
+    refuse(answer.error_code, f"cannot fetch from {topic.name}")
+    fetched = []
+    for result in (one for response in answer.responses for one in response.partitions):
+        if result.error_code not in told:
+            refuse(
+                result.error_code,
+                f"cannot fetch from {topic.name} partition {result.partition_index} "
+                f"at offset {offsets.get(result.partition_index)}",
+            )
+        records = result.records
+        fetched.append(
+            FetchedPartition(
+                result.partition_index,
+                result.high_watermark,
+                result.log_start_offset,
+                # Decoded records are one view of the answer, or nothing.
+                records if isinstance(records, memoryview) else memoryview(b""),
+                result.error_code,
+            )
+        )
+    return fetched
+
+
+async def find_offsets(
+    connection: Connection,
+    topic: str,
+    timestamps: Mapping[int, int],
+    *,
+    read_committed: bool,
+    timeout_s: float,
+) -> dict[int, FoundOffset]:
+    """Return the offset at each partition's timestamp, which may be a special one."""
+    minimum = 2 if read_committed else 1
+    if MAX_TIMESTAMP in timestamps.values():
+        minimum = 7
+    version = connection.spoken_version(ListOffsetsRequest, minimum)
+    message = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if read_committed else 0,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
+                    for partition, timestamp_ms in timestamps.items()
+                ],
+            )
+        ],
+    )
+    answer = await connection.ask(
+        message, ListOffsetsResponse, version=version, timeout_s=timeout_s
+    )
+    found = {}
+    for one in (one for answered in answer.topics for one in answered.partitions):
+        refuse(
+            one.error_code,
+            f"cannot look up an offset of {topic} partition {one.partition_index}",
+        )
+        found[one.partition_index] = FoundOffset(one.offset, one.timestamp, one.leader_epoch)
+    return found
+
+
+async def find_epochs(
+    connection: Connection, topic: str, leader_epochs: Mapping[int, int], *, timeout_s: float
+) -> dict[int, EpochRange | None]:
+    """Return, by partition, the newest leader epoch not above the one given, and its end."""
+    message = OffsetForLeaderEpochRequest(
+        topics=[
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=[
+                    OffsetForLeaderPartition(partition=partition, leader_epoch=leader_epoch)
+                    for partition, leader_epoch in leader_epochs.items()
+                ],
+            )
+        ]
+    )
+    answer = await connection.ask(
+        message,
+        OffsetForLeaderEpochResponse,
+        # Version 0 does not say which epoch it has found.
+        version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
+        timeout_s=timeout_s,
+    )
+    found = {}
+    for one in (one for answered in answer.topics for one in answered.partitions):
+        refuse(one.error_code, f"cannot look up an epoch of {topic} partition {one.partition}")
+        found[one.partition] = (
+            EpochRange(one.leader_epoch, one.end_offset) if one.leader_epoch >= 0 else None
+        )
+    return found
