@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.journaled import Retirement
     from kgw.backend.embedded.layout import Gap
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append, Retirement
+    from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
 
@@ -289,7 +290,7 @@ class Machine:
         self._retirements.clear()
         self._reservations.clear()
         if self.random.random() < 0.7:
-            self.store.retire_soon = self.retire_soon
+            self.store.journaled.retire_soon = self.retire_soon
         if self.random.random() < 0.7:
             self.store.relaxed.reserve_soon = self.reserve_soon
         return found

@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.helpers import Helpers
+    from kgw.backend.embedded.journaled import Retirement
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.store import CheckpointPlan
-    from kgw.backend.embedded.writer import Append, Retirement
+    from kgw.backend.embedded.writer import Append
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
@@ -158,7 +159,7 @@ class EmbeddedBackend(Backend):
             self._store.report(problem)
         for row_key in self._checkpoints.unreadable_keys:
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
-        self._store.retire_soon = self._retire_soon
+        self._store.journaled.retire_soon = self._retire_soon
         self._store.write_back_soon = WriteBack(threads.write_back.submit).note
         self._store.rest = partial(sleep, self._options.rest_s)
         self._store.relaxed.reserve_soon = self._reserve_soon
@@ -580,7 +581,7 @@ class EmbeddedBackend(Backend):
         try:
             self._threads.notes.submit(partial(self._store.retire, retirement))
         except NoThreadError as error:
-            self._store.postpone(retirement, error)
+            self._store.journaled.postpone(retirement, error)
 
 
 def _nothing() -> None:

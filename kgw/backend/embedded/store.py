@@ -76,7 +76,7 @@ class Store(GroupWriter):
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
-        self.removals = Removals(fs, self.pool, root, self.journal, self._switch_journal)
+        self.removals = Removals(fs, self.pool, root, self.journal, self.journaled.switch)
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
@@ -337,7 +337,7 @@ class Store(GroupWriter):
             if log is not None:
                 for segment in log.segments:
                     segment.forget()
-                    self._dirty.pop(segment, None)
+                    self.journaled.forget(segment)
                 self.relaxed.settle(log)
             if self.fs.is_directory(path):
                 self.removals.take_away(key, path, target)
@@ -388,7 +388,7 @@ class Store(GroupWriter):
     def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None:
         """Have nothing to do any more with segments that were set aside."""
         for segment in segments:
-            self._dirty.pop(segment, None)
+            self.journaled.forget(segment)
             log.unindexed.pop(segment, None)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
@@ -472,7 +472,7 @@ class Store(GroupWriter):
         paths: list[str] = []
         try:
             for segment in log.remove_below(offset):
-                self._dirty.pop(segment, None)
+                self.journaled.forget(segment)
                 if log.settings.delete_delay_ms > 0:
                     paths += segment.set_aside(self.fs)
                 else:

@@ -21,33 +21,33 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import (
     SideFileDamagedError,
     SyncFailedError,
-    is_out_of_space,
     storage_error,
 )
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.journaled import JournaledSegments
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
+from kgw.backend.embedded.room import DiskRoom
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
 from kgw.backend.embedded.written import Begun, Written
 from kgw.clock import SystemClock
-from kgw.errors import DiskFullError, StorageError
+from kgw.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
+    from kgw.backend.embedded.journaled import Retirement
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.relaxed import Flush
     from kgw.backend.embedded.segment import Segment
     from kgw.records.batch import RecordBatch
 
 _MAX_PROBLEMS: Final = 100
-_LOOK_FOR_ROOM_BYTES: Final = 8 << 20
-"""What the event loop may write at most before the disk is asked again: others fill it, too."""
 _MAX_REPORTED: Final = 10_000
 """A directory with more than that wrong says the rest no more: the log must not fill the disk."""
 
@@ -74,16 +74,6 @@ class Append(BaseAppend):
             if len(batches) == 1
             else sum(len(batch.buffer) for batch in batches)
         )
-
-
-class Retirement:
-    """A journal file that is full, and the segments whose bytes it vouches for."""
-
-    __slots__ = ("journal_number", "segments")
-
-    def __init__(self, journal_number: int, segments: list[Segment]) -> None:
-        self.journal_number = journal_number
-        self.segments = segments
 
 
 class GroupWriter:
@@ -114,16 +104,14 @@ class GroupWriter:
             self.note,
         )
         self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
+        self.journaled = JournaledSegments(fs, self.journal, options, self.report, self.fail)
+        self.journaled.retire_soon = self.retire  # at once, unless a shell has something better
         self.relaxed = RelaxedLogs(options, self.report, self.fail)
+        self.room = DiskRoom(fs, root, options.min_free_bytes)
         self.problems: list[str] = []
         self._reported: dict[str, None] = {}
         self.failure: StorageError | None = None
         """Why nothing is written any more: a sync failed, once and for all."""
-        self.is_out_of_space = False
-        self._spare_bytes = 0
-        """What the loop may write before the disk is asked again whether it has room."""
-        self.retire_soon: Callable[[Retirement], None] = self.retire
-        """What to do with a full journal file; at once unless a shell has something better."""
         self.write_back_soon: Callable[[Segment], object] = _leave_it
         """Told of segments that have grown, and that nobody is about to sync."""
         self.is_closed = False
@@ -131,10 +119,6 @@ class GroupWriter:
         self.appended_bytes = 0
         """Bytes written since the last checkpoint was planned."""
         self._pending: deque[Append] = deque()
-        self._dirty: dict[Segment, None] = {}
-        """Segments that the journal vouches for: written, and not synced since."""
-        self._postponed: Retirement | None = None
-        """A journal file that could not be made usable again, for want of space or of a thread."""
 
     # --- appending -----------------------------------------------------------------------------
 
@@ -199,7 +183,7 @@ class GroupWriter:
             batch_count += len(append.batches)
             count += 1
             last[append.log] = append
-        if not count or not self._has_spare(size_bytes):
+        if not count or not self.room.has_spare(size_bytes):
             return None
         for log, append in last.items():
             end_offset = append.result.last_offset + 1
@@ -207,19 +191,13 @@ class GroupWriter:
                 may_sync or self.relaxed.may_wait(log, end_offset)
             ):
                 return None
-        self._spare_bytes -= size_bytes
+        self.room.spend(size_bytes)
         return [pending.popleft() for _ in range(count)]
-
-    def _has_spare(self, size_bytes: int) -> bool:
-        """Whether the disk has room for so much, as of not long ago; asking waits for no disk."""
-        if self.options.min_free_bytes <= 0 or self._spare_bytes >= size_bytes:
-            return True
-        self.look_for_room()
-        return self._spare_bytes >= size_bytes
 
     def write_group(self, group: list[Append]) -> None:
         """Make a group durable; what failed carries its error."""
-        refusal = self.failure or self.look_for_room(group)
+        size_bytes = sum(append.size_bytes for append in group)
+        refusal = self.failure or self.room.look(size_bytes)
         self.finish(self.write(group, refusal, may_wait=True))
 
     def finish(self, written: Written) -> None:
@@ -245,7 +223,8 @@ class GroupWriter:
                 if may_wait and one.is_large and not one.may_wait:
                     log.segments[-1].write_back()
         self._sync_new_names(by_log, begun)
-        waiting: dict[SegmentedLog, list[Redo]] = {}
+        waiting: list[SegmentedLog] = []
+        redos: list[Redo] = []
         for log, one in begun.items():
             if one.may_wait:
                 self.relaxed.note(log, one.before)
@@ -255,9 +234,10 @@ class GroupWriter:
                 # The journal cannot vouch for what lies behind bytes that no sync has covered.
                 written.by_segment.append(log)
             else:
-                waiting[log] = one.redos
-        if waiting and self.failure is None and self._append_to_journal(waiting):
-            written.by_journal = list(waiting)
+                waiting.append(log)
+                redos += one.redos
+        if waiting and self.failure is None and self.journaled.append(redos):
+            written.by_journal = waiting
         else:
             written.by_segment += waiting
         return written
@@ -364,21 +344,6 @@ class GroupWriter:
                 by_log[log] = [append]
         return by_log
 
-    def look_for_room(self, group: Sequence[Append] = ()) -> StorageError | None:
-        """Ask the disk whether it has room; say why a group is refused when it has not."""
-        if self.options.min_free_bytes <= 0:
-            return None
-        try:
-            free_bytes = self.fs.free_bytes(self.root)
-        except OSError as error:
-            return StorageError(str(error))
-        needed_bytes = self.options.min_free_bytes + sum(append.size_bytes for append in group)
-        self._spare_bytes = min(free_bytes - needed_bytes, _LOOK_FOR_ROOM_BYTES)
-        self.is_out_of_space = free_bytes < needed_bytes
-        if not self.is_out_of_space:
-            return None
-        return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
-
     def _write(
         self, log: SegmentedLog, appends: list[Append], failed: dict[SegmentedLog, OSError]
     ) -> Begun | None:
@@ -451,7 +416,7 @@ class GroupWriter:
 
     def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
         """Say which segments of relaxed logs are to be synced, as `RelaxedLogs.begin_flush`."""
-        self.look_for_room()
+        self.room.look()
         return self.relaxed.begin_flush(logs)
 
     def _load_last(self, log: SegmentedLog) -> None:
@@ -465,37 +430,16 @@ class GroupWriter:
             except SideFileDamagedError as error:
                 rebuild_side(self.directory, log, error.segment)
 
-    def _append_to_journal(self, written: dict[SegmentedLog, list[Redo]]) -> bool:
-        """Have one sync make a group of small appends durable; False when it is not the way."""
-        journal = self.journal
-        redos = [redo for several in written.values() for redo in several]
-        size_bytes = sum(redo.size_bytes for redo in redos)
-        if not journal.is_ready or size_bytes > self.options.journal_append_bytes * len(redos):
-            return False
-        crowded = len(self._dirty) >= self.options.dirty_segments
-        if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
-            self._switch_journal() and journal.has_room(len(redos), size_bytes)
-        ):
-            return False
-        try:
-            journal.append(redos)
-        except OSError as error:
-            # The frame counts for nothing; should it be read nevertheless after a crash, it
-            # repeats what the segments are about to make durable.
-            self.report(f"journal: {error}; this group syncs its segments")
-            return False
-        return True
-
     def _note_journaled(self, logs: list[SegmentedLog]) -> None:
         for log in logs:
             # A roll has synced the segments before the last.
             segment = log.segments[-1]
-            self._dirty[segment] = None
+            self.journaled.note(segment)
             self._write_side(segment)
 
     def _note_synced(self, log: SegmentedLog) -> None:
         segment = log.segments[-1]
-        self._dirty.pop(segment, None)
+        self.journaled.forget(segment)
         if log.durable is not None:
             self.relaxed.settle(log)
         self._write_side(segment, at_least_bytes=1)
@@ -542,42 +486,10 @@ class GroupWriter:
             if at_risk is not None:
                 self.report(at_risk)
 
-    # --- the journal ---------------------------------------------------------------------------
-
-    def _switch_journal(self) -> bool:
-        if self._postponed is not None:
-            retirement, self._postponed = self._postponed, None
-            self.retire_soon(retirement)
-        if not self.journal.has_free_file:
-            return False
-        retirement = Retirement(self.journal.switch(), list(self._dirty))
-        self._dirty.clear()
-        self.retire_soon(retirement)
-        return True
-
     def retire(self, retirement: Retirement) -> None:
-        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
-        if self.failure is not None:
-            return
-        try:
-            # Side by side: until they are done each group of other partitions syncs its segments.
-            left = [segment for segment in retirement.segments if not segment.is_removed]
-            for failure in sync_segments(self.fs, left):
-                if failure is not None:
-                    raise failure
-            self.journal.retire(retirement.journal_number)
-        except (OSError, SyncFailedError) as error:
-            if isinstance(error, OSError) and is_out_of_space(error):
-                # Where files are not written in place even a journal can find the disk full. All
-                # that it vouches for is durable where it belongs; groups sync their segments.
-                self.postpone(retirement, error)
-            else:
-                self.fail(error)
-
-    def postpone(self, retirement: Retirement, reason: Exception) -> None:
-        """Make a full journal file usable again later, when the next one is wanted."""
-        self.report(f"journal: {reason}; every append syncs its segment for now")
-        self._postponed = retirement
+        """Make a full journal file usable again, as `JournaledSegments.retire`."""
+        if self.failure is None:
+            self.journaled.retire(retirement)
 
     # --- what is wrong -------------------------------------------------------------------------
 
@@ -600,13 +512,8 @@ class GroupWriter:
     @property
     def is_writable(self) -> bool:
         """Whether appends are taken now; after a full disk the disk is asked again."""
-        if self.is_out_of_space:
-            try:
-                free_bytes = self.fs.free_bytes(self.root)
-            except OSError:
-                return False
-            self.is_out_of_space = free_bytes < self.options.min_free_bytes
-        return self.failure is None and not self.is_out_of_space
+        has_room = self.room.look_again()
+        return self.failure is None and has_room
 
     def check_writable(self) -> None:
         if self.failure is not None:

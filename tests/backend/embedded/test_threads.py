@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.writer import Append, Retirement
+    from kgw.backend.embedded.journaled import Retirement
+    from kgw.backend.embedded.writer import Append
 
 
 async def test_appends_are_written_between_other_work_of_the_flusher(
