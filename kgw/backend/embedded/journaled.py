@@ -64,11 +64,15 @@ class JournaledSegments:
         """Note that a segment has been synced, or is no more."""
         self._dirty.pop(segment, None)
 
+    def suits(self, count: int, size_bytes: int) -> bool:
+        """Whether so many pieces of a group are small enough to go through the journal."""
+        return self._journal.is_ready and size_bytes <= count * self._options.journal_append_bytes
+
     def append(self, redos: Sequence[Redo]) -> bool:
         """Have one sync make a group of small appends durable; False when it is not the way."""
         journal = self._journal
         size_bytes = sum(redo.size_bytes for redo in redos)
-        if not journal.is_ready or size_bytes > self._options.journal_append_bytes * len(redos):
+        if not self.suits(len(redos), size_bytes):
             return False
         crowded = len(self._dirty) >= self._options.dirty_segments
         if (crowded or not journal.has_room(len(redos), size_bytes)) and not (

@@ -214,14 +214,19 @@ class GroupWriter:
         has the disk begin with the first segments of a large group while it writes the others.
         """
         by_log = self._admit(group, refusal)
+        # Segments that the journal is about to vouch for would be in the way of its sync.
+        begins_early = may_wait and not self.journaled.suits(
+            len(by_log), sum(append.size_bytes for append in group)
+        )
         written = Written(by_log)
         begun: dict[SegmentedLog, Begun] = {}
         for log, appends in by_log.items():
             one = self._write(log, appends, written.failed)
             if one is not None:
                 begun[log] = one
-                if may_wait and one.is_large and not one.may_wait:
-                    log.segments[-1].write_back()
+                segment = log.segments[-1]
+                if begins_early and not one.may_wait and segment.unsent_bytes >= WRITE_BACK_BYTES:
+                    segment.write_back()
         self._sync_new_names(by_log, begun)
         waiting: list[SegmentedLog] = []
         redos: list[Redo] = []

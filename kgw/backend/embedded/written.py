@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
-
 if TYPE_CHECKING:
     from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.journal import Redo
@@ -53,8 +51,3 @@ class Begun:
         self.redos = redos
         self.before = before
         self.may_wait = may_wait
-
-    @property
-    def is_large(self) -> bool:
-        """Whether a sync would have much to write."""
-        return sum(redo.size_bytes for redo in self.redos) >= WRITE_BACK_BYTES

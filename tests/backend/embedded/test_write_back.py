@@ -110,6 +110,33 @@ def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
     assert wanted == [one for one in order if one.endswith(".log")]
 
 
+def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One large share among many small ones goes there, and its sync is what is waited for."""
+    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), SETTINGS)
+    spans = Spans(monkeypatch)
+    for number in range(10):
+        size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
+        driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
+    driver.store.flush_group()
+    assert driver.log().segments[-1].unsent_bytes > WRITE_BACK_BYTES
+    assert [] == spans
+
+
+def test_the_disk_does_not_begin_with_what_a_roll_has_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large share that fills a segment little may be left to write."""
+    driver = Driver(DIRECT, SETTINGS._replace(segment_bytes=WRITE_BACK_BYTES + 5_000))
+    spans = Spans(monkeypatch)
+    driver.submit(b"x" * WRITE_BACK_BYTES)
+    driver.submit(b"x" * 20_000)
+    driver.store.flush_group()
+    assert 2 == len(driver.log().segments)
+    assert [] == spans
+
+
 def test_the_event_loop_has_no_disk_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """It might wait for its turn."""
     driver = Driver(DIRECT, SETTINGS)
