@@ -38,6 +38,18 @@ class WatchedFs(SimulatedFs):
         return super().open(path, create=create)
 
 
+@pytest.fixture
+def fs() -> WatchedFs:
+    """Return a disk with an empty directory."""
+    return WatchedFs()
+
+
+@pytest.fixture
+def pool(fs: WatchedFs) -> FilePool:
+    """Return a pool with room for all that is opened here."""
+    return FilePool(fs, 8)
+
+
 def _begin_opening(
     fs: WatchedFs, pool: FilePool, got: list[PooledFile | OSError], *, create: bool
 ) -> tuple[Thread, Event]:
@@ -64,10 +76,24 @@ def _acquire(pool: FilePool, got: list[PooledFile | OSError], create: bool) -> N
         got.append(error)
 
 
-def test_nobody_waits_for_the_pool_while_a_file_is_opened() -> None:
+def _open_together(
+    fs: WatchedFs, pool: FilePool, *, first_creates: bool
+) -> list[PooledFile | OSError]:
+    """Let a thread open the file while another does; one of the two would create it."""
+    got: list[PooledFile | OSError] = []
+    first, may_open = _begin_opening(fs, pool, got, create=first_creates)
+    second = Thread(target=_acquire, args=(pool, got, not first_creates))
+    second.start()
+    while pool._files[PATH].users < 2:  # it is about to wait
+        second.join(0.001)
+    may_open.set()
+    first.join()
+    second.join()
+    return got
+
+
+def test_nobody_waits_for_the_pool_while_a_file_is_opened(fs: WatchedFs, pool: FilePool) -> None:
     """The event loop takes and gives back others meanwhile, and finds that this one is not open."""
-    fs = WatchedFs()
-    pool = FilePool(fs, 8)
     pool.release(pool.acquire(OTHER, create=True))
     got: list[PooledFile | OSError] = []
     thread, may_open = _begin_opening(fs, pool, got, create=True)
@@ -81,48 +107,26 @@ def test_nobody_waits_for_the_pool_while_a_file_is_opened() -> None:
     assert pool.has(PATH)
 
 
-def test_two_threads_that_open_one_file_get_one_descriptor() -> None:
+def test_two_threads_that_open_one_file_get_one_descriptor(fs: WatchedFs, pool: FilePool) -> None:
     """Two of them could be told differently of a write-back that failed."""
-    fs = WatchedFs()
-    pool = FilePool(fs, 8)
-    got: list[PooledFile | OSError] = []
-    first, may_open = _begin_opening(fs, pool, got, create=True)
-    second = Thread(target=_acquire, args=(pool, got, False))
-    second.start()
-    while _users(pool) < 2:  # it is about to wait
-        second.join(0.001)
-    may_open.set()
-    first.join()
-    second.join()
-    assert got[0] is got[1]
+    one, other = _open_together(fs, pool, first_creates=True)
+    assert one is other
     assert [PATH] == fs.opened
 
 
-def _users(pool: FilePool) -> int:
-    return pool._files[PATH].users
-
-
-def test_who_creates_a_file_does_not_fail_with_one_who_would_not() -> None:
+def test_who_creates_a_file_does_not_fail_with_one_who_would_not(
+    fs: WatchedFs, pool: FilePool
+) -> None:
     """A reader may be about to find that there is none, just before the flusher makes it."""
-    fs = WatchedFs()
-    pool = FilePool(fs, 8)
-    got: list[PooledFile | OSError] = []
-    first, may_open = _begin_opening(fs, pool, got, create=False)
-    second = Thread(target=_acquire, args=(pool, got, True))
-    second.start()
-    while _users(pool) < 2:
-        second.join(0.001)
-    may_open.set()
-    first.join()
-    second.join()
+    got = _open_together(fs, pool, first_creates=False)
     assert {FileNotFoundError, PooledFile} == {type(one) for one in got}
     assert pool.has(PATH)
 
 
-def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again() -> None:
+def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again(
+    fs: WatchedFs, pool: FilePool
+) -> None:
     """Its name may be another file's by then; who opened it has it to itself until the end."""
-    fs = WatchedFs()
-    pool = FilePool(fs, 8)
     pool.release(pool.acquire(PATH, create=True))
     pool.forget(PATH)
     got: list[PooledFile | OSError] = []
@@ -188,10 +192,8 @@ def test_two_who_find_no_descriptor_left_both_get_what_is_freed() -> None:
     assert [PATH, OTHER] == sorted(one.path for one in got if isinstance(one, PooledFile))
 
 
-def test_what_the_event_loop_used_last_is_closed_by_the_next_thread() -> None:
+def test_what_the_event_loop_used_last_is_closed_by_the_next_thread(pool: FilePool) -> None:
     """A large file that has no name any more takes milliseconds to close."""
-    fs = WatchedFs()
-    pool = FilePool(fs, 8)
     pool.release(pool.acquire(PATH, create=True))
     used = pool.acquire_open(PATH)
     assert used is not None

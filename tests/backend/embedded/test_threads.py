@@ -1,3 +1,5 @@
+"""What the event loop, the flusher and the other threads of a backend do beside each other."""
+
 from __future__ import annotations
 
 import asyncio
@@ -30,6 +32,7 @@ from tests.backend.embedded.driver import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kgw.backend.base import PartitionLog
@@ -38,13 +41,25 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.writer import Append
 
 
-async def test_appends_are_written_between_other_work_of_the_flusher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand partitions to create, one after the other, must not hold them all up."""
+@pytest.fixture
+async def backend(tmp_path: Path) -> AsyncIterator[EmbeddedBackend]:
+    """An open backend, without a journal, on a real disk."""
     backend = EmbeddedBackend(tmp_path / "data", DIRECT)
     await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    yield backend
+    await backend.aclose()
+
+
+@pytest.fixture
+async def log(backend: EmbeddedBackend) -> PartitionLog:
+    """An empty strict partition."""
+    return await backend.create_partition(KEY, TOPIC, SETTINGS)
+
+
+async def test_appends_are_written_between_other_work_of_the_flusher(
+    backend: EmbeddedBackend, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand partitions to create, one after the other, must not hold them all up."""
     order: list[str] = []
     first = Event()
     jobs = [
@@ -70,11 +85,9 @@ async def test_appends_are_written_between_other_work_of_the_flusher(
 
 
 async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: EmbeddedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flipped bit beside an old segment of one must not stop all; who reads it waits once."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
     log = await backend.create_partition(KEY, TOPIC, LogSettings(segment_bytes=200))
     other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
     for number in range(6):
@@ -113,7 +126,6 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
     for read in await asyncio.gather(*reads):
         assert [0] == [record.offset for record in read_stored(read.buffers)]
     assert 1 == rebuilds
-    await backend.aclose()
 
 
 def _hold_notes(monkeypatch: pytest.MonkeyPatch) -> Event:
@@ -129,12 +141,9 @@ def _hold_notes(monkeypatch: pytest.MonkeyPatch) -> Event:
 
 
 async def test_appends_are_answered_while_a_log_start_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: EmbeddedBackend, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes three syncs; a thousand partitions from which something is removed take seconds."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
     for value in (b"a", b"b", b"c"):
         await log.append([make_batch([value])])
     may_go_on = _hold_notes(monkeypatch)
@@ -145,16 +154,12 @@ async def test_appends_are_answered_while_a_log_start_is_noted(
     may_go_on.set()
     await drop
     assert 2 == log.log_start_offset
-    await backend.aclose()
 
 
 async def test_a_log_start_of_a_partition_that_goes_fails_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: EmbeddedBackend, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its directory is renamed under the hands of the thread that notes it."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
     other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
     await log.append([make_batch([b"a"])])
     may_go_on = _hold_notes(monkeypatch)
@@ -166,7 +171,6 @@ async def test_a_log_start_of_a_partition_that_goes_fails_alone(
         await drop
     assert backend.health.writable
     await other.append([make_batch([b"b"])])
-    await backend.aclose()
 
 
 async def _reserved(log: PartitionLog) -> None:
@@ -185,10 +189,8 @@ async def _durable(log: PartitionLog, backend: EmbeddedBackend) -> None:
         await backend.run_in_flusher(int)
 
 
-async def test_the_timer_has_relaxed_logs_synced(tmp_path: Path) -> None:
+async def test_the_timer_has_relaxed_logs_synced(backend: EmbeddedBackend) -> None:
     """Without another append, and while strict partitions go on."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
     settings = RELAXED._replace(flush_interval_ms=1)
     relaxed = await backend.create_partition(KEY, TOPIC, settings)
     strict = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
@@ -204,11 +206,9 @@ async def test_the_timer_has_relaxed_logs_synced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [SETTINGS, RELAXED._replace(flush_interval_ms=1)])
 async def test_changed_settings_hold_for_what_is_unsynced(
-    tmp_path: Path, changed: LogSettings
+    backend: EmbeddedBackend, changed: LogSettings
 ) -> None:
     """Without another append: a topic that became strict does not wait for the old interval."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
     settings = RELAXED._replace(flush_interval_ms=1 << 40)
     log = await backend.create_partition(KEY, TOPIC, settings)
     await _reserved(log)
@@ -216,13 +216,12 @@ async def test_changed_settings_hold_for_what_is_unsynced(
     log.configure(changed)
     await _durable(log, backend)
     assert not backend.unsynced.size_bytes
-    await backend.aclose()
 
 
-async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(tmp_path: Path) -> None:
+async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(
+    backend: EmbeddedBackend,
+) -> None:
     """The clean marker vouches for all of it, whatever the interval."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
     settings = RELAXED._replace(flush_interval_ms=3_600_000)
     log = await backend.create_partition(KEY, TOPIC, settings)
     await _reserved(log)
@@ -233,7 +232,6 @@ async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(tmp_pat
     await backend.open()
     log = await backend.open_partition(KEY, TOPIC, settings)
     assert (0, end_offset, end_offset) == (log.leader_epoch, log.high_watermark, log.end_offset)
-    await backend.aclose()
 
 
 async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
@@ -369,11 +367,9 @@ async def test_a_full_journal_file_waits_for_a_thread(
 
 
 async def test_a_reservation_waits_for_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Appends are made durable until there is one."""
-    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
-    await backend.open()
     log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=1 << 40))
     with monkeypatch.context() as patch:
         _without_threads("kgw-relaxed", patch)
@@ -383,7 +379,6 @@ async def test_a_reservation_waits_for_a_thread(
     unsynced_bytes = backend.unsynced.size_bytes
     await _reserved(log)
     assert 0 == unsynced_bytes < backend.unsynced.size_bytes
-    await backend.aclose()
 
 
 async def test_a_backend_without_more_threads_writes_and_closes(
