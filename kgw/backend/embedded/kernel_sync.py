@@ -2,11 +2,9 @@
 
 A thread that syncs for the loop has to be woken, to get the interpreter twice and to wake the
 loop: 55 us of processor time and 25 us of waiting for a sync that takes 90. Linux can be asked to
-sync without one (IOCB_CMD_FDSYNC of its asynchronous I/O, since 4.18), and writes to an eventfd
-when that is done. The calls have no names in Python or the C library: they are made by number.
+sync without one (`kernel_queue`), and writes to an eventfd when that is done.
 
-Where there is no such thing - another system, a sandbox that refuses it - opening one raises
-OSError, and threads do it.
+Where there is no such thing opening one raises OSError, and threads do it.
 """
 
 from __future__ import annotations
@@ -14,37 +12,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kgw.backend.embedded.failures import SyncNotTriedError
+from kgw.backend.embedded.kernel_queue import FDSYNC, KernelQueue
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
     from kgw.backend.embedded.fs import File, RealFile
-
-
-class _Numbers(NamedTuple):
-    """The numbers of the system calls."""
-
-    io_setup: int
-    io_destroy: int
-    io_submit: int
-    io_getevents: int
-
-
-NUMBERS: Final = {"x86_64": _Numbers(206, 207, 209, 208), "aarch64": _Numbers(0, 1, 2, 4)}
-FSYNC: Final = 2
-FDSYNC: Final = 3
-_TO_EVENTFD: Final = 1
-CONTROL: Final = Struct("=QIIHhIQQqQII")
-"""struct iocb of a little-endian machine: data, key, rw_flags, opcode, priority, descriptor,
-buffer, length, offset, reserved, flags, eventfd."""
-EVENT: Final = Struct("=QQqq")
-"""struct io_event: data, control block, result, second result."""
 
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _RANGE_WRITE: Final = 2
@@ -69,38 +46,17 @@ class KernelSyncs:
 
     def __init__(self, loop: AbstractEventLoop, most: int) -> None:
         """Up to `most` files are synced at a time. Raises OSError where that is not possible."""
-        numbers = NUMBERS.get(platform.machine())
-        if numbers is None or not hasattr(os, "eventfd"):
+        if not hasattr(os, "eventfd"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._numbers = numbers
         # PyDLL: none of the calls waits, so that the interpreter need not be given up for them.
-        self._system_call = ctypes.PyDLL(None, use_errno=True).syscall
-        self._context = ctypes.c_ulong(0)
+        self._queue = KernelQueue(ctypes.PyDLL(None, use_errno=True), most)
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            self._call(numbers.io_setup, ctypes.c_long(most), ctypes.byref(self._context))
-        except OSError:
-            os.close(self._eventfd)
-            raise
-        self._controls = ctypes.create_string_buffer(CONTROL.size * most)
-        first = ctypes.addressof(self._controls)
-        self._pointers = (ctypes.c_void_p * most)(
-            *(first + number * CONTROL.size for number in range(most))
-        )
-        self._events = ctypes.create_string_buffer(EVENT.size * most)
         self._most = most
         self._outcomes: list[OSError | None] = []
         self._left = 0
         self._done: Callable[[list[OSError | None]], None]
         self._loop = loop
         loop.add_reader(self._eventfd, self._take_events)
-
-    def _call(self, number: int, *arguments: object) -> int:
-        result: int = self._system_call(ctypes.c_long(number), *arguments)
-        if result < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return result
 
     def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
         """Have files synced, as `fdatasync` does, and `done` called with what went wrong with each.
@@ -109,34 +65,18 @@ class KernelSyncs:
         the kernel has not taken of a set gets SyncNotTriedError.
         """
         descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
-        for number, descriptor in enumerate(descriptors):
-            CONTROL.pack_into(
-                self._controls,
-                number * CONTROL.size,
-                *(number, 0, 0, FDSYNC, 0, descriptor, 0, 0, 0, 0, _TO_EVENTFD, self._eventfd),
-            )
-        count = len(descriptors)
-        begun = self._call(
-            self._numbers.io_submit, self._context, ctypes.c_long(count), self._pointers
-        )
+        begun = self._queue.submit(descriptors, FDSYNC, self._eventfd)
         self._done = done
         self._left = begun
-        self._outcomes = [
-            None if number < begun else SyncNotTriedError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            for number in range(count)
+        self._outcomes = [None] * begun
+        self._outcomes += [
+            SyncNotTriedError(errno.EAGAIN, os.strerror(errno.EAGAIN)) for _ in descriptors[begun:]
         ]
 
     def _take_events(self) -> None:
         try:
             os.eventfd_read(self._eventfd)
-            count = self._call(
-                self._numbers.io_getevents,
-                self._context,
-                ctypes.c_long(0),
-                ctypes.c_long(self._most),
-                self._events,
-                None,
-            )
+            ended = self._queue.take(0, self._most)
         except (BlockingIOError, InterruptedError):
             # There was nothing yet.
             return
@@ -147,18 +87,16 @@ class KernelSyncs:
             if unknown:
                 self._done(self._outcomes)
             return
-        for index in range(count):
-            number, _, result, _ = EVENT.unpack_from(self._events, index * EVENT.size)
-            if result < 0:
-                self._outcomes[number] = OSError(-result, os.strerror(-result))
-        self._left -= count
-        if count and not self._left:
+        for number, failure in ended:
+            self._outcomes[number] = failure
+        self._left -= len(ended)
+        if ended and not self._left:
             self._done(self._outcomes)
 
     def close(self) -> None:
         """Let go of it; what is under way is waited for."""
         self._loop.remove_reader(self._eventfd)
         try:
-            self._call(self._numbers.io_destroy, self._context)
+            self._queue.close()
         finally:
             os.close(self._eventfd)

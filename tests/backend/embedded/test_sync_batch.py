@@ -137,7 +137,7 @@ def test_a_sync_that_nobody_can_tell_the_end_of_has_failed(
     fs = RealFs()
     fs._batches = [batch]
 
-    def wait(_: SyncBatch, _count: int) -> int:
+    def wait(_: SyncBatch, _count: int) -> None:
         raise OSError(errno.EINVAL, "invalid argument")
 
     monkeypatch.setattr(SyncBatch, "_wait", wait)
