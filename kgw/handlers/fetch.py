@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Answer, RequestContext
+    from kgw.handlers.context import Answer, RequestContext, Session
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.partition import Partition
     from kgw.protocol.messages.fetch import FetchRequest
@@ -137,36 +137,57 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer:
     return _incremental(request, context)
 
 
-def _complete(request: FetchRequest, context: RequestContext, *, makes_session: bool) -> Answer:
-    """Answer a request that names everything."""
-    gateway = context.gateway
-    session = context.session
-    max_bytes = _max_bytes(request, gateway)
-    deadline_s = _deadline_s(request, context)
-    # Put back when it is answered: the same session might ask again before that.
+def _take_poll(request: FetchRequest, session: Session) -> _Poll | None:
+    """Return what the connection has kept, if the same is asked again; else stop that.
+
+    It is put back when it is answered: the same session might ask again before that.
+    """
     poll, session.poll = session.poll, None
     if (
         isinstance(poll, _Poll)
         and poll.request is request
         and (poll.read.is_resting or poll.read.may_restart)
     ):
-        read = poll.read
-        is_done = read.repeat(max_bytes=max_bytes, deadline_s=deadline_s)
-    else:
-        if poll is not None:
-            poll.stop()
-        read = FetchRead(
-            [*_parts(request, context)],
-            max_bytes=max_bytes,
-            min_bytes=request.min_bytes,
-            deadline_s=deadline_s,
-            clock=gateway.clock,
-            deadlines=gateway.fetch_deadlines,
-            room=gateway.answer_room,
-            may_repeat=True,
-        )
-        poll = _Poll(request, read)
+        return poll
+    if poll is not None:
+        poll.stop()
+    return None
+
+
+def _new_poll(
+    request: FetchRequest,
+    context: RequestContext,
+    parts: list[PartitionRead],
+    max_bytes: int,
+    *,
+    is_counted: bool = False,
+) -> _Poll:
+    gateway = context.gateway
+    read = FetchRead(
+        parts,
+        max_bytes=max_bytes,
+        min_bytes=request.min_bytes,
+        deadline_s=_deadline_s(request, context),
+        clock=gateway.clock,
+        deadlines=gateway.fetch_deadlines,
+        room=gateway.answer_room,
+        may_repeat=True,
+        is_counted=is_counted,
+    )
+    return _Poll(request, read)
+
+
+def _complete(request: FetchRequest, context: RequestContext, *, makes_session: bool) -> Answer:
+    """Answer a request that names everything."""
+    session = context.session
+    max_bytes = _max_bytes(request, context.gateway)
+    kept = _take_poll(request, session)
+    poll = kept or _new_poll(request, context, [*_parts(request, context)], max_bytes)
+    read = poll.read
+    if kept is None:
         is_done = read.start()
+    else:
+        is_done = read.repeat(max_bytes=max_bytes, deadline_s=_deadline_s(request, context))
     if context.received_s >= session.note_due_s:
         _note_positions(read.parts, context)
     if is_done:
@@ -193,31 +214,15 @@ async def _complete_in_turns(
     gateway = context.gateway
     session = context.session
     max_bytes = _max_bytes(request, gateway)
-    deadline_s = _deadline_s(request, context)
-    poll, session.poll = session.poll, None
-    if (
-        isinstance(poll, _Poll)
-        and poll.request is request
-        and (poll.read.is_resting or poll.read.may_restart)
-    ):
-        read = poll.read
-        read.repeat(max_bytes=max_bytes, deadline_s=deadline_s)
+    kept = _take_poll(request, session)
+    if kept is None:
+        parts = await finish(_parts_in_turns(request, context), gateway.answer_turns)
+        poll = _new_poll(request, context, parts, max_bytes, is_counted=True)
+        poll.read.start()
     else:
-        if poll is not None:
-            poll.stop()
-        read = FetchRead(
-            await finish(_parts_in_turns(request, context), gateway.answer_turns),
-            max_bytes=max_bytes,
-            min_bytes=request.min_bytes,
-            deadline_s=deadline_s,
-            clock=gateway.clock,
-            deadlines=gateway.fetch_deadlines,
-            room=gateway.answer_room,
-            may_repeat=True,
-            is_counted=True,
-        )
-        poll = _Poll(request, read)
-        read.start()
+        poll = kept
+        poll.read.repeat(max_bytes=max_bytes, deadline_s=_deadline_s(request, context))
+    read = poll.read
     is_kept = False
     try:
         if context.received_s >= session.note_due_s:
