@@ -71,7 +71,7 @@ from kgw.server.server import Server
 from kgw.testing.batches import make_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
@@ -156,7 +156,7 @@ class Client:
         offsets = [offset] * SMALL_PARTITIONS
         size_bytes = answers = 0
         while min(offsets) < SMALL_BATCHES:
-            (response,) = self.ask((fetch_small(offsets), 12))
+            (response,) = self.ask((fetch_request({SMALL: offsets}), 12))
             answers += 1
             for part in response.responses[0].partitions:  # type: ignore[attr-defined]
                 size_bytes += len(part.records)
@@ -164,21 +164,25 @@ class Client:
         return size_bytes, answers
 
 
-def fetch_small(offsets: list[int]) -> FetchRequest:
+def fetch_request(
+    offsets: Mapping[str, Sequence[int]], *, epoch: int = -1, wait_ms: int = 500
+) -> FetchRequest:
+    """Return what reads each partition of some topics from its offset on."""
     return FetchRequest(
-        max_wait_ms=500,
+        max_wait_ms=wait_ms,
         min_bytes=1,
-        session_epoch=-1,
+        session_epoch=epoch,
         topics=[
             FetchTopic(
-                topic=SMALL,
+                topic=name,
                 partitions=[
                     FetchPartition(
                         partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
                     )
-                    for index, offset in enumerate(offsets)
+                    for index, offset in enumerate(of_topic)
                 ],
             )
+            for name, of_topic in offsets.items()
         ],
     )
 
@@ -206,24 +210,9 @@ class Requests:
             ],
         )
 
-    def fetch(self, *, epoch: int, offset: int, wait_ms: int) -> FetchRequest:
-        return FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            session_epoch=epoch,
-            topics=[
-                FetchTopic(
-                    topic=name,
-                    partitions=[
-                        FetchPartition(
-                            partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
-                        )
-                        for index in self.indexes
-                    ],
-                )
-                for name in self.names
-            ],
-        )
+    def fetch(self, offset: int, *, epoch: int = -1, wait_ms: int = 500) -> FetchRequest:
+        offsets = dict.fromkeys(self.names, [offset] * len(self.indexes))
+        return fetch_request(offsets, epoch=epoch, wait_ms=wait_ms)
 
     def list_offsets(self, timestamp: int) -> ListOffsetsRequest:
         return ListOffsetsRequest(
@@ -239,9 +228,9 @@ class Requests:
             ]
         )
 
-    def commit(self, *, alike: bool) -> OffsetCommitRequest:
+    def commit(self, *, alike: bool, group: str = GROUP) -> OffsetCommitRequest:
         return OffsetCommitRequest(
-            group_id=GROUP,
+            group_id=group,
             topics=[
                 OffsetCommitRequestTopic(
                     name=name,
@@ -299,9 +288,9 @@ class Requests:
         """Yield what is measured: a name, and what is sent without waiting for answers."""
         yield "Produce v8", [(self.produce(), 8)]
         yield "Produce v9, three at once", [(self.produce(), 9)] * 3
-        yield "Fetch, records", [(self.fetch(epoch=-1, offset=0, wait_ms=500), 12)]
-        yield "Fetch, at the end", [(self.fetch(epoch=-1, offset=4, wait_ms=100), 12)] * 2
-        yield "Fetch, the first of a session", [(self.fetch(epoch=0, offset=4, wait_ms=100), 12)]
+        yield "Fetch, records", [(self.fetch(offset=0), 12)]
+        yield "Fetch, at the end", [(self.fetch(offset=4, wait_ms=100), 12)] * 2
+        yield "Fetch, the first of a session", [(self.fetch(offset=4, epoch=0, wait_ms=100), 12)]
         yield "ListOffsets, latest", [(self.list_offsets(-1), 7)]
         yield "ListOffsets, by time", [(self.list_offsets(1_700_000_000_000), 7)]
         yield "OffsetCommit, alike", [(self.commit(alike=True), 8)]
@@ -310,24 +299,11 @@ class Requests:
         yield "OffsetFetch of everything", [(self.offset_fetch(everything=True), 8)]
         yield "OffsetForLeaderEpoch", [(self.epochs(), 4)]
         yield "Metadata", [(MetadataRequest(topics=None), 12)]
-        yield (
-            "1,000 commits",
-            [
-                (
-                    OffsetCommitRequest(
-                        group_id=f"{GROUP}-{number}",
-                        topics=[
-                            OffsetCommitRequestTopic(
-                                name=self.names[0],
-                                partitions=[OffsetCommitRequestPartition(committed_offset=1)],
-                            )
-                        ],
-                    ),
-                    8,
-                )
-                for number in range(SMALL_COMMITS)
-            ],
-        )
+        single = Requests(self.names[:1], 1)
+        commits = [
+            single.commit(alike=True, group=f"{GROUP}-{number}") for number in range(SMALL_COMMITS)
+        ]
+        yield "1,000 commits", [(commit, 8) for commit in commits]
         yield "DeleteRecords", [(self.delete_records(1), 2)]
 
 
