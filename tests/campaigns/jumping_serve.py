@@ -16,11 +16,13 @@ from kgw.clock import SystemClock
 from kgw.partitions.upkeep import Upkeep
 
 CLOCK_FILE = "KGW_CAMPAIGN_CLOCK"
+RETAINED = ".retained"
+"""What the name of the file beside the clock's ends in."""
 
 
 def set_clock(clock: Path, version: int, wrong_by_ms: int) -> None:
-    """Make a server's clock wrong, at once: a file that is half written says another time."""
-    _write(clock, f"{version} {wrong_by_ms}")
+    """Make a server's clock wrong by so much, and say which version of it that is."""
+    _replace(clock, f"{version} {wrong_by_ms}")
 
 
 def read_clock(clock: Path) -> tuple[int, int]:
@@ -30,15 +32,19 @@ def read_clock(clock: Path) -> tuple[int, int]:
 
 
 def last_retention(clock: Path) -> int:
-    """Return the version of the clock that the last completed run of retention began with."""
-    seen = clock.with_suffix(".retained")
-    return int(seen.read_text()) if seen.exists() else -1
+    """Return the version of the clock that the last completed run of retention began with.
+
+    -1 when there was no run yet.
+    """
+    noted = clock.with_suffix(RETAINED)
+    return int(noted.read_text()) if noted.exists() else -1
 
 
-def _write(path: Path, text: str) -> None:
-    written = path.with_suffix(path.suffix + ".new")
-    written.write_text(text)
-    written.replace(path)
+def _replace(path: Path, text: str) -> None:
+    """Write a file that is never seen half written."""
+    new = path.with_suffix(path.suffix + ".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 if __name__ == "__main__":
@@ -51,10 +57,10 @@ if __name__ == "__main__":
         return wall_ms(self) + read_clock(clock_file)[1]
 
     async def noted_retain(self: Upkeep) -> None:
-        """Run retention, and say which time it went by."""
+        """Run retention, and note which version of the clock it began with."""
         version, _ = read_clock(clock_file)
         await retain(self)
-        _write(clock_file.with_suffix(".retained"), str(version))
+        _replace(clock_file.with_suffix(RETAINED), str(version))
 
     SystemClock.wall_ms = jumping_wall_ms  # type: ignore[method-assign]
     Upkeep.retain = noted_retain  # type: ignore[method-assign]
