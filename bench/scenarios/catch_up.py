@@ -145,8 +145,9 @@ DISK = (
 )
 SEVERAL_AHEAD = "Asking the disk for several pieces at once; a checksum that nobody waits for."
 TURNS = (
-    "The disk, whose syncs wait behind reads; and turns on two cores, both of which a reader at"
-    " full speed keeps busy."
+    "The disk, whose syncs wait behind reads; and turns of the interpreter, of which the live"
+    " traffic alone takes 0.8 to 0.9 of a core, and which the thread that reads ahead needs four"
+    " times for each megabyte."
 )
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kgw.errors import ErrorCode
-from kgw.records.crc import crc32c
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class RecordBatch:
 
     def crc_matches(self) -> bool:
         """Whether the bytes are those that the CRC was taken over. Needs the whole batch."""
-        return bool(crc32c(self.buffer[CRC_START:]) == self.crc)
+        return bool(crc32c(self.buffer[CRC_START:], 0, KEEP_GIL) == self.crc)
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
         """Write the offset and the epoch that this batch gets in the log. The CRC stays valid.
@@ -227,7 +227,7 @@ class RecordBatch:
         self.max_timestamp_ms = timestamp_ms
         _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_POSITION, self.attributes)
         _MAX_TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_POSITION, timestamp_ms)
-        self.crc = crc32c(buffer[CRC_START:])
+        self.crc = crc32c(buffer[CRC_START:], 0, KEEP_GIL)
         _CRC.pack_into(buffer, _CRC_POSITION, self.crc)
 
 

@@ -10,9 +10,16 @@ from __future__ import annotations
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["crc32c"]
+__all__ = ["KEEP_GIL", "crc32c"]
+
+KEEP_GIL: Final = 0
+"""`crc32c(data, before, KEEP_GIL)` for what may be large, where an event loop runs beside.
+
+By itself the extension gives up the interpreter for 32 KB and more, which take it 1.4 us; to get it
+back from a busy loop takes a thread 0.2 to 0.5 ms, sixteen times for a megabyte of batches.
+"""
 
 if TYPE_CHECKING:
     from crc32c import crc32c

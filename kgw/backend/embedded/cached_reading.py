@@ -21,7 +21,7 @@ from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES
 from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.records.batch import CRC_START, HEADER_BYTES, PREFIX_BYTES
-from kgw.records.crc import crc32c
+from kgw.records.crc import KEEP_GIL, crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,7 +207,7 @@ def _noticed(place: Place, piece: Piece, limit_bytes: int) -> Place:
     verified = Verified(
         piece.position,
         len(piece.view),
-        crc32c(piece.view),
+        crc32c(piece.view, 0, KEEP_GIL),
         piece.next_offset,
         piece.place.entries,
         piece.has_records,
@@ -239,7 +239,7 @@ def _read_again(
     if place.segment.peek_bytes(view, position) != len(view):
         return None
     read_slowly = is_slow(len(view), thread_time() - began_s)
-    if crc32c(view) != verified.checksum:
+    if crc32c(view, 0, KEEP_GIL) != verified.checksum:
         return None
     number = place.number + verified.entries
     behind = Place(place.segment, number, verified.entries, read_slowly)
@@ -348,7 +348,7 @@ def _verified(
             return None
         base_offset, length, crc, last_delta, records = _FIELDS.unpack(header)
         end = at + PREFIX_BYTES + length
-        if end > size_bytes or crc32c(view[at + CRC_START : end]) != crc:
+        if end > size_bytes or crc32c(view[at + CRC_START : end], 0, KEEP_GIL) != crc:
             return None
         if base_offset < offset or (not done and base_offset > offset):
             return None

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded.failures import sync_file
-from kgw.records.crc import crc32c
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Journal:
         payload_crc = crc32c(entries)
         payload_bytes = len(entries)
         for buffer in buffers:
-            payload_crc = crc32c(buffer, payload_crc)
+            payload_crc = crc32c(buffer, payload_crc, KEEP_GIL)
             payload_bytes += len(buffer)
         header = _encode_header(
             _FRAME_MAGIC, len(table), self._generation, self._number, payload_bytes, payload_crc

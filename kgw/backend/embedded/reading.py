@@ -21,7 +21,7 @@ from kgw.records.batch import (
     read_batch,
     read_header,
 )
-from kgw.records.crc import crc32c
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def verify(view: memoryview, entry: SideEntry) -> int | None:
     if crc32c(header) != entry.header_crc:
         return None
     fields = HEADER.unpack(header)
-    if crc32c(view[CRC_START:]) != fields[4]:
+    if crc32c(view[CRC_START:], 0, KEEP_GIL) != fields[4]:
         return None
     return int(fields[0]) + int(fields[6]) + 1
 

@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.embedded import cached_reading, reading
+from kgw.backend.embedded import cached_reading, journal, reading
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.cached_reading import Place, ReadPlaces, is_slow, read_cached
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
+from kgw.records import batch
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
     KEY,
+    OTHER_KEY,
     SETTINGS,
     SMALL_SEGMENTS,
     TOPIC,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import ReadResult
     from kgw.backend.embedded.log import SegmentedLog
+    from kgw.types import Buffer
 
 ENTRY_BYTES = 40
 
@@ -158,6 +162,30 @@ def test_a_reader_leaves_one_checksum_to_those_behind_it() -> None:
     assert place.verified is not None
     assert 236 == place.verified.size_bytes
     assert 2 == place.verified.next_offset
+
+
+def test_the_interpreter_is_kept_for_large_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is computed in microseconds; a busy loop gives the interpreter back after 500."""
+    kept: dict[str, set[int]] = {}
+    for module in (batch, cached_reading, journal, reading):
+
+        def note(data: Buffer, before: int = 0, mode: int = -1, name: str = module.__name__) -> int:
+            if len(data) >= 32 << 10:
+                kept.setdefault(name, set()).add(mode)
+            return crc32c(data, before)
+
+        monkeypatch.setattr(module, "crc32c", note)
+    driver = Driver(JOURNALED)
+    driver.submit(b"x" * 40_000)
+    driver.submit(b"small", key=OTHER_KEY)
+    driver.store.flush_group()
+    log = driver.log()
+    assert make_batch([b"x" * 40_000]).crc_matches()
+    assert _cached(log, 0, 1) is not None
+    assert [b"x" * 40_000] == driver.values()
+    modules = ("records.batch", "backend.embedded.cached_reading", "backend.embedded.journal")
+    names = {f"kgw.{name}" for name in (*modules, "backend.embedded.reading")}
+    assert {name: {KEEP_GIL} for name in names} == kept
 
 
 def test_what_was_verified_is_read_without_the_side_file() -> None:
