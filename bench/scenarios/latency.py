@@ -83,9 +83,7 @@ GROUPS = (
     " where it was 1.49 (four runs, in turn). To write the next groups while one is synced gave"
     " nothing: the loop then hears of each sync the later (decision 67)."
 )
-LESS_OF_THE_LOOP = (
-    " Strict: less Python for each group, which takes 0.09 ms to write and 0.12 to answer."
-)
+LESS_OF_THE_LOOP = " Strict: less Python for each group that is written and answered."
 FEWER_HAND_OVERS = (
     " Strict: a disk that syncs faster, or acknowledging before the sync, as Kafka does; a sync in"
     " the loop's own thread would hold it up."

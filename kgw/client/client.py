@@ -12,7 +12,7 @@ from kgw.client.errors import (
     ServerRefusedError,
     refuse,
 )
-from kgw.client.leader_requests import fetch_from, find_epochs, find_offsets, start_produce
+from kgw.client.leader_requests import begin_produce, fetch_from, find_epochs, find_offsets
 from kgw.client.values import (
     Broker,
     ClusterDescription,
@@ -180,7 +180,7 @@ class AsyncClient:
     ) -> Awaitable[Produced]:
         """Send one batch and return the awaitable answer; batches go out in the order of calls."""
         description, connection = await self._leader(topic, partition)
-        return await start_produce(
+        return await begin_produce(
             connection,
             description,
             partition,

@@ -54,7 +54,7 @@ _PRODUCE_BY_ID = 13
 _FETCH_BY_ID = 13
 
 
-async def start_produce(
+async def begin_produce(
     connection: Connection,
     topic: TopicDescription,
     partition: int,

@@ -14,7 +14,7 @@ LONG = SettingType.LONG
 
 ONE_NODE = "there is one node, so one replica"
 
-# Kafka changes these live, and so does kgw.
+# Kafka changes those that are `dynamic` live, and so does kgw.
 TOPIC_DEFAULT_SETTINGS = (
     Setting(
         "message.max.bytes",

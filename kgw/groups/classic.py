@@ -353,8 +353,7 @@ class ClassicGroup(GroupRounds):
         now_s: float,
     ) -> None:
         """Let a member wait for the next generation, which begins to form if it has not."""
-        if member.join_waiter is not None:
-            self._release_join(effects, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._release_join(effects, member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         member.join_waiter = waiter
         self._awaiting += 1
         if self.state is not PREPARING:

@@ -82,7 +82,7 @@ class Member:
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
         self.protocols: tuple[MemberProtocol, ...] = request.protocols
         self.protocol_names = [name for name, _ in request.protocols]
-        self.size_bytes = _size_bytes(request)
+        self.size_bytes = _size_bytes(request, self.group_instance_id)
 
     @property
     def is_parked(self) -> bool:
@@ -213,8 +213,9 @@ class MemberTable:
     def size_bytes_with(self, request: JoinRequest) -> int:
         """Return what `size_bytes` will be when a request is taken."""
         own = self._own(request)
-        own_bytes = 0 if own is None else own.size_bytes
-        return self.size_bytes - own_bytes + _size_bytes(request)
+        if own is None:
+            return self.size_bytes + _size_bytes(request, request.group_instance_id)
+        return self.size_bytes - own.size_bytes + _size_bytes(request, own.group_instance_id)
 
     def can_take(self, request: JoinRequest, protocol_type: str) -> bool:
         """Whether everybody would know a protocol in common with someone who joins.
@@ -264,9 +265,12 @@ class MemberTable:
                 del self._knowing[name]
 
 
-def _size_bytes(request: JoinRequest) -> int:
-    """Return how much somebody says of itself; names are counted in characters."""
-    size_bytes = len(request.client_id) + len(request.group_instance_id or "")
+def _size_bytes(request: JoinRequest, group_instance_id: str | None) -> int:
+    """Return how much somebody says of itself; names are counted in characters.
+
+    A member that is static stays so, and is stored so, whatever it says when it joins again.
+    """
+    size_bytes = len(request.client_id) + len(group_instance_id or "")
     for name, metadata in request.protocols:
         size_bytes += len(name) + len(metadata)
     return size_bytes

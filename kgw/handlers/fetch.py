@@ -162,6 +162,7 @@ def _new_poll(
     *,
     is_counted: bool = False,
 ) -> _Poll:
+    """Begin to read for a complete request; `is_counted` for one whose answer is made in turns."""
     gateway = context.gateway
     read = FetchRead(
         parts,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionJob
-from kgw.backend.embedded import replay, swap
+from kgw.backend.embedded import journal_replay, swap
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.rebuilding import rebuild_side
@@ -209,7 +209,7 @@ def no_sync_of_new_segments() -> Iterator[None]:
 @contextmanager
 def frames_for_every_segment() -> Iterator[None]:
     """Replay the journal into whichever segment its frames name."""
-    with replaced(replay, "_last_segment", lambda _fs, _path: -1):
+    with replaced(journal_replay, "_last_segment", lambda _fs, _path: -1):
         yield
 
 

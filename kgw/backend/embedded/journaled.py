@@ -50,7 +50,7 @@ class JournaledSegments:
         self._report = report
         self._fail = fail
         self.retire_soon: Callable[[Retirement], None]
-        """What to do with a full journal file: `retire` in the end. Set by the writer."""
+        """What to do with a full journal file: the writer's `retire` in the end, and set by it."""
         self._dirty: dict[Segment, None] = {}
         """Written, and not synced since."""
         self._postponed: Retirement | None = None
@@ -101,7 +101,10 @@ class JournaledSegments:
         return True
 
     def retire(self, retirement: Retirement) -> None:
-        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
+        """Make a full journal file usable again: what it vouches for is synced where it belongs.
+
+        Through `GroupWriter.retire`: never once anything has failed.
+        """
         try:
             # Side by side: until they are done each group of other partitions syncs its segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]

@@ -48,7 +48,8 @@ class KernelSyncs:
         """Up to `most` files are synced at a time. Raises OSError where that is not possible."""
         if not hasattr(os, "eventfd"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        # PyDLL: none of the calls waits, so that the interpreter need not be given up for them.
+        # PyDLL: none of the calls waits, so that the interpreter need not be given up for them;
+        # but for the last one, if a sync is under way.
         self._queue = KernelQueue(ctypes.PyDLL(None, use_errno=True), most)
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._most = most

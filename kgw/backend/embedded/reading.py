@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import ReadResult, SegmentInfo
 from kgw.backend.embedded.cached_reading import Place, is_slow
-from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
 from kgw.errors import CorruptionError
 from kgw.records.batch import (
     CRC_START,
@@ -21,7 +21,7 @@ from kgw.records.batch import (
     read_batch,
     read_header,
 )
-from kgw.records.crc import KEEP_GIL, crc32c
+from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def verify(view: memoryview, entry: SideEntry) -> int | None:
     if crc32c(header) != entry.header_crc:
         return None
     fields = HEADER.unpack(header)
-    if crc32c(view[CRC_START:], 0, KEEP_GIL) != fields[4]:
+    mode = KEEP_GIL if len(view) <= BUFFER_BYTES else GIVE_UP_GIL
+    if crc32c(view[CRC_START:], 0, mode) != fields[4]:
         return None
     return int(fields[0]) + int(fields[6]) + 1
 

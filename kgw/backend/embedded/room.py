@@ -21,7 +21,7 @@ class DiskRoom:
         self._fs = fs
         self._root = root
         self._min_free_bytes = min_free_bytes
-        self.is_short = False
+        self._is_short = False
         """Whether the last look found too little."""
         self._spare_bytes = 0
         """What the event loop may write before the disk is asked again."""
@@ -36,20 +36,20 @@ class DiskRoom:
             return StorageError(str(error))
         needed_bytes = self._min_free_bytes + size_bytes
         self._spare_bytes = min(free_bytes - needed_bytes, _LOOK_FOR_ROOM_BYTES)
-        self.is_short = free_bytes < needed_bytes
-        if not self.is_short:
+        self._is_short = free_bytes < needed_bytes
+        if not self._is_short:
             return None
         return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
 
     def look_again(self) -> bool:
         """Whether there is room now; the disk is asked only where there was too little before."""
-        if self.is_short:
+        if self._is_short:
             try:
                 free_bytes = self._fs.free_bytes(self._root)
             except OSError:
                 return False
-            self.is_short = free_bytes < self._min_free_bytes
-        return not self.is_short
+            self._is_short = free_bytes < self._min_free_bytes
+        return not self._is_short
 
     def has_spare(self, size_bytes: int) -> bool:
         """Whether there is room for so much, as of not long ago; `spend` it then."""

@@ -20,7 +20,7 @@ from kgw.backend.embedded.side import (
 )
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
-from kgw.records.crc import crc32c
+from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class _Window:
             piece = self.view(start, min(end - start, _WINDOW_BYTES))
             if not piece:
                 break
-            value = crc32c(piece, value)
+            value = crc32c(piece, value, KEEP_GIL)
             start += len(piece)
         return value
 

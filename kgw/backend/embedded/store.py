@@ -17,11 +17,11 @@ from kgw.backend.embedded.failures import (
     storage_error,
 )
 from kgw.backend.embedded.indexes import write_indexes
+from kgw.backend.embedded.journal_replay import replay_journal
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.new_directories import NewDirectories
 from kgw.backend.embedded.recovery import recover_log
 from kgw.backend.embedded.removals import Removals
-from kgw.backend.embedded.replay import replay_journal
 from kgw.backend.embedded.segment_syncs import sync_all_files
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.write_back import CALM_BYTES

@@ -1,4 +1,4 @@
-"""Segments on their way from the page cache to the disk, while nobody waits for them.
+"""Segments on their way from the page cache to the disk, before somebody waits for them.
 
 What the journal vouches for, and what a relaxed log has answered, is synced later. Left to that
 sync it goes to the disk in one piece, and whatever else is synced meanwhile waits behind it: with

@@ -198,7 +198,7 @@ class GroupWriter:
         """Make a group durable; what failed carries its error."""
         size_bytes = sum(append.size_bytes for append in group)
         refusal = self.failure or self.room.look(size_bytes)
-        self.finish(self.write(group, refusal, may_wait=True))
+        self.finish(self.write(group, refusal, in_thread=True))
 
     def finish(self, written: Written) -> None:
         """Do what must wait for the disk once a group is written: all that `write` has left."""
@@ -206,18 +206,15 @@ class GroupWriter:
         self.settle(written, self.sync(written))
 
     def write(
-        self, group: list[Append], refusal: StorageError | None, *, may_wait: bool = False
+        self, group: list[Append], refusal: StorageError | None, *, in_thread: bool = False
     ) -> Written:
         """Write a group, without a sync; refuse all of it for a given reason.
 
-        What failed is in the segments in part, perhaps: `undo_failed` is due then. One who may wait
-        has the disk begin with the first segments of a large group while it writes the others.
+        What failed is in the segments in part, perhaps: `undo_failed` is due then. A thread has the
+        disk begin with the first segments of a large group while it writes the others.
         """
         by_log = self._admit(group, refusal)
-        # Segments that the journal is about to vouch for would be in the way of its sync.
-        begins_early = may_wait and not self.journaled.suits(
-            len(by_log), sum(append.size_bytes for append in group)
-        )
+        begins_early = in_thread and self._syncs_segments(by_log)
         written = Written(by_log)
         begun: dict[SegmentedLog, Begun] = {}
         for log, appends in by_log.items():
@@ -379,6 +376,15 @@ class GroupWriter:
         else:
             return Begun(redos, before, may_wait=may_wait)
         return None
+
+    def _syncs_segments(self, by_log: dict[SegmentedLog, list[Append]]) -> bool:
+        """Whether a group syncs several segments, as far as can be told before it is written.
+
+        Those that the journal is about to vouch for would be in the way of its sync.
+        """
+        strict = [appends for log, appends in by_log.items() if not log.settings.is_relaxed]
+        size_bytes = sum(append.size_bytes for appends in strict for append in appends)
+        return len(strict) > 1 and not self.journaled.suits(len(strict), size_bytes)
 
     def undo_failed(self, written: Written) -> None:
         """Take back what `write` could not write all of, and refuse it: syncs, and may wait."""

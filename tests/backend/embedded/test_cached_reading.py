@@ -15,7 +15,7 @@ from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
 from kgw.records import batch
-from kgw.records.crc import KEEP_GIL, crc32c
+from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile
 from tests.backend.embedded.driver import (
@@ -166,12 +166,13 @@ def test_a_reader_leaves_one_checksum_to_those_behind_it() -> None:
 
 def test_the_interpreter_is_kept_for_large_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is computed in microseconds; a busy loop gives the interpreter back after 500."""
-    kept: dict[str, set[int]] = {}
-    for module in (batch, cached_reading, journal, reading):
+    modules = (batch, cached_reading, journal, reading)
+    kept: dict[str, list[int]] = {module.__name__: [] for module in modules}
+    for module in modules:
 
         def note(data: Buffer, before: int = 0, mode: int = -1, name: str = module.__name__) -> int:
             if len(data) >= 32 << 10:
-                kept.setdefault(name, set()).add(mode)
+                kept[name].append(mode)
             return crc32c(data, before)
 
         monkeypatch.setattr(module, "crc32c", note)
@@ -180,12 +181,34 @@ def test_the_interpreter_is_kept_for_large_checksums(monkeypatch: pytest.MonkeyP
     driver.submit(b"small", key=OTHER_KEY)
     driver.store.flush_group()
     log = driver.log()
-    assert make_batch([b"x" * 40_000]).crc_matches()
-    assert _cached(log, 0, 1) is not None
+    places, buffers = ReadPlaces(8), ReadBuffers(2)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    for _ in range(2):
+        assert read_cached(log, places, buffers, 0, 1 << 20, 1) is not None
     assert [b"x" * 40_000] == driver.values()
-    modules = ("records.batch", "backend.embedded.cached_reading", "backend.embedded.journal")
-    names = {f"kgw.{name}" for name in (*modules, "backend.embedded.reading")}
-    assert {name: {KEEP_GIL} for name in names} == kept
+    made = make_batch([b"x" * 40_000])
+    assert made.crc_matches()
+    made.set_log_append_time(1)
+    # Of each batch, when it is remembered, and when it is read again.
+    assert 3 == len(kept[cached_reading.__name__])
+    assert 2 == len(kept[batch.__name__])
+    assert all(kept.values())
+    assert {KEEP_GIL} == {mode for modes in kept.values() for mode in modes}
+
+
+def test_the_interpreter_is_given_up_for_a_huge_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that verifies 100 MB would hold up the loop for 4 ms."""
+    modes: list[int] = []
+
+    def note(data: Buffer, before: int = 0, mode: int = -1) -> int:
+        modes.append(mode)
+        return crc32c(data, before)
+
+    driver = Driver(DIRECT)
+    driver.append(b"x" * BUFFER_BYTES)
+    monkeypatch.setattr(reading, "crc32c", note)
+    assert 1 == len(driver.values())
+    assert GIVE_UP_GIL == modes[-1]
 
 
 def test_what_was_verified_is_read_without_the_side_file() -> None:

@@ -87,9 +87,11 @@ def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only what is synced next, and nothing small."""
-    driver = Driver(DIRECT, SETTINGS)
-    keys = [PartitionKey(KEY.topic_id, number) for number in range(3)]
-    sizes = (WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000, WRITE_BACK_BYTES + 5_000)
+    driver = Driver(DIRECT, RELAXED)
+    keys = [PartitionKey(KEY.topic_id, number) for number in range(4)]
+    driver.append(b"asks for a reservation", key=keys[3])
+    driver.settings = SETTINGS
+    large, small = WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000
     order: list[str] = []
     pwrite = SimulatedFile.pwrite
 
@@ -101,21 +103,28 @@ def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
     monkeypatch.setattr(
         SimulatedFile, "begin_write_back", lambda file, *_: order.append(f"begin {file.path}")
     )
-    for key, size_bytes in zip(keys, sizes, strict=True):
+    for key, size_bytes in zip(keys, (large, small, large, large), strict=True):
         driver.submit(b"x" * size_bytes, key=key)
     driver.store.flush_group()
-    first, second, third = (driver.log(key).segments[-1].log_path for key in keys)
+    first, second, third, relaxed = (driver.log(key).segments[-1].log_path for key in keys)
     wanted = [f"write {first}", f"begin {first}", f"write {second}"]
-    wanted += [f"write {third}", f"begin {third}"]
+    wanted += [f"write {third}", f"begin {third}", f"write {relaxed}"]
     assert wanted == [one for one in order if one.endswith(".log")]
 
 
 def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One large share among many small ones goes there, and its sync is what is waited for."""
-    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), SETTINGS)
+    """One large share among many small ones goes there, and its sync is what is waited for.
+
+    However much is written to relaxed logs in the same group.
+    """
+    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), RELAXED)
+    relaxed = PartitionKey(KEY.topic_id, 10)
+    driver.append(b"asks for a reservation", key=relaxed)
+    driver.settings = SETTINGS
     spans = Spans(monkeypatch)
+    driver.submit(b"x" * (1 << 20), key=relaxed)
     for number in range(10):
         size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
         driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
