@@ -247,10 +247,11 @@ async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
     log.configure(RELAXED._replace(flush_interval_ms=1))
     while backend.health.writable:
         await backend.run_in_flusher(int)
+    # Waits for the round: it says what is at risk after it has turned readiness off.
+    await backend.aclose()
     problems = "; ".join(backend.health.problems)
     assert "the data directory has failed" in problems
     assert "have been answered and are not durable" in problems
-    await backend.aclose()
     assert not fs.exists("/data/clean.json")
 
 
