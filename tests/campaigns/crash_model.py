@@ -545,4 +545,5 @@ def random_options(random: Random) -> EmbeddedOptions:
         unsynced_segments=random.choice((1, 2, 64, 64)),
         reserved_offsets=random.choice((5, 20, 60)),
         reserved_offsets_max=random.choice((30, 200)),
+        scanned_entries=random.choice((1, 3, 1 << 16)),
     )

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 SETTINGS = LogSettings(segment_bytes=2_500, segment_index_bytes=1 << 10, index_interval_bytes=200)
 OPTIONS = EmbeddedOptions(
-    cache_bytes=0, min_free_bytes=0, journal_bytes=64 << 10, journal_append_bytes=400
+    cache_bytes=0,
+    min_free_bytes=0,
+    journal_bytes=64 << 10,
+    journal_append_bytes=400,
+    scanned_entries=3,
 )
 
 

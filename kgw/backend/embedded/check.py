@@ -6,15 +6,21 @@ torn tail, side files and indexes that lag. After an orderly stop nothing may la
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.derived_check import (
+    DerivedCheck,
+    IndexCheck,
+    OffsetIndexCheck,
+    Problem,
+    TimeIndexCheck,
+)
 from kgw.backend.embedded.fs import RealFs
-from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log_state import read_log_state
 from kgw.backend.embedded.scan import SegmentScanner
-from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
 from kgw.backend.embedded.swap import read_notes
 from kgw.errors import DataDirectoryError
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
@@ -28,14 +34,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
 
 
-class Problem(NamedTuple):
-    """Something that is not as it must be."""
-
-    path: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.detail}"
+_PIECE_ENTRIES: Final = 1 << 16
+"""Side entries that are held at a time."""
 
 
 def check_directory(
@@ -159,32 +159,38 @@ class PartitionCheck:
     def _check_segment(
         self, base_offset: int, following: int | None
     ) -> tuple[SegmentScan, list[Problem]]:
-        problems: list[Problem] = []
         log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
         side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
-        log_file = self._fs.open(log_path)
-        side_file = self._fs.open(side_path) if self._fs.exists(side_path) else None
-        try:
+        stem = log_path.removesuffix(layout.LOG_SUFFIX)
+        may_lag = not self._is_clean and following is None
+        with ExitStack() as files:
+            log_file = self._open(log_path, files)
+            side_file = self._open(side_path, files) if self._fs.exists(side_path) else None
+            indexes: list[IndexCheck] = []
+            if self._is_clean:
+                for kind in (OffsetIndexCheck, TimeIndexCheck):
+                    path = stem + kind.suffix
+                    if self._fs.exists(path):
+                        indexes.append(kind(path, self._open(path, files), base_offset))
+            derived = DerivedCheck(side_path, side_file, indexes, may_lag=may_lag)
             epochs = self._state.epochs if self._state is not None else ()
-            scanner = SegmentScanner(log_file, side_file, 0, epochs, 0)
+            scanner = SegmentScanner(
+                log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
+            )
             # Seen as sealed, so that the scan goes on behind damage.
             found = scanner.scan(
                 0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
             )
-            problems += self._judge_damage(log_path, found, following)
-            if side_file is None:
-                if log_file.size() and (self._is_clean or following is not None):
-                    problems.append(Problem(side_path, "is missing"))
-            else:
-                problems += self._check_side(side_path, side_file, scanner.entries, following)
-        finally:
-            log_file.close()
-            if side_file is not None:
-                side_file.close()
-        if self._is_clean:
-            stem = log_path.removesuffix(layout.LOG_SUFFIX)
-            problems += self._check_indexes(stem, base_offset, scanner.entries, found.next_offset)
-        return found, problems
+            derived.finish(scanner.entries, found.next_offset)
+            problems = [*self._judge_damage(log_path, found, following)]
+            if side_file is None and log_file.size() and not may_lag:
+                problems.append(Problem(side_path, "is missing"))
+        return found, problems + derived.problems
+
+    def _open(self, path: str, files: ExitStack) -> File:
+        file = self._fs.open(path)
+        files.callback(file.close)
+        return file
 
     def _judge_damage(
         self, path: str, found: SegmentScan, following: int | None
@@ -209,40 +215,6 @@ class PartitionCheck:
         known = self._state.damaged if self._state is not None else ()
         return any(one.start_offset <= start and end <= one.end_offset for one in known)
 
-    def _check_side(
-        self, path: str, file: File, entries: bytearray, following: int | None
-    ) -> Iterator[Problem]:
-        stored = file.pread(file.size(), 0)
-        may_lag = not self._is_clean and following is None
-        if len(stored) != len(entries) and not may_lag:
-            yield Problem(path, f"has {len(stored)} bytes where {len(entries)} are right")
-        for position in range(0, min(len(stored), len(entries)), ENTRY_BYTES):
-            found, right = decode_entry(stored, position), decode_entry(entries, position)
-            if found is None:
-                if not may_lag:
-                    yield Problem(path, f"entry {position // ENTRY_BYTES} fails its checksum")
-            elif right is not None and not _agree(found, right) and not may_lag:
-                yield Problem(path, f"entry {position // ENTRY_BYTES} is {found}, not {right}")
-
-    def _check_indexes(
-        self, stem: str, base_offset: int, entries: bytearray, next_offset: int
-    ) -> Iterator[Problem]:
-        places: dict[int, SideEntry] = {}
-        lasts: dict[int, SideEntry] = {}
-        before: SideEntry | None = None
-        for position in range(0, len(entries), ENTRY_BYTES):
-            entry = decode_entry(entries, position)
-            if entry is None:
-                continue
-            places[entry.position] = entry
-            if before is not None:
-                lasts[entry.base_offset - 1] = before
-            before = entry
-        if before is not None:
-            lasts[next_offset - 1] = before
-        yield from _check_offset_index(self._fs, stem, base_offset, places, lasts)
-        yield from _check_time_index(self._fs, stem, base_offset, lasts)
-
     def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
         state = self._state
         log_start_offset = state.log_start_offset if state is not None else 0
@@ -266,56 +238,6 @@ class PartitionCheck:
 def _far(file: File) -> int:
     """Return an offset that no batch of a file can reach."""
     return (1 << 62) + file.size()
-
-
-def _agree(found: SideEntry, right: SideEntry) -> bool:
-    return found._replace(durable_end=0) == right._replace(durable_end=0)
-
-
-def _check_offset_index(
-    fs: FileSystem,
-    stem: str,
-    base_offset: int,
-    places: Mapping[int, SideEntry],
-    lasts: Mapping[int, SideEntry],
-) -> Iterator[Problem]:
-    path = stem + layout.OFFSET_INDEX_SUFFIX
-    if not fs.exists(path):
-        return
-    data = fs.read_bytes(path)
-    if len(data) % OFFSET_ENTRY.size:
-        yield Problem(path, f"has {len(data)} bytes, which is no number of entries")
-        return
-    previous = -1
-    for relative, position in OFFSET_ENTRY.iter_unpack(data):
-        entry = places.get(position)
-        known = lasts.get(base_offset + relative)
-        if entry is None or known is not entry or relative <= previous:
-            yield Problem(path, f"entry ({relative}, {position}) is no batch's")
-        previous = relative
-
-
-def _check_time_index(
-    fs: FileSystem,
-    stem: str,
-    base_offset: int,
-    lasts: Mapping[int, SideEntry],
-) -> Iterator[Problem]:
-    path = stem + layout.TIME_INDEX_SUFFIX
-    if not fs.exists(path):
-        return
-    data = fs.read_bytes(path)
-    if len(data) % TIME_ENTRY.size:
-        yield Problem(path, f"has {len(data)} bytes, which is no number of entries")
-        return
-    previous_ms = NO_TIMESTAMP_MS
-    for timestamp_ms, relative in TIME_ENTRY.iter_unpack(data):
-        entry = lasts.get(base_offset + relative)
-        if entry is None or entry.largest_timestamp_ms != timestamp_ms:
-            yield Problem(path, f"entry ({timestamp_ms}, {relative}) is no batch's")
-        if timestamp_ms <= previous_ms:
-            yield Problem(path, f"timestamp {timestamp_ms} does not rise")
-        previous_ms = timestamp_ms
 
 
 async def check_data_dir(data_dir: str) -> list[Problem]:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
+_GATHERED_BYTES: Final = 64 << 10
+"""The most of either file that is held in memory: with index.interval.bytes=0 every batch is in
+them."""
 _CHUNK_ENTRIES: Final = 128
 """Entries between two rests: 0.2 ms of the interpreter, which the event loop needs meanwhile."""
 
@@ -117,6 +120,9 @@ def write_indexes(
                 builder.add(before, entry.base_offset - 1, interval_bytes)
             before = entry
         index += len(entries)
+        if len(builder.offset_entries) + len(builder.time_entries) > _GATHERED_BYTES:
+            _write_gathered(fs, segment, builder, is_new=is_new)
+            is_new = False
         if len(entries) < _CHUNK_ENTRIES:
             break
         if rest is not None:
@@ -127,6 +133,12 @@ def write_indexes(
             if last_offset is not None:
                 builder.add(before, last_offset, interval_bytes)
         builder.add_time()
+    _write_gathered(fs, segment, builder, is_new=is_new)
+
+
+def _write_gathered(
+    fs: FileSystem, segment: Segment, builder: IndexBuilder, *, is_new: bool
+) -> None:
     builder.offset_bytes = _append(
         fs,
         segment.stem_path + layout.OFFSET_INDEX_SUFFIX,

@@ -14,6 +14,7 @@ size u64 (kind 0: bytes to write; kind 1: the partition was deleted, forget what
 
 from __future__ import annotations
 
+import errno
 from operator import itemgetter
 from os import urandom
 from struct import Struct
@@ -24,7 +25,7 @@ from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.types import Buffer
@@ -56,15 +57,32 @@ class Redo(NamedTuple):
 class JournalFindings(NamedTuple):
     """What the journal holds after an unclean stop."""
 
-    redos: list[Redo]
-    """In the order in which they were written; those of deleted partitions are left out."""
+    redos: Iterable[Redo]
+    """In the order in which they were written; those of deleted partitions are left out. They are
+    read frame by frame, from the files as they are: two of 16 MB may hold 290,000 of them."""
     problems: list[str]
 
 
-class _Frame(NamedTuple):
+class _Place(NamedTuple):
+    """A place in the order in which entries were written."""
+
     generation: int
-    number: int
-    redos: list[Redo | PartitionKey]
+    frame: int
+    entry: int
+
+
+class _Frame(NamedTuple):
+    """A frame that is whole, and where it lies."""
+
+    path: str
+    position: int
+    header: _Header
+    deleted: list[tuple[int, PartitionKey]]
+    """Partitions whose deletion it notes, each with the number of the entry."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.header.generation, self.header.number
 
 
 class _Header(NamedTuple):
@@ -108,17 +126,13 @@ class Journal:
             path = f"{self._directory}/{name}"
             if not self._fs.exists(path):
                 continue
-            frames += _read_frames(self._fs.read_bytes(path), name, problems)
-        frames.sort(key=lambda frame: (frame.generation, frame.number))
-        entries = [entry for frame in frames for entry in frame.redos]
-        # The number of the last deletion of each partition.
-        deleted = {key: at for at, key in enumerate(entries) if not isinstance(key, Redo)}
-        redos = [
-            entry
-            for at, entry in enumerate(entries)
-            if isinstance(entry, Redo) and at > deleted.get(entry.key, -1)
-        ]
-        return JournalFindings(redos, problems)
+            frames += _read_frames(self._fs.read_bytes(path), path, name, problems)
+        frames.sort(key=lambda frame: frame.order)
+        # The last deletion of each partition.
+        deleted = {
+            key: _Place(*frame.order, number) for frame in frames for number, key in frame.deleted
+        }
+        return JournalFindings(_Redos(self._fs, frames, deleted), problems)
 
     def void(self) -> None:
         """Make every frame void, durably; all segments must be durable. Raises OSError.
@@ -262,6 +276,38 @@ class Journal:
         self._files = []
 
 
+class _Redos:
+    """What the frames hold; each time it is gone through, they are read again."""
+
+    def __init__(
+        self, fs: FileSystem, frames: Sequence[_Frame], deleted: Mapping[PartitionKey, _Place]
+    ) -> None:
+        self._fs = fs
+        self._frames = frames
+        self._deleted = deleted
+
+    def __iter__(self) -> Iterator[Redo]:
+        files: dict[str, File] = {}
+        try:
+            for frame in self._frames:
+                if frame.path not in files:
+                    files[frame.path] = self._fs.open(frame.path)
+                yield from self._read(files[frame.path], frame)
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _read(self, file: File, frame: _Frame) -> Iterator[Redo]:
+        header = frame.header
+        payload = file.pread(header.payload_bytes, frame.position + _HEADER_BYTES)
+        if crc32c(payload) != header.payload_crc:
+            raise OSError(errno.EIO, "a frame is not what it was", frame.path)
+        for number, redo in _read_entries(header, memoryview(payload)):
+            deleted = self._deleted.get(redo.key)
+            if deleted is None or deleted < (*frame.order, number):
+                yield redo
+
+
 def _write_page(file: File, generation: int) -> None:
     """Write the first page of a file, without a sync."""
     page = _encode_header(_FILE_MAGIC, 0, generation, 0, 0, 0).ljust(PAGE_BYTES, b"\0")
@@ -298,7 +344,7 @@ def _decode_header(data: memoryview, position: int) -> _Header | None:
     return _Header(*_HEADER.unpack(raw))
 
 
-def _read_frames(content: bytes, name: str, problems: list[str]) -> list[_Frame]:
+def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> list[_Frame]:
     """Return the live frames of a file.
 
     A broken last frame is a group that was never answered. A broken one before a whole one is
@@ -334,24 +380,31 @@ def _read_frames(content: bytes, name: str, problems: list[str]) -> list[_Frame]
             continue
         if header.number > expected:
             problems.append(f"journal/{name}: frames {expected} to {header.number - 1} are damaged")
-        frames.append(_Frame(header.generation, header.number, _read_entries(header, payload)))
+        frames.append(_Frame(path, start, header, _read_deletions(header, payload)))
         expected = header.number + 1
         position = start + -(-(_HEADER_BYTES + header.payload_bytes) // PAGE_BYTES) * PAGE_BYTES
     return frames
 
 
-def _read_entries(header: _Header, payload: memoryview) -> list[Redo | PartitionKey]:
-    found: list[Redo | PartitionKey] = []
+def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, PartitionKey]]:
+    found: list[tuple[int, PartitionKey]] = []
+    for number in range(header.entry_count):
+        topic_id, partition, kind, *_ = _ENTRY.unpack_from(payload, number * _ENTRY.size)
+        if kind == _KIND_DELETED:
+            found.append((number, PartitionKey(TopicId(topic_id), partition)))
+    return found
+
+
+def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
+    """Yield what is to be written again, with the number of its entry."""
     data_position = header.entry_count * _ENTRY.size
     for number in range(header.entry_count):
         topic_id, partition, kind, base_offset, position, size_bytes = _ENTRY.unpack_from(
             payload, number * _ENTRY.size
         )
-        key = PartitionKey(TopicId(topic_id), partition)
         if kind == _KIND_DELETED:
-            found.append(key)
             continue
+        key = PartitionKey(TopicId(topic_id), partition)
         data = payload[data_position : data_position + size_bytes]
-        found.append(Redo(key, base_offset, position, [data], size_bytes))
+        yield number, Redo(key, base_offset, position, [data], size_bytes)
         data_position += size_bytes
-    return found

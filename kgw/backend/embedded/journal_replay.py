@@ -12,7 +12,7 @@ from kgw.records.batch import split_batches
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from kgw.backend.embedded.fs import File, FileSystem
     from kgw.backend.embedded.journal import Redo
@@ -23,7 +23,7 @@ _REPLAY_FILES: Final = 128
 """Segments that are held open at a time: a journal may know thousands."""
 
 
-def replay_journal(directory: DataDirectory, redos: Sequence[Redo]) -> dict[PartitionKey, int]:
+def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[PartitionKey, int]:
     """Write again what the journal holds, durably; returns each partition's end as it proves it.
 
     Raises OSError, SyncFailedError.

@@ -47,6 +47,8 @@ SIDE_SUFFIX: Final = ".checksums"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".state"
+NEW_SIDE_SUFFIX: Final = ".checksums.new"
+"""A side file that is being made anew, beside the old one."""
 
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, SIDE_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 """The files of a segment. The batches first: without them the others are nothing to be read."""

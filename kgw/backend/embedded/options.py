@@ -61,6 +61,9 @@ class EmbeddedOptions(NamedTuple):
     read_places: int = 4096
     """Places in the files that are remembered, half a kilobyte each: where readers go on without a
     search, and where others will come by. Four readers of 1,000 partitions, or 4 GB of one."""
+    scanned_entries: int = 1 << 16
+    """Side entries that the scan of a segment holds at a time: 2.6 MB, which is enough for a
+    gigabyte in batches of 16 KB. A segment of the smallest batches has sixteen million of them."""
     io_threads: int = 4
     """Threads for reads that miss the cache and for opening partitions."""
     rest_s: float = 0.0005

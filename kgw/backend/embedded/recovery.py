@@ -157,7 +157,7 @@ class LogRecovery:
         names = fs.listdir(path)
         self._names = frozenset(names)
         for name in names:
-            if name.endswith(layout.DELETED_SUFFIX):
+            if name.endswith((layout.DELETED_SUFFIX, layout.NEW_SIDE_SUFFIX)):
                 fs.unlink(f"{path}/{name}")
                 continue
             base_offset = layout.parse_stem(name, layout.LOG_SUFFIX)

@@ -8,7 +8,7 @@ may no longer know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
 from kgw.backend.embedded.side import (
@@ -130,10 +130,19 @@ class _Hints:
         return True
 
 
+class EntryTaker(Protocol):
+    """Whoever is given the side entries of a segment while it is scanned."""
+
+    def take(self, entries: bytearray, end_position: int) -> None:
+        """Take the next entries; the batches of all so far end at `end_position`."""
+
+
 class SegmentScanner:
     """One pass over one segment, read-only.
 
-    The side entries as they should be are in `entries`, the epochs met in `found_epochs`.
+    The side entries as they should be go to the taker piece by piece: a segment may have sixteen
+    million of them. The last ones stay in `entries`, since only then it is known where
+    the segment ends. The epochs met are in `found_epochs`.
     """
 
     def __init__(
@@ -143,8 +152,10 @@ class SegmentScanner:
         side_index: int,
         epochs: Sequence[EpochStart],
         proven_end: int,
+        taker: EntryTaker,
         *,
         vouch_below: int = MAX_OFFSET,
+        piece_entries: int,
     ) -> None:
         """Read `file`.
 
@@ -155,7 +166,9 @@ class SegmentScanner:
         """
         self._window = _Window(file, file.size())
         self._hints = _Hints(side_file, side_index)
-        self._side_index = side_index
+        self._taker = taker
+        self._taken_count = side_index
+        self._piece_bytes = piece_entries * ENTRY_BYTES
         self._epochs = epochs
         self._proven_end = proven_end
         self._vouch_below = vouch_below
@@ -176,6 +189,8 @@ class SegmentScanner:
         batch_count = 0
         is_torn = False
         while position < size_bytes:
+            if len(self.entries) >= self._piece_bytes:
+                self._hand_over(position)
             batch = self._batch_at(position, next_offset)
             if batch is not None:
                 batch_count += 1
@@ -201,11 +216,16 @@ class SegmentScanner:
             next_offset=next_offset,
             leader_epoch=self._last_epoch,
             largest_timestamp_ms=largest_timestamp_ms,
-            entry_count=self._side_index + len(self.entries) // ENTRY_BYTES,
+            entry_count=self._taken_count + len(self.entries) // ENTRY_BYTES,
             damaged=damaged,
             is_torn=is_torn,
             batch_count=batch_count,
         )
+
+    def _hand_over(self, end_position: int) -> None:
+        self._taker.take(self.entries, end_position)
+        self._taken_count += len(self.entries) // ENTRY_BYTES
+        self.entries = bytearray()
 
     def _keep(self, batch: FoundBatch, largest_timestamp_ms: int) -> None:
         if batch.leader_epoch > self._last_epoch:

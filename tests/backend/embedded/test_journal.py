@@ -37,7 +37,7 @@ def journal(fs: SimulatedFs) -> Journal:
 
 
 def _found(fs: SimulatedFs) -> list[bytes]:
-    redos: Sequence[Redo] = Journal(fs, DIRECTORY, 8 * PAGE_BYTES).recover().redos
+    redos: Sequence[Redo] = [*Journal(fs, DIRECTORY, 8 * PAGE_BYTES).recover().redos]
     return [b"".join(bytes(buffer) for buffer in redo.buffers) for redo in redos]
 
 
@@ -180,7 +180,7 @@ def test_a_recovery_looks_once_at_each_entry(
     for key in keys:
         journal.append_deletion(key)
     monkeypatch.setattr("kgw.backend.embedded.journal.PartitionKey", CountingKey)
-    assert [] == Journal(fs, DIRECTORY, 0).recover().redos
+    assert [] == [*Journal(fs, DIRECTORY, 0).recover().redos]
     assert compared <= 5 * len(keys)
 
 
