@@ -249,6 +249,18 @@ class CorruptionError(StorageError):
         self.end_offset = end_offset
 
 
+class ProcessEndedError(StorageError):
+    """A process that worked on a log has ended before its work did; the log is as it was.
+
+    `kind` is how, for metrics: `killed` by a signal, `raised` an exception, `exited`, or `unclear`
+    where what it said cannot be read.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class DataDirectoryError(StorageError):
     """A data directory that cannot be opened: locked, unreadable, or of a newer version."""
 

@@ -308,6 +308,15 @@ METRICS: tuple[Metric, ...] = (
         "Partitions that could not be compacted and are left alone for a while.",
     ),
     Metric(
+        "compaction_failures",
+        "kgw_compaction_failures_total",
+        "counter",
+        "Compactions that failed, by reason: killed (the process, by a signal), raised (an "
+        "exception in it), exited or unclear (how it ended otherwise), damage, disk_full, memory "
+        "(its keys do not fit), storage, or bug.",
+        ("reason",),
+    ),
+    Metric(
         "compaction_last_failure_s",
         "kgw_compaction_last_failure_timestamp_seconds",
         "gauge",
@@ -387,6 +396,7 @@ class Metrics:
     compaction_removed_tombstones: int
     dirty_ratio_max: float
     compactions_put_aside: int
+    compaction_failures: dict[str, int]
     compaction_last_failure_s: float
     clock_held: int
     loop_lag: Histogram

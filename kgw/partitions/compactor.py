@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import CompactionJob, Segmented
 from kgw.config.setting import LONG_MAX
-from kgw.errors import KgwError, StorageError
+from kgw.errors import (
+    CorruptionError,
+    DiskFullError,
+    KgwError,
+    ProcessEndedError,
+    StorageError,
+)
 from kgw.metrics import count
 from kgw.partitions.cleaner import Dirtiness, measure_dirtiness
 from kgw.partitions.pace import Pace
@@ -31,6 +37,10 @@ _log = logging.getLogger(__name__)
 
 ASIDE_S = 600.0
 """How long a partition that could not be compacted is left alone."""
+
+
+class _KeysDoNotFitError(StorageError):
+    """Another attempt would get no further."""
 
 
 class _Aside(NamedTuple):
@@ -94,10 +104,10 @@ class Compactor:
             report = await self.compact(partition, dirtiness.upper_bound, now_ms)
             if report.compacted_end <= dirtiness.begin_offset:
                 # Another attempt at once would get no further.
-                raise StorageError(
-                    "a run got nowhere"
-                    if report.is_complete
-                    else "its keys do not fit log.cleaner.dedupe.buffer.size="
+                if report.is_complete:
+                    raise StorageError("a run got nowhere")
+                raise _KeysDoNotFitError(
+                    "its keys do not fit log.cleaner.dedupe.buffer.size="
                     f"{self._config().log_cleaner_dedupe_buffer_size}"
                 )
         except Exception as error:  # noqa: BLE001 - the other partitions have their turn
@@ -174,6 +184,7 @@ class Compactor:
         metrics = self._metrics
         metrics.compactions_put_aside = len(self._asides)
         count(metrics.compactions, "failed")
+        count(metrics.compaction_failures, _reason(error))
         metrics.compaction_last_failure_s = self._clock.wall_ms() / 1000
         _log.error(
             "%s cannot be compacted, the next attempt is in %d s: %s",
@@ -212,6 +223,22 @@ def _dirtiness(
         last_stable_offset=partition.last_stable_offset,
         now_ms=now_ms,
     )
+
+
+def _reason(error: Exception) -> str:
+    """Return what a failure is counted as; its message says the rest."""
+    match error:
+        case ProcessEndedError():
+            return error.kind
+        case CorruptionError():
+            return "damage"
+        case DiskFullError():
+            return "disk_full"
+        case _KeysDoNotFitError():
+            return "memory"
+        case KgwError():
+            return "storage"
+    return "bug"
 
 
 def _segmented(partition: Partition) -> Segmented:

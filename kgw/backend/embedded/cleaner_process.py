@@ -68,9 +68,17 @@ def decode_order(line: bytes) -> CleaningOrder:
 def decode_line(line: bytes) -> CleanedSegment | CompactionReport:
     """Return what a line of the process says.
 
-    Raises what has ended the run there: CorruptionError, SideFileError, StorageError.
+    Raises what has ended the run there: CorruptionError, SideFileError, StorageError; ValueError
+    for anything else.
     """
-    ((kind, value),) = json.loads(line).items()
+    try:
+        ((kind, value),) = json.loads(line).items()
+        return _decode(kind, value)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _decode(kind: str, value: Any) -> CleanedSegment | CompactionReport:
     match kind:
         case "cleaned":
             base_offset, replaced, *rest = value
@@ -83,7 +91,9 @@ def decode_line(line: bytes) -> CleanedSegment | CompactionReport:
             raise CorruptionError(value)
         case "full":
             raise DiskFullError(value)
-    raise StorageError(value)
+        case "failed":
+            raise StorageError(value)
+    raise ValueError(f"{kind} is nothing that ends a run")
 
 
 def run(order: CleaningOrder, write: Callable[[str, object], None]) -> None:
@@ -138,7 +148,10 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: a thread that waits in there holds its lock, without which the
+    # interpreter cannot end. It would abort, and the abort hide what it was ending for.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
     os._exit(1)
 
 

@@ -13,10 +13,13 @@ import kgw
 from kgw.backend.base import CompactionReport
 from kgw.backend.embedded.cleaner_process import SideFileError, decode_line, encode_order
 from kgw.backend.embedded.compaction import plan_cleaning
+from kgw.backend.embedded.ending import Ending
 from kgw.backend.embedded.swap import remove_directory, swap_segment
-from kgw.errors import StorageError
+from kgw.errors import ProcessEndedError, StorageError
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader
+
     from kgw.backend.base import CompactionJob
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.compaction import CleaningOrder
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 _MODULE: Final = "kgw.backend.embedded.cleaner_process"
 _LINE_BYTES: Final = 16 << 20
 """A line names the segments that one of them replaces."""
+_COMPLAINT_BYTES: Final = 64 << 10
+"""So much is kept of what a process that fails says."""
+_SHOWN_BYTES: Final = 200
 _ATTEMPTS: Final = 8
 """How often one run begins anew before it gives up: after a side file has been rebuilt, and when
 retention has been quicker."""
@@ -105,25 +111,34 @@ class CompactionRun:
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:  # pragma: no cover
             raise StorageError("a process was started without pipes")
-        complaint = create_task(stderr.read())
+        complaint = create_task(_read_end(stderr))
         try:
             stdin.write(encode_order(order))
-            while line := await stdout.readline():
-                said = decode_line(line)
+            # A line that is cut is one that it did not come to say.
+            while (line := await _read_line(stdout)).endswith(b"\n"):
+                said = self._understand(line)
                 if isinstance(said, CompactionReport):
                     return said
                 await self._swap(said)
-            lines = (await complaint).decode(errors="replace").strip().splitlines()
-            raise StorageError(
-                f"the process that compacts partition {self._log.key} has ended: "
-                f"{lines[-1] if lines else 'it was killed'}"
-            )
+            ending = Ending(await process.wait(), await complaint)
+            raise ProcessEndedError(self._ended(ending.describe()), ending.kind)
         finally:
             if process.returncode is None:
                 process.kill()
             stdin.close()
             await process.wait()
             await complaint
+
+    def _understand(self, line: bytes) -> CleanedSegment | CompactionReport:
+        try:
+            return decode_line(line)
+        except ValueError as error:
+            shown = line[:_SHOWN_BYTES].decode(errors="replace").strip()
+            problem = f"it said {shown!r}, which is none of its lines ({error})"
+            raise ProcessEndedError(self._ended(problem), "unclear") from error
+
+    def _ended(self, problem: str) -> str:
+        return f"the process that compacts partition {self._log.key} has ended: {problem}"
 
     async def _swap(self, cleaned: CleanedSegment) -> None:
         if not self._has_swapped:
@@ -134,6 +149,22 @@ class CompactionRun:
         swap = partial(swap_segment, self._store, self._log, cleaned)
         paths = await self._backend.run_between_checkpoints(swap)
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
+
+
+async def _read_line(stream: StreamReader) -> bytes:
+    """Return the next line; less than one at the end, and where it has no end."""
+    try:
+        return await stream.readline()
+    except ValueError:
+        return b"a line of more than %d bytes\n" % _LINE_BYTES
+
+
+async def _read_end(stream: StreamReader) -> str:
+    """Return the last of all that comes."""
+    end = b""
+    while piece := await stream.read(_COMPLAINT_BYTES):
+        end = (end + piece)[-_COMPLAINT_BYTES:]
+    return end.decode(errors="replace")
 
 
 async def _start() -> subprocess.Process:

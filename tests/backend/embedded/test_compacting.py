@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from kgw.backend.embedded.cleaner_process import decode_order, encode_order
 from kgw.backend.embedded.compaction import CleaningOrder, SourceSegment
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.swap import swap_segment
-from kgw.errors import CorruptionError, StorageError
+from kgw.errors import CorruptionError, ProcessEndedError, StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.segmented_suite import as_segmented
@@ -131,6 +132,92 @@ async def test_a_killed_process_is_an_error(tmp_path: Path) -> None:
             await run
         assert list(range(40)) == await offsets(log)
         await log.append([make_batch([b"v"], keys=[b"1"])])
+
+
+SPOIL = """
+import sys
+if sys.orig_argv[-1] == "kgw.backend.embedded.cleaner_process":
+    def spoil():
+        import os, resource, signal
+        from kgw.backend.embedded import compaction
+        def run(self):
+            {what}
+            yield
+        compaction.Cleaning.run = run
+    {when}
+"""
+
+
+def spoil(directory: Path, monkeypatch: pytest.MonkeyPatch, what: str, when: str) -> None:
+    """Have the process that cleans do something else, or not even begin."""
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(SPOIL.format(what=what, when=when))
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+
+
+@pytest.mark.parametrize(
+    ("what", "when", "kind", "reason"),
+    [
+        ("1 / 0", "spoil()", "raised", r": ZeroDivisionError: division by zero \(.*, line \d+\)$"),
+        (
+            "resource.setrlimit(resource.RLIMIT_AS, (1, 1)); bytearray(1 << 30)",
+            "spoil()",
+            "raised",
+            ": MemoryError ",
+        ),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "spoil()",
+            "killed",
+            ": killed by SIGKILL, as the system does for want of memory$",
+        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "spoil()", "killed", ": killed by SIGSEGV$"),
+        ("os._exit(3)", "spoil()", "exited", ": exit status 3, without a word$"),
+        ("sys.exit('enough')", "spoil()", "exited", ": exit status 1; enough$"),
+        ("print('hello'); os._exit(0)", "spoil()", "unclear", "it said 'hello'"),
+        (
+            "os.write(1, b'cut off'); os._exit(0)",
+            "spoil()",
+            "exited",
+            ": exit status 0, without a word$",
+        ),
+        (
+            "",
+            "sys.modules['kgw.backend.embedded.swap'] = None",
+            "raised",
+            "ModuleNotFoundError: import of kgw.backend.embedded.swap halted",
+        ),
+        (
+            "",
+            "sys.modules['kgw'] = None",
+            "exited",
+            "exit status 1; .*No module named 'kgw'|Error while finding module",
+        ),
+    ],
+)
+async def test_the_reason_of_its_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, when: str, kind: str, reason: str
+) -> None:
+    """Whatever it is; and the log is as it was."""
+    async with filled(tmp_path) as (_, log):
+        spoil(tmp_path / "spoilt", monkeypatch, what, when)
+        with pytest.raises(ProcessEndedError, match="has ended: ") as caught:
+            await log.compact(JOB)
+        assert kind == caught.value.kind
+        assert re.search(reason, str(caught.value)), str(caught.value)
+        assert list(range(40)) == await offsets(log)
+        monkeypatch.delenv("PYTHONPATH")
+        assert (await log.compact(JOB)).is_complete
+
+
+async def test_an_interpreter_that_is_missing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names what could not be started."""
+    async with filled(tmp_path) as (_, log):
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+        with pytest.raises(StorageError, match=r"cannot start a process .*no-python"):
+            await log.compact(JOB)
 
 
 async def test_damage_is_reported_as_such(tmp_path: Path) -> None:
