@@ -17,6 +17,7 @@ from kgw.backend.embedded.side import (
     SideEntry,
     decode_entry,
     encode_entry,
+    pack_entry,
 )
 from kgw.offsets.manager import MAX_OFFSET
 from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES
@@ -82,6 +83,11 @@ class _Window:
             self._start = position
             offset = 0
         return self._data[offset : offset + size_bytes]
+
+    def rest(self, position: int) -> memoryview:
+        """Return what is at hand from `position` on: a header at least, unless the file ends."""
+        self.view(position, HEADER_BYTES)
+        return self._data[position - self._start :]
 
     def crc(self, start: int, end: int) -> int:
         """Return the CRC-32C of a range, without holding more than a window of it."""
@@ -191,6 +197,12 @@ class SegmentScanner:
         while position < size_bytes:
             if len(self.entries) >= self._piece_bytes:
                 self._hand_over(position)
+            position, next_offset, largest_timestamp_ms, count = self._run(
+                position, next_offset, largest_timestamp_ms
+            )
+            if count:
+                batch_count += count
+                continue
             batch = self._batch_at(position, next_offset)
             if batch is not None:
                 batch_count += 1
@@ -241,6 +253,68 @@ class SegmentScanner:
                 batch.header_crc,
             )
         )
+
+    def _run(
+        self, position: int, next_offset: int, largest_timestamp_ms: int
+    ) -> tuple[int, int, int, int]:
+        """Go through the batches at hand that are just what is expected, as almost all are.
+
+        Returns where that ends, and how many they were. It is `_batch_at` and `_keep` in one, for
+        batches under the epoch of the one before: a third of the time, of which small batches have
+        minutes to the gigabyte.
+        """
+        known_epoch, vouch_below = self._last_epoch, self._vouch_below
+        if known_epoch < 0 or (self._epochs and self._epoch_at(next_offset) != known_epoch):
+            return position, next_offset, largest_timestamp_ms, 0
+        # Where another epoch begins by the history.
+        starts = (one.start_offset for one in self._epochs)
+        epoch_end = min((start for start in starts if start > next_offset), default=MAX_OFFSET)
+        data, entries, unpack = self._window.rest(position), self.entries, HEADER.unpack_from
+        room = (self._piece_bytes - len(entries)) // ENTRY_BYTES
+        size_bytes = len(data)
+        at = count = 0
+        while count < room and at + HEADER_BYTES <= size_bytes:
+            (
+                base_offset,
+                length,
+                epoch,
+                magic,
+                crc,
+                _,
+                delta,
+                _,
+                timestamp_ms,
+                _,
+                _,
+                _,
+                record_count,
+            ) = unpack(data, at)
+            end = at + length + PREFIX_BYTES
+            if (
+                base_offset != next_offset
+                or base_offset >= epoch_end
+                or epoch != known_epoch
+                or magic != MAGIC
+                or delta < 0
+                or length < HEADER_BYTES - PREFIX_BYTES
+                or end > size_bytes
+                or crc32c(data[at + CRC_START : end], 0, KEEP_GIL) != crc
+            ):
+                break
+            if record_count and timestamp_ms > largest_timestamp_ms:
+                largest_timestamp_ms = timestamp_ms
+            next_offset = base_offset + delta + 1
+            entries += pack_entry(
+                base_offset,
+                largest_timestamp_ms,
+                min(vouch_below, next_offset),
+                position + at,
+                end - at,
+                crc32c(data[at : at + HEADER_BYTES]),
+            )
+            at = end
+            count += 1
+        return position + at, next_offset, largest_timestamp_ms, count
 
     def _keep_damage(self, start: int, end: int, offset: int, largest_timestamp_ms: int) -> None:
         header_crc = crc32c(self._window.view(start, min(HEADER_BYTES, end - start)))

@@ -54,7 +54,21 @@ class SideEntry(NamedTuple):
 
 def encode_entry(entry: SideEntry) -> bytes:
     """Return the 40 bytes of an entry."""
-    body = _BODY.pack(*entry)
+    return pack_entry(*entry)
+
+
+def pack_entry(
+    base_offset: int,
+    largest_timestamp_ms: int,
+    durable_end: int,
+    position: int,
+    size_bytes: int,
+    header_crc: int,
+) -> bytes:
+    """Return the 40 bytes of an entry, given its fields."""
+    body = _BODY.pack(
+        base_offset, largest_timestamp_ms, durable_end, position, size_bytes, header_crc
+    )
     return body + _CRC.pack(crc32c(body))
 
 
