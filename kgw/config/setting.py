@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -172,6 +173,8 @@ class Setting:
     def validate(self, value: Value) -> Value:
         """Return the value when it lies within the setting's limits, else raise ConfigError."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if not isfinite(value):
+                raise ConfigError(f"{self.name}: {value} is not a number to calculate with")
             if self.minimum is not None and value < self.minimum:
                 raise ConfigError(f"{self.name}: {value} is below the minimum of {self.minimum}")
             if self.maximum is not None and value > self.maximum:

@@ -35,7 +35,7 @@ from kgw.records.compression import compress, decompress
 from kgw.records.crc import crc32c
 from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
-from kgw.records.record import append_varint, read_varint
+from kgw.records.record import MAX_TIMESTAMP_MS, append_varint, as_int64, read_varint
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -313,11 +313,12 @@ def _rewritten(
     payload = bytearray()
     if needs_horizon:
         attributes |= DELETE_HORIZON_FLAG
-        base_timestamp_ms = rules.now_ms + rules.delete_retention_ms
+        # A time that never comes is one that a header can hold.
+        base_timestamp_ms = min(rules.now_ms + rules.delete_retention_ms, MAX_TIMESTAMP_MS)
         moved_ms = batch.base_timestamp_ms - base_timestamp_ms
         for place, (delta_ms, position) in zip(kept, deltas_ms, strict=True):
             head = bytearray(data[place.times - 1 : place.times])
-            append_varint(head, delta_ms + moved_ms)
+            append_varint(head, as_int64(delta_ms + moved_ms))
             append_varint(payload, len(head) + place.end - position)
             payload += head
             payload += data[position : place.end]
@@ -327,7 +328,9 @@ def _rewritten(
     if attributes & LOG_APPEND_TIME_FLAG:
         max_timestamp_ms = batch.max_timestamp_ms
     else:
-        max_timestamp_ms = batch.base_timestamp_ms + max(delta_ms for delta_ms, _ in deltas_ms)
+        max_timestamp_ms = max(
+            as_int64(batch.base_timestamp_ms + delta_ms) for delta_ms, _ in deltas_ms
+        )
     return _build(
         (
             batch.base_offset,

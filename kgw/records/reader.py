@@ -11,7 +11,7 @@ from kgw.errors import ErrorCode
 from kgw.records.compression import decompress
 from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
-from kgw.records.record import HEADER_KEY_ERRORS, Record, read_varint
+from kgw.records.record import HEADER_KEY_ERRORS, Record, as_int64, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def _read_record(
         )
     record = Record(
         batch.base_offset + offset_delta,
-        batch.base_timestamp_ms + timestamp_delta,
+        as_int64(batch.base_timestamp_ms + timestamp_delta),
         key,
         value,
         headers,

@@ -24,6 +24,14 @@ class Record(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
+
+
+def as_int64(value: int) -> int:
+    """Return what 64 bits hold of a number: sums of timestamps wrap, as they do in every client."""
+    return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+
+
 def append_varint(output: bytearray, value: int) -> None:
     """Append a signed number in zigzag form, seven bits a byte, as records have it."""
     unsigned = (value << 1) ^ (value >> 63)

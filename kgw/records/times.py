@@ -8,7 +8,7 @@ from kgw.errors import ErrorCode
 from kgw.records.compression import decompress
 from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
-from kgw.records.record import read_varint
+from kgw.records.record import as_int64, read_varint
 
 if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
@@ -63,7 +63,7 @@ def first_record_at(
                 record_ms = base_timestamp_ms + delta_ms
             if append_time_ms is not None:
                 record_ms = append_time_ms
-            if record_ms >= timestamp_ms:
+            if record_ms >= timestamp_ms and as_int64(record_ms) >= timestamp_ms:
                 delta, position = read_varint(data, position)
                 if not 0 <= delta <= batch.last_offset_delta:
                     raise RecordError(
@@ -72,7 +72,7 @@ def first_record_at(
                         ErrorCode.INVALID_RECORD,
                     )
                 if base_offset + delta >= from_offset:
-                    return RecordTime(base_offset + delta, record_ms)
+                    return RecordTime(base_offset + delta, as_int64(record_ms))
         except IndexError:
             raise RecordError(f"record {index} is cut off", ErrorCode.INVALID_RECORD) from None
         if length <= 0 or end > size_bytes:

@@ -11,7 +11,7 @@ from kgw.errors import ErrorCode
 from kgw.records.compression import decompress
 from kgw.records.errors import RecordError
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
-from kgw.records.record import read_varint
+from kgw.records.record import as_int64, read_varint
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_unfit(
             if key_length < 0 and needs_keys:
                 unfit.append(UnfitRecord(index, is_keyless=True))
             elif time_range is not None:
-                timestamp_ms = base_timestamp_ms + timestamp_delta
+                timestamp_ms = as_int64(base_timestamp_ms + timestamp_delta)
                 if timestamp_ms != NO_TIMESTAMP_MS and not (
                     time_range[0] <= timestamp_ms <= time_range[1]
                 ):

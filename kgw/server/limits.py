@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.config.setting import INT_MAX
+
 if TYPE_CHECKING:
     from os import PathLike
 
@@ -56,7 +58,8 @@ def limits_from(config: Config) -> Limits:
         request_memory_bytes=request_memory_bytes,
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,
-        unsent_bytes=config.unsent_bytes_max,
+        # An event loop in C takes no more, and no connection would be opened.
+        unsent_bytes=min(config.unsent_bytes_max, INT_MAX),
         unsent_timeout_s=config.unsent_timeout_ms / 1000,
         frame_timeout_s=config.frame_timeout_ms / 1000,
         idle_timeout_s=None if idle_ms < 0 else idle_ms / 1000,

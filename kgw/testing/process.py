@@ -47,6 +47,11 @@ def process_usage(pid: int) -> Usage:
     )
 
 
+def _port_of(listeners: str) -> int:
+    """Return the port of the first listener of a ready line."""
+    return int(listeners.split(",", maxsplit=1)[0].rsplit(":", 1)[1])
+
+
 class GatewayProcess:
     """`kgw serve` over one data directory; `bootstrap` is where it listens, as host:port.
 
@@ -62,6 +67,7 @@ class GatewayProcess:
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.host = "127.0.0.1"
         self.port = port
+        self.admin_port = 0
         self.start_s = 0.0
         self._command = [*command, "--data-dir", str(data_dir)]
         for setting in settings:
@@ -101,7 +107,8 @@ class GatewayProcess:
             )
         fields = self._read_ready_line(began + timeout_s)
         self.start_s = time.monotonic() - began
-        self.port = int(fields["listeners"].split(",")[0].rsplit(":", 1)[1])
+        self.port = _port_of(fields["listeners"])
+        self.admin_port = _port_of(fields.get("admin", ":0"))
         return self
 
     def stop(self, timeout_s: float = 30.0) -> int:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +43,65 @@ async def produce(client: AsyncClient, count: int) -> None:
     async with Producer(client) as producer:
         for number in range(count):
             await producer.send("old", 0, [NewRecord(b"key", b"v" * 50, 1000 + number)])
+
+
+SPOIL = """
+import sys
+if sys.orig_argv[-1] == "kgw.backend.embedded.cleaner_process":
+    from kgw.backend.embedded import compaction
+    def run(self):
+        raise OverflowError("int too large to convert")
+    compaction.Cleaning.run = run
+"""
+
+
+def ask(port: int, path: str) -> str:
+    """Return what the admin side answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return bytes(answer.read()).decode()
+
+
+def test_why_a_compaction_fails_is_told_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the log, by the admin side, in the metrics, and by `kgw log compact`."""
+    reason = "OverflowError: int too large to convert (sitecustomize.py, line 6)"
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt" / "sitecustomize.py").write_text(SPOIL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "spoilt"))
+    settings = (
+        "log.initial.task.delay.ms=0",
+        "log.cleaner.backoff.ms=50",
+        "kgw.admin.listeners=127.0.0.1:0",
+        "log.segment.bytes=1024",
+        "log.cleanup.policy=compact",
+    )
+
+    async def fill(port: int) -> None:
+        async with AsyncClient([("127.0.0.1", port)]) as client:
+            await AdminClient(client).create_topic("old", partitions=1)
+            await produce(client, RECORDS)
+
+    with GatewayProcess(tmp_path / "data", *settings) as gateway:
+        asyncio.run(fill(gateway.port))
+        problems: list[str] = []
+        while not problems:
+            problems = json.loads(ask(gateway.admin_port, "/health/ready"))["problems"]
+        assert [True] == [reason in problem for problem in problems]
+        counted = 'kgw_compaction_failures_total{reason="raised"} 1.0'
+        assert counted in ask(gateway.admin_port, "/metrics")
+        assert reason in gateway.log()
+        gateway.stop()
+    command = (sys.executable, "-m", "kgw", "log", "compact", str(tmp_path / "data"), "--json")
+    done = subprocess.run(
+        [*command, "--set", "log.cleanup.policy=compact"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (row,) = json.loads(done.stdout)
+    assert reason in row["failure"]
+    assert done.returncode
 
 
 def test_what_has_expired_is_gone_for_good(tmp_path: Path) -> None:
