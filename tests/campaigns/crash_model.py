@@ -534,7 +534,7 @@ class Machine:
 
 def random_options(random: Random) -> EmbeddedOptions:
     """Return options under which little data meets every mechanism."""
-    return EmbeddedOptions(
+    options = EmbeddedOptions(
         cache_bytes=0,
         min_free_bytes=0,
         journal_bytes=random.choice((12 << 10, 40 << 10)),
@@ -545,5 +545,7 @@ def random_options(random: Random) -> EmbeddedOptions:
         unsynced_segments=random.choice((1, 2, 64, 64)),
         reserved_offsets=random.choice((5, 20, 60)),
         reserved_offsets_max=random.choice((30, 200)),
-        scanned_entries=random.choice((1, 3, 1 << 16)),
     )
+    # Not drawn: what a seed leads to stays what it was.
+    scanned_entries = {5: 1, 20: 3, 60: 1 << 16}[options.reserved_offsets]
+    return options._replace(scanned_entries=scanned_entries)
