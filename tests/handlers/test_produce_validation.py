@@ -38,6 +38,7 @@ LARGE = 1000
 async def stored(gateway: InProcessGateway) -> list[RecordBatch]:
     """Return what a reader of the topic is served."""
     data = await fetch(gateway, fetch_request(0))
+    assert data.records is None or isinstance(data.records, bytes | bytearray | memoryview)
     return split_batches(data.records or b"")
 
 

@@ -6,6 +6,7 @@ torn tail, side files and indexes that lag. After an orderly stop nothing may la
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -17,6 +18,10 @@ from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry
 from kgw.backend.embedded.swap import read_notes
 from kgw.errors import DataDirectoryError
+from kgw.records.batch import HEADER_BYTES, read_batch
+from kgw.records.crc import crc32c
+from kgw.records.errors import RecordError
+from kgw.records.reader import read_records
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
@@ -42,11 +47,14 @@ def check_directory(
     root: str,
     fs: FileSystem | None = None,
     checkpoints: Mapping[PartitionKey, Checkpoint] | None = None,
+    *,
+    reads_records: bool = False,
 ) -> list[Problem]:
     """Return everything that is wrong with the records half of a data directory.
 
-    `checkpoints` are compared with the logs when they are given. The caller sees to it that no
-    process uses the directory. Raises OSError when it cannot be read.
+    `checkpoints` are compared with the logs when they are given. With `reads_records` each batch is
+    unpacked too: one whose records are not what its header says stops its readers. The caller sees
+    to it that no process uses the directory. Raises OSError when it cannot be read.
     """
     fs = fs or RealFs()
     problems = list(_check_root(fs, root))
@@ -60,7 +68,14 @@ def check_directory(
             problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
             continue
         checkpoint = checkpoints.get(key) if checkpoints is not None else None
-        check = PartitionCheck(fs, f"{partitions}/{name}", key, checkpoint, is_clean=is_clean)
+        check = PartitionCheck(
+            fs,
+            f"{partitions}/{name}",
+            key,
+            checkpoint,
+            is_clean=is_clean,
+            reads_records=reads_records,
+        )
         problems += check.run()
     return problems
 
@@ -96,12 +111,14 @@ class PartitionCheck:
         checkpoint: Checkpoint | None,
         *,
         is_clean: bool,
+        reads_records: bool = False,
     ) -> None:
         self._fs = fs
         self._path = path
         self._key = key
         self._checkpoint = checkpoint
         self._is_clean = is_clean
+        self._reads_records = reads_records
         self._state: layout.LogState | None = None
         self._exchanged: set[int] = set()
 
@@ -172,6 +189,8 @@ class PartitionCheck:
                 0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
             )
             problems += self._judge_damage(log_path, found, following)
+            if self._reads_records:
+                problems += self._check_records(log_path, log_file, scanner.entries)
             if side_file is None:
                 if log_file.size() and (self._is_clean or following is not None):
                     problems.append(Problem(side_path, "is missing"))
@@ -198,6 +217,25 @@ class PartitionCheck:
             yield Problem(
                 path, f"offsets {damaged.start_offset} to {damaged.end_offset - 1} are damaged"
             )
+
+    def _check_records(self, path: str, file: File, entries: bytearray) -> Iterator[Problem]:
+        """Read the records of each whole batch. Raises OSError."""
+        partition = self._key.partition
+        for position in range(0, len(entries), ENTRY_BYTES):
+            entry = decode_entry(entries, position)
+            if entry is None:
+                continue
+            data = file.pread(entry.size_bytes, entry.position)
+            if crc32c(data[:HEADER_BYTES]) != entry.header_crc:
+                continue  # damage, which is told already
+            try:
+                deque(read_records(read_batch(data)), maxlen=0)
+            except RecordError as error:
+                yield Problem(
+                    path,
+                    f"partition {partition}: the batch at offset {entry.base_offset} is not what "
+                    f"its header says: {error}",
+                )
 
     def _is_known_hole(self, start: int, end: int) -> bool:
         gaps = self._state.gaps if self._state is not None else ()
@@ -318,7 +356,7 @@ def _check_time_index(
         previous_ms = timestamp_ms
 
 
-async def check_data_dir(data_dir: str) -> list[Problem]:
+async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
     """Check a stopped data directory with its database: what `kgw log check` runs.
 
     Raises DataDirectoryError when it is in use or no data directory.
@@ -343,5 +381,7 @@ async def check_data_dir(data_dir: str) -> list[Problem]:
             )
             for lost in await find_in(data_dir, state)
         ]
-        problems += await asyncio.to_thread(check_directory, data_dir, None, loaded.checkpoints)
+        problems += await asyncio.to_thread(
+            check_directory, data_dir, None, loaded.checkpoints, reads_records=reads_records
+        )
     return problems
