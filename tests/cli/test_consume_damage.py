@@ -30,15 +30,16 @@ def with_lie(kgw: Commands, topic: str, compression: Compression = Compression.N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_damage_is_said_and_can_be_passed(tmp_path: Path) -> None:
     """Records that fail their checksum: an error with their offsets, or a note and what follows."""
     with GatewayProcess(tmp_path / "data") as gateway:
         kgw = Commands(gateway.bootstrap)
         kgw.succeed("topics", "create", "spoilt", "--partitions", "1")
         # More than the offsets among which the end of damage is looked for without the option.
-        spoilt = batch(honest(1500), 1500)
+        spoilt = batch(honest(1040), 1040)
         sent = [batch(honest(1), 1), spoilt, batch(honest(1), 1)]
-        assert [0, 1, 1501] == send(kgw.bootstrap, "spoilt", sent)
+        assert [0, 1, 1041] == send(kgw.bootstrap, "spoilt", sent)
         gateway.stop()
         (segment,) = (tmp_path / "data" / "partitions").glob("*/*.log")
         content = bytearray(segment.read_bytes())
@@ -54,14 +55,8 @@ def test_damage_is_said_and_can_be_passed(tmp_path: Path) -> None:
         assert ExitCode.DAMAGED == result.exit_code
         assert f"{VALUE}\n{VALUE}\n" == result.stdout
         named, counted = result.stderr.splitlines()
-        assert "topic spoilt partition 0: records 1 to 1500 are damaged: the server" in named
-        assert "Skipped 1500 damaged offsets in 1 place." == counted
-        examined = kgw.run("doctor", "--read", "spoilt", "--json")
-        assert ExitCode.FAILED == examined.exit_code
-        found = json.loads(examined.stdout)
-        assert [{"topic": "spoilt", "records": 2}] == found["read"]
-        (problem,) = found["problems"]
-        assert "records 1 to 1500 are damaged" in problem
+        assert "topic spoilt partition 0: records 1 to 1040 are damaged: the server" in named
+        assert "Skipped 1040 damaged offsets in 1 place." == counted
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
