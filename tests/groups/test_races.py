@@ -22,7 +22,7 @@ from kgw.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from kgw.testing.gateway import InProcessGateway
-from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn
+from tests.groups.driver import TOPIC, GroupDriver, answer, turn
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult
@@ -389,14 +389,3 @@ async def test_deleted_topic_takes_its_offsets_along(driver: GroupDriver) -> Non
     await turn()
     assert (None, None) == (driver.committed(0), driver.committed(1))
     assert {} == await driver.store.load("group-offsets")
-
-
-async def test_static_member_with_another_subscription_causes_a_rebalance(
-    driver: GroupDriver,
-) -> None:
-    """I5 asks for the same interest: what it owned does not count, what it subscribes to does."""
-    (old,) = await driver.stable(1, instance="one")
-    same = await driver.join(instance="one")
-    assert old.generation == same.generation
-    other = await driver.join(instance="one", protocols={"range": subscription("payments")})
-    assert old.generation + 1 == other.generation
