@@ -15,6 +15,7 @@ from tests.campaigns import (
     disk_full,
     failing_calls,
     group_kills,
+    group_model,
     kill_loop,
     nth_call,
     offset_rot,
@@ -71,6 +72,10 @@ class TestShort:
     def test_zombies(self) -> None:
         """Whoever is no member of a generation any more is refused and changes nothing."""
         zombies.run(SEED, full=False).conclude()
+
+    def test_group_model(self) -> None:
+        """In random histories of a group its invariants hold after every step."""
+        group_model.run(SEED, full=False).conclude()
 
     def test_group_kills(self) -> None:
         """A kill in any state of a group loses no commit and disturbs no member."""
@@ -131,6 +136,10 @@ class TestFull:
     def test_derived_files(self) -> None:
         """64 subsets, ten times each."""
         derived_files.run(SEED, full=True).conclude()
+
+    def test_group_model(self) -> None:
+        """2,000 histories of 50 steps."""
+        group_model.run(SEED, full=True).conclude()
 
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""

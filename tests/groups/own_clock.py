@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREPARING = GroupState.PREPARING_REBALANCE.value
 COMPLETING = GroupState.COMPLETING_REBALANCE.value
-EMPTY = GroupState.EMPTY.value
+STABLE = GroupState.STABLE.value
 
 ID_HOLD_S = 3.0
 """How long a round may wait for somebody who was given an id."""
@@ -72,6 +72,8 @@ class OwnClock:
         self._vacated: dict[int, Moment] = {}
         self._committed: dict[Place, Moment] = {}
         self._inhabited_s = NEVER_S
+        self._heard: dict[str, float] = {}
+        self._anew_s = NEVER_S
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -97,17 +99,22 @@ class OwnClock:
         else:
             self._inhabited_s = NEVER_S
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, now_s: float) -> None:
         """The group was loaded again, by what the model did: its time-outs begin anew."""
         self._phase = None
+        self._anew_s = now_s
 
     def asked(self, now_s: float) -> None:
         """Somebody has sent a JoinGroup."""
         self._asked_s = now_s
 
+    def heard(self, member_id: str, now_s: float) -> None:
+        """A member has sent something, or was told something: a session begins."""
+        self._heard[member_id] = now_s
+
     def released(self, now_s: float) -> None:
-        """The store goes on: whoever waits for it is answered now."""
-        self._released_s = now_s
+        """The store goes on: whoever waits for it is answered now, and its session begins."""
+        self._released_s = self._anew_s = now_s
 
     def committed(self, places: Iterable[Place], at: Moment) -> None:
         """A commit of then was acknowledged."""
@@ -115,7 +122,7 @@ class OwnClock:
 
     def restarted(self, group: GroupDescription | None, now: Moment) -> None:
         """The process is another one: age is told by the wall clock, whatever that says."""
-        self._phase = None
+        self.begin_anew(now.monotonic_s)
 
         def aged(before: Moment) -> Moment:
             age_s = max(0, now.wall_ms - before.wall_ms) / 1000
@@ -141,6 +148,15 @@ class OwnClock:
             assert limit_s is not None
             waited_s = now_s - max(one.since_s, self._released_s)
             assert waited_s <= limit_s + SLACK_S, f"I8: nobody answers a {one.kind}"
+
+    def judge_sessions(self, group: GroupDescription | None, now_s: float) -> None:
+        """Nobody is a member of a stable group for longer than it was heard of."""
+        if group is None or group.state != STABLE:
+            return
+        for one in group.members:
+            heard_s = max(self._anew_s, self._heard.setdefault(one.member_id, now_s))
+            is_alive = now_s - heard_s <= self._times.session_s + SLACK_S
+            assert is_alive, "I6: a member lives longer than it was heard of"
 
     def judge_round(
         self, group: GroupDescription | None, waiting: Collection[Waiting], now_s: float
