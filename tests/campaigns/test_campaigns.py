@@ -16,9 +16,11 @@ from tests.campaigns import (
     failing_calls,
     group_kills,
     group_model,
+    group_scale,
     kill_loop,
     nth_call,
     offset_rot,
+    rebalance_time,
     torn_tail,
     zombies,
 )
@@ -30,7 +32,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign; 140 seconds together beside other work."""
+    """Every campaign; 180 seconds together beside other work."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
@@ -76,6 +78,14 @@ class TestShort:
     def test_group_model(self) -> None:
         """In random histories of a group its invariants hold after every step."""
         group_model.run(SEED, full=False).conclude()
+
+    def test_rebalance_time(self) -> None:
+        """Groups that rebalance again and again are told the truth each time."""
+        rebalance_time.run(SEED, full=False).conclude()
+
+    def test_group_scale(self) -> None:
+        """Consumers that stay are left alone, and their heartbeats cost no memory."""
+        group_scale.run(SEED, full=False).conclude()
 
     def test_group_kills(self) -> None:
         """A kill in any state of a group loses no commit and disturbs no member."""
@@ -140,6 +150,14 @@ class TestFull:
     def test_group_model(self) -> None:
         """2,000 histories of 50 steps."""
         group_model.run(SEED, full=True).conclude()
+
+    def test_rebalance_time(self) -> None:
+        """100 groups of 10 members, and one of 1,000."""
+        rebalance_time.run(SEED, full=True).conclude()
+
+    def test_group_scale(self) -> None:
+        """1,000 consumers in 100 groups for two minutes."""
+        group_scale.run(SEED, full=True).conclude()
 
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""

@@ -13,7 +13,7 @@ from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.effects import Answer
 from kgw.groups.members import Member, MemberTable
 from kgw.groups.reply import Reply
-from kgw.groups.rounds import COMPLETING, NEVER_S, PREPARING
+from kgw.groups.rounds import COMPLETING, NEVER_S
 from kgw.offsets.committed import OffsetTable
 from tests.groups.model import BYSTANDER
 
@@ -137,7 +137,7 @@ def one_part_for_all(
     right: Any, self: ClassicGroup, effects: Any, given: Any, now_s: float
 ) -> None:
     """Give every member the same part."""
-    part = max(given.values(), default=b"")
+    part = min(given.values(), default=b"")
     right(self, effects, dict.fromkeys(given, part), now_s)
 
 
@@ -204,7 +204,7 @@ def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
 def dead_members_stay(right: Any, self: ClassicGroup, now_s: float) -> Any:
     """Let members live on for a minute after their session."""
     for member in self.members:
-        if member.deadline_s <= now_s and self.state is not PREPARING:
+        if member.deadline_s <= now_s:
             member.deadline_s = now_s + 60.0
     return right(self, now_s)
 
