@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kgw.groups.group import Group
     from kgw.groups.reply import Reply
     from kgw.groups.writes import Write
+    from kgw.offsets.committed import OffsetChanges
     from kgw.state.base import Change
 
 GROUP = "g"
@@ -264,9 +265,15 @@ class GroupModel:
     async def form_bystander(self) -> None:
         """Bring the group that is left alone to Stable, with an offset committed."""
         request = JoinRequest(
-            *(NO_MEMBER_ID, None, "bystander", "/192.0.2.2"),
-            *(BYSTANDER_SESSION_MS, REBALANCES_MS[0]),
-            *("consumer", (MemberProtocol("range", b""),), "bystander-1", None, False, False),
+            NO_MEMBER_ID,
+            None,
+            "bystander",
+            "/192.0.2.2",
+            BYSTANDER_SESSION_MS,
+            REBALANCES_MS[0],
+            "consumer",
+            (MemberProtocol("range", b""),),
+            "bystander-1",
         )
         joining = self.coordinator.join(BYSTANDER, request)
         self.clock.advance(2 * self.delay_s)
@@ -276,7 +283,7 @@ class GroupModel:
         await self.settle()
         self.coordinator.sync(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
         await self.settle()
-        places = {(BYSTANDER_TOPIC, 0): self.committed(1)}
+        places: OffsetChanges = {(BYSTANDER_TOPIC, 0): self.committed(1)}
         self.coordinator.commit(BYSTANDER, *self.bystander_names(), places)
         await self.settle()
 
@@ -615,7 +622,9 @@ class GroupModel:
             if member is None or group.is_being_deleted:
                 continue
             old_id, generation, assignment = member.member_id, machine.generation, member.assignment
-            (topic,) = subscribed_topics(member.protocols[0].metadata) or ()
+            topics = subscribed_topics(member.protocols[0].metadata)
+            assert topics is not None
+            (topic,) = topics
             # A process that has just started owns nothing, and wants what the one before wanted.
             client.variant, client.owned = int(topic[-1]), []
             self.ask_to_join(client, self.request_of(client, NO_MEMBER_ID))
