@@ -12,6 +12,7 @@ import pytest
 from kgw.backend.embedded.failures import SyncFailedError, sync_file
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.segment_syncs import sync_segments
+from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
@@ -109,6 +110,26 @@ def test_control_an_append_whose_sync_is_believed_is_lost(monkeypatch: pytest.Mo
     assert append.error is None
     driver.lose_power(CrashMode.NOTHING)
     assert [b"first"] == driver.values()
+
+
+def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
+    """Its segment has not been synced, and the frame that vouches for it is on no disk."""
+    driver = Driver(JOURNALED)
+    keys = (KEY, OTHER_KEY)
+    for key in keys:
+        driver.append(b"first", key=key)
+    appends = [driver.submit(b"second", key=key) for key in keys]
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    driver.store.flush_group()
+    driver.fs.inject(None)
+    ((call, path),) = driver.fs.struck
+    assert ("fdatasync", True) == (call, path.endswith(".journal"))
+    assert all(append.error is not None for append in appends)
+    assert [1, 1] == [driver.log(key).offsets.high_watermark for key in keys]
+    with pytest.raises(StorageError, match="the data directory has failed"):
+        driver.submit(b"third")
+    driver.lose_power(CrashMode.NOTHING)
+    assert [[b"first"], [b"first"]] == [driver.values(key) for key in keys]
 
 
 def test_the_loop_leaves_files_to_a_thread_that_another_syncs_or_that_have_failed() -> None:
