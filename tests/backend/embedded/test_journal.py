@@ -84,7 +84,7 @@ def test_no_power_loss_brings_back_what_was_retired(fs: SimulatedFs, journal: Jo
     images: list[SimulatedFs] = []
     fs.on_operation = lambda *_: images.extend(fs.power_loss(Random(seed)) for seed in range(50))
     journal.retire(full)
-    assert len(images) > 50
+    assert len(images) >= 50
     assert [[]] * len(images) == [_found(image) for image in images]
 
 
