@@ -283,8 +283,11 @@ class SegmentedLog:
         for path in (segment.log_path, segment.side_path):
             pooled = self.directory.pool.acquire(path, create=True)
             try:
-                # A crash may have left a file of this name that no checkpoint ever knew.
-                pooled.file.truncate(0)
+                # A crash may have left a file of this name that no checkpoint ever knew. Durably:
+                # old side entries behind new batches would call these damaged.
+                if pooled.file.size():
+                    pooled.file.truncate(0)
+                    self.directory.pool.sync(pooled)
             finally:
                 self.directory.pool.release(pooled)
         self.segments = (*self.segments, segment)
@@ -320,15 +323,17 @@ class SegmentedLog:
         """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
-        has_removed = False
-        for segment in self._created:
+        # The last one first, each durably: that a segment exists proves everything below it, so
+        # that a stop in between would leave a hole which the next start takes for damage.
+        for segment in reversed(self._created):
             segment.forget()
+            has_removed = False
             for path in (segment.log_path, segment.side_path):
                 if fs.exists(path):
                     fs.unlink(path)
                     has_removed = True
-        if has_removed:
-            self.directory.pool.sync_directory(self.path)
+            if has_removed:
+                self.directory.pool.sync_directory(self.path)
         for segment, mark in reversed(self._marks):
             if segment in self.segments:
                 segment.go_back(mark)
