@@ -83,7 +83,9 @@ def test_the_last_offset_is_assigned_and_none_behind_it() -> None:
             with pytest.raises(OffsetInvariantError):
                 manager.assign_many([1, count - 1])
 
-        first = [manager.assign(1), manager.assign(2)] if one_by_one else manager.assign_many([1, 2])
+        first = (
+            [manager.assign(1), manager.assign(2)] if one_by_one else manager.assign_many([1, 2])
+        )
 
         assert [MAX_OFFSET - 3, MAX_OFFSET - 2] == first
         assert manager.next_offset == MAX_OFFSET

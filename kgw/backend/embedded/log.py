@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files import FilePool
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.quarantine import Quarantine
     from kgw.offsets.manager import PartitionOffsetManager
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey, TopicName
@@ -47,6 +48,7 @@ class DataDirectory(NamedTuple):
     """The time, for when a segment was begun."""
     note: Callable[[str], None]
     """Takes a sentence for the log about something that is in order, but not usual."""
+    quarantine: Quarantine
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import is_out_of_space
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.offsets.manager import MAX_OFFSET
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.segment import Segment
 
 _COPY_BYTES: Final = 4 << 20
-_QUARANTINE_BYTES: Final = 64 << 20
-"""The most that is kept of one torn tail."""
 
 
 def scan_and_repair(
@@ -56,7 +52,8 @@ def scan_and_repair(
         )
         found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
         if found.is_torn:
-            _quarantine(directory, segment, log_file.file, found.end_position)
+            partition = segment.log_path.rsplit("/", 2)[1]
+            directory.quarantine.keep(partition, segment.stem, log_file.file, found.end_position)
             log_file.file.truncate(found.end_position)
         if rewrite_from is not None:
             start = _position_of(scanner.entries, rewrite_from)
@@ -102,18 +99,3 @@ def _replace_side(file: File, index: int, entries: bytearray) -> None:
         file.pwrite((entries,), start)
     if file.size() != end:
         file.truncate(end)
-
-
-def _quarantine(directory: DataDirectory, segment: Segment, file: File, position: int) -> None:
-    """Keep the bytes that are about to be cut, for whoever wants to know what they were."""
-    data = file.pread(_QUARANTINE_BYTES, position)
-    if not data.strip(b"\0"):
-        return
-    partition = segment.log_path.rsplit("/", 2)[1]
-    name = f"{partition}-{layout.segment_stem(segment.base_offset)}-{position}.torn"
-    try:
-        directory.fs.replace_durably(f"{directory.root}/{layout.QUARANTINE_DIRECTORY}/{name}", data)
-    except OSError as error:
-        if not is_out_of_space(error):
-            raise
-        directory.report(f"{name}: {error}")
