@@ -287,8 +287,9 @@ class SegmentedLog:
             try:
                 # A crash may have left a file of this name that no checkpoint ever knew. Durably:
                 # old side entries behind new batches would call these damaged.
-                if pooled.file.size():
-                    pooled.file.truncate(0)
+                was_empty = not pooled.file.size()
+                pooled.file.truncate(0)
+                if not was_empty:
                     self.directory.pool.sync(pooled)
             finally:
                 self.directory.pool.release(pooled)
