@@ -21,6 +21,7 @@ from tests.campaigns import (
     nth_call,
     offset_rot,
     rebalance_time,
+    retries,
     torn_tail,
     zombies,
 )
@@ -70,6 +71,10 @@ class TestShort:
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
+
+    def test_retries(self) -> None:
+        """What is sent again after a crash is stored once, and answered with its own offset."""
+        retries.run(SEED, full=False).conclude()
 
     def test_zombies(self) -> None:
         """Whoever is no member of a generation any more is refused and changes nothing."""
@@ -158,6 +163,9 @@ class TestFull:
     def test_group_scale(self) -> None:
         """1,000 consumers in 100 groups for two minutes."""
         group_scale.run(SEED, full=True).conclude()
+    def test_retries(self) -> None:
+        """440 crashes in-process and 60 of a process."""
+        retries.run(SEED, full=True).conclude()
 
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""
