@@ -21,7 +21,9 @@ from tests.campaigns import (
     nth_call,
     offset_rot,
     rebalance_time,
+    old_data,
     retries,
+    slow_disk,
     torn_tail,
     zombies,
 )
@@ -71,6 +73,14 @@ class TestShort:
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
+
+    def test_old_data(self) -> None:
+        """What older revisions have left is opened and served, after an interrupted open as well."""
+        old_data.run(SEED, full=False).conclude()
+
+    def test_slow_disk(self) -> None:
+        """However long a sync takes, nothing is answered before it and nobody else waits for it."""
+        slow_disk.run(SEED, full=False).conclude()
 
     def test_retries(self) -> None:
         """What is sent again after a crash is stored once, and answered with its own offset."""
@@ -163,6 +173,14 @@ class TestFull:
     def test_group_scale(self) -> None:
         """1,000 consumers in 100 groups for two minutes."""
         group_scale.run(SEED, full=True).conclude()
+    def test_old_data(self) -> None:
+        """All fixtures, each interrupted in many places, and killed while it is opened."""
+        old_data.run(SEED, full=True).conclude()
+
+    def test_slow_disk(self) -> None:
+        """20 s each of syncs of 50 ms, 500 ms and 5 s, and a stall of 30 s."""
+        slow_disk.run(SEED, full=True).conclude()
+
     def test_retries(self) -> None:
         """440 crashes in-process and 60 of a process."""
         retries.run(SEED, full=True).conclude()
