@@ -252,21 +252,25 @@ async def opened(fixture: Fixture, data: Path, fs: RealFs | None = None) -> Asyn
         yield gateway.request
 
 
-async def open_and_judge(report: Report, fixture: Fixture, data: Path, place: str) -> None:
+def open_and_judge(report: Report, fixture: Fixture, data: Path, place: str) -> None:
     """Open a directory and look at everything, twice: once more as today's stop has left it.
 
     The directory is removed then.
     """
     for when in (place, f"{place}, and opened again"):
         try:
-            async with opened(fixture, data) as ask:
-                await Judge(report, fixture, when, ask).judge()
+            asyncio.run(_judge_opened(report, fixture, data, when))
         except KgwError as error:
             report.fail(f"{fixture.name}: {when}: NOT OPENED: {error!r}")
             break
     else:
         report.count("opened")
     shutil.rmtree(data)
+
+
+async def _judge_opened(report: Report, fixture: Fixture, data: Path, place: str) -> None:
+    async with opened(fixture, data) as ask:
+        await Judge(report, fixture, place, ask).judge()
 
 
 class CopyingFs(RealFs):
@@ -326,36 +330,44 @@ class _CountedFile(RealFile):
         self.fs.count()
 
 
-async def interrupt(report: Report, fixture: Fixture, parent: Path, nth: int) -> bool:
+def interrupt(report: Report, fixture: Fixture, parent: Path, nth: int) -> bool:
     """Open what a first open has left after n operations; False when there were not so many."""
     data, copy = fixture.unpack(parent), parent / f"{fixture.name}-copy-{nth}"
     copy.mkdir()
-    async with opened(fixture, data, CopyingFs(data, copy, nth)):
-        pass
+    asyncio.run(_open_and_close(fixture, data, CopyingFs(data, copy, nth)))
     shutil.rmtree(data)
     if not any(copy.iterdir()):
         copy.rmdir()
         return False
     report.count("interrupted_opens")
-    await open_and_judge(report, fixture, copy, f"interrupted after operation {nth}")
+    open_and_judge(report, fixture, copy, f"interrupted after operation {nth}")
     return True
 
 
-async def interrupt_migration(report: Report, fixture: Fixture, parent: Path, steps: int) -> None:
+async def _open_and_close(fixture: Fixture, data: Path, fs: CopyingFs) -> None:
+    async with opened(fixture, data, fs):
+        """It has been opened."""
+
+
+def interrupt_migration(report: Report, fixture: Fixture, parent: Path, steps: int) -> None:
     """Open what is left when the database has taken some of its steps, each a transaction."""
     data = fixture.unpack(parent)
     store = SqliteStateStore(data / "meta.sqlite", migrations=MIGRATIONS[:steps])
     try:
-        await store.open()
+        asyncio.run(_open_store(store))
     except DataDirectoryError:
         shutil.rmtree(data)
         return  # its steps go further already
-    await store.aclose()
     report.count("interrupted_migrations")
     if fixture.was_stopped:
         # The marker of an orderly stop says how the database was left.
         (data / "clean.json").unlink(missing_ok=True)
-    await open_and_judge(report, fixture, data, f"interrupted after step {steps} of the database")
+    open_and_judge(report, fixture, data, f"interrupted after step {steps} of the database")
+
+
+async def _open_store(store: SqliteStateStore) -> None:
+    await store.open()
+    await store.aclose()
 
 
 def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random) -> None:
@@ -385,22 +397,22 @@ async def _judge_process(report: Report, fixture: Fixture, gateway: GatewayProce
 # --- the campaign ---------------------------------------------------------------------------------
 
 
-async def _open_all(report: Report, random: Random, parent: Path, *, full: bool) -> None:
+def _open_all(report: Report, random: Random, parent: Path, *, full: bool) -> None:
     interrupted = fixtures()
     # In the short form half of them, others with each seed.
     random.shuffle(interrupted)
     is_left = {one.name: not full and number % 2 == 1 for number, one in enumerate(interrupted)}
     for fixture in fixtures():
         report.count("fixtures")
-        await open_and_judge(report, fixture, fixture.unpack(parent), "opened")
+        open_and_judge(report, fixture, fixture.unpack(parent), "opened")
         if is_left[fixture.name]:
             continue
         for _ in range(INTERRUPTED_OPENS if full else 1):
             nth = random.randint(1, MOST_OPERATIONS)
-            while not await interrupt(report, fixture, parent, nth):
+            while not interrupt(report, fixture, parent, nth):
                 nth = random.randint(1, nth - 1)
         for step in range(1, len(MIGRATIONS)):
-            await interrupt_migration(report, fixture, parent, step)
+            interrupt_migration(report, fixture, parent, step)
 
 
 def _refuse_older(_: bytes) -> None:
@@ -419,7 +431,7 @@ def _run_controls(report: Report, seed: int, parent: Path) -> None:
     ):
         control = Report(f"control: {found}", seed)
         with replaced(owner, name, broken):
-            asyncio.run(open_and_judge(control, first, first.unpack(parent), "opened"))
+            open_and_judge(control, first, first.unpack(parent), "opened")
         report.expect_alarm(control, found)
 
 
@@ -431,7 +443,7 @@ def run(seed: int, full: bool) -> Report:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kgw-old-data-", dir=memory) as name:
         parent = Path(name)
-        asyncio.run(_open_all(report, random, parent, full=full))
+        _open_all(report, random, parent, full=full)
         if full:
             for fixture in fixtures():
                 kill_opening(report, fixture, parent, random)

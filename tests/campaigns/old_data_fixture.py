@@ -4,8 +4,8 @@
 
 The revision's own server runs from a copy of its code, today's client gives it a fixed load, and
 the directory is kept twice: of a server that was stopped in order, and of one that was killed.
-Each goes to `tests/campaigns/old_data/NAME-stopped.tar.xz` (or `-killed`), with a manifest beside
-it that says what was answered, and what is left out because the revision did not know it.
+Each goes to `old_directories/NAME-stopped.tar.xz` (or `-killed`), with a manifest beside it that
+says what was answered, and what is left out because the revision did not know it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.groups.wire import WireMember, settle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DIRECTORY = Path(__file__).parent / "old_data"
+DIRECTORY = Path(__file__).parent / "old_directories"
 SUFFIX = ".tar.xz"
 FOR_EVER = {"retention.ms": "-1"}
 """What is kept has its own times: a fixture must not lose its records to its age."""

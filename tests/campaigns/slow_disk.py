@@ -112,7 +112,7 @@ class Clients:
         gateway = self._gateway
         async with AsyncClient([(gateway.host, gateway.port)]) as client:
             await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
-        self._begin(phases[0])
+        self._seen = Seen(phases[0], time.monotonic())
         connections = [
             await Connection.open(gateway.host, gateway.port) for _ in range(PRODUCERS + 5)
         ]
@@ -135,18 +135,17 @@ class Clients:
             for number, connection in enumerate(producers):
                 for _ in range(IN_FLIGHT):
                     tasks.create_task(self._produce_on(connection, number % PARTITIONS))
-            before_bytes = gateway.usage().anonymous_bytes
-            largest_bytes = before_bytes
+            before_bytes = largest_bytes = await self._memory_bytes()
             for phase in phases:
-                self._begin(phase)
+                await self._begin(phase)
                 while time.monotonic() < self._seen.began_s + phase.lasts_s:
                     await asyncio.sleep(0.1)
-                    largest_bytes = max(largest_bytes, gateway.usage().anonymous_bytes)
+                    largest_bytes = max(largest_bytes, await self._memory_bytes())
                 self._end()
             self._is_over = True
             # What is asked for from now on, or answered, is of no phase.
             self._seen = Seen(OVER, time.monotonic())
-            set_delay(self._delay, 0)
+            await asyncio.to_thread(set_delay, self._delay, 0)
             await self._expect_return(producers[0])
         grown_mb = (largest_bytes - before_bytes) >> 20
         self._report.count("memory_grown_mb", grown_mb)
@@ -158,9 +157,13 @@ class Clients:
         for connection in connections:
             await connection.aclose()
 
-    def _begin(self, phase: Phase) -> None:
+    async def _memory_bytes(self) -> int:
+        return (await asyncio.to_thread(self._gateway.usage)).anonymous_bytes
+
+    async def _begin(self, phase: Phase) -> None:
         began_s = time.monotonic()
-        set_delay(self._delay, phase.delay_ms, began_s + phase.lasts_s if phase.is_stall else 0.0)
+        until_s = began_s + phase.lasts_s if phase.is_stall else 0.0
+        await asyncio.to_thread(set_delay, self._delay, phase.delay_ms, until_s)
         self._seen = Seen(phase, began_s)
 
     def _end(self) -> None:

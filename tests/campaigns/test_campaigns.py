@@ -75,7 +75,7 @@ class TestShort:
         disk_full.run(SEED, full=False).conclude()
 
     def test_old_data(self) -> None:
-        """What older revisions have left is opened and served, after an interrupted open as well."""
+        """What older revisions left is opened and served, after an interrupted open, too."""
         old_data.run(SEED, full=False).conclude()
 
     def test_slow_disk(self) -> None:
