@@ -65,7 +65,7 @@ SETTINGS = (
     "log.cleaner.enable=false",
 )
 OPTIONS = EmbeddedOptions(min_free_bytes=0)
-FIXTURES = 20
+FIXTURES = 21
 KILLED_OPENS = 3
 INTERRUPTED_OPENS = 8
 LONGEST_OPEN_S = 0.6

@@ -1,11 +1,12 @@
 """Makes a fixture of D13: a data directory as the server of any revision leaves it.
 
-`python -m tests.campaigns.old_data_fixture REVISION NAME`
+`python -m tests.campaigns.old_data_fixture REVISION NAME [--at MODULE:FUNCTION]`
 
 The revision's own server runs from a copy of its code, today's client gives it a fixed load, and
 the directory is kept twice: of a server that was stopped in order, and of one that was killed.
 Each goes to `old_directories/NAME-stopped.tar.xz` (or `-killed`), with a manifest beside it that
-says what was answered, and what is left out because the revision did not know it.
+says what was answered, and what is left out because the revision did not know it. With `--at`
+there is one more, `NAME-at-FUNCTION`: of a server that was started again and killed there.
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ GROUP, LONE_GROUP, INSTANCE = "workers", "lone", "static-1"
 COMPACTION_S = 5.0
 SOON = ("log.initial.task.delay.ms=0", "log.cleaner.backoff.ms=100")
 """For a compaction before the end of the load; left out where a revision does not know them."""
+
+
+DYING = """
+import os, signal, {module}
+{module}.{function} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+from kgw.cli.main import main
+main(prog_name="kgw")
+"""
+DEATH_S = 30.0
 
 
 class Load:
@@ -243,8 +253,8 @@ def _python(code: Path) -> str:
     return python
 
 
-def make(revision: str, name: str) -> None:
-    """Make both fixtures of a revision."""
+def make(revision: str, name: str, at: str | None) -> None:
+    """Make the fixtures of a revision."""
     said = subprocess.run(
         ["git", "log", "-1", "--format=%h %s", revision], check=True, capture_output=True, text=True
     )
@@ -270,6 +280,33 @@ def make(revision: str, name: str) -> None:
                 gateway.kill() if ended == "killed" else gateway.stop()
             manifest = {"revision": short, "subject": subject, "ended": ended, **manifest}
             _keep(Path(parent) / ended, DIRECTORY / f"{name}-{ended}", manifest)
+        if at is not None:
+            data = Path(parent) / "dying"
+            # With its usual delays nothing is compacted before the load has ended.
+            with GatewayProcess(data, command=command) as gateway:
+                manifest = asyncio.run(_load(gateway))
+            module, _, function = at.partition(":")
+            source = DYING.format(module=module, function=function)
+            _die([*command[:-3], "-c", source, "serve"], data)
+            manifest = {
+                "revision": short,
+                "subject": subject,
+                "ended": f"killed at {at}",
+                **manifest,
+            }
+            _keep(data, DIRECTORY / f"{name}-at-{function.strip('_')}", manifest)
+
+
+def _die(command: list[str], data: Path) -> None:
+    """Start a server and wait until it has killed itself."""
+    gateway = GatewayProcess(data, *SOON, command=command).start()
+    deadline = time.monotonic() + DEATH_S
+    while not gateway.ended and time.monotonic() < deadline:
+        time.sleep(0.05)
+    has_died = gateway.ended
+    gateway.kill()
+    if not has_died:
+        raise SystemExit("the server has not come by there")
 
 
 def _keep(data: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -289,5 +326,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("revision", help="whose server is to write the directory")
     parser.add_argument("name", help="what the fixture is called, such as 0003-before-compaction")
+    parser.add_argument("--at", help="where the server of one more fixture is killed")
     given = parser.parse_args()
-    make(given.revision, given.name)
+    make(given.revision, given.name, given.at)

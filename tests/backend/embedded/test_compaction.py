@@ -15,6 +15,7 @@ from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.swap import swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
@@ -455,6 +456,38 @@ def test_no_content_decides_whether_an_exchange_is_finished() -> None:
     assert range(60 - 7, 60) == range(max(records(log)) - 6, max(records(log)) + 1)
     assert expected(driver, 60, 7).keys() == records(log).keys()
     assert () == log.damaged
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_note_of_older_servers_is_read_or_the_log_is_refused(is_damaged: bool) -> None:
+    """Its content says what is exchanged; without it nobody could tell what has gone."""
+    driver = Driver(settings=SETTINGS)
+    fill(driver, 60, 7)
+
+    class Stop(BaseException):
+        """The crash, once an old segment has been set aside."""
+
+    def stop(call: str, path: str) -> None:
+        if call == "rename" and path.endswith(".log") and "compaction" not in path:
+            raise Stop
+
+    driver.fs.on_operation = stop
+    with pytest.raises(Stop):
+        compact(driver)
+    driver.fs.on_operation = None
+    (name,) = [one for one in driver.fs.listdir(driver.path("compaction")) if ".swap" in one]
+    first, _, last = name.removesuffix(".swap").partition("-")
+    content = encode_small({"replaced": [int(first), int(last)]})
+    driver.fs.unlink(driver.path(f"compaction/{name}"))
+    driver.fs.replace_durably(
+        driver.path(f"compaction/{first}.swap"), content[: -2 if is_damaged else None]
+    )
+    driver.kill()
+    if is_damaged:
+        with pytest.raises(StorageError):
+            driver.log()
+    else:
+        assert expected(driver, 60, 7).keys() == records(driver.log()).keys()
 
 
 def test_check_looks_behind_an_exchange_that_was_interrupted() -> None:
