@@ -69,7 +69,7 @@ class TestShort:
         """A process that is killed under real producers loses nothing and starts unattended."""
         kill_loop.run(SEED, full=False).conclude()
 
-    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount a tmpfs")
+    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount")
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
