@@ -69,6 +69,7 @@ FIXTURES = 21
 KILLED_OPENS = 3
 INTERRUPTED_OPENS = 8
 LONGEST_OPEN_S = 0.6
+COPIES_TRIED = 20
 MOST_OPERATIONS = 60
 """Of one open, more or less."""
 
@@ -286,8 +287,30 @@ class CopyingFs(RealFs):
         """Take the copy when it is time: what a kill leaves here."""
         self._left -= 1
         if self._left == 0:
+            self._take_copy()
+
+    def _take_copy(self) -> None:
+        """Copy what stands still: another thread may be in the middle of something."""
+        for _ in range(COPIES_TRIED):
+            before = self._picture()
             places = (f"{self._data}/.", str(self._copy))
-            subprocess.run(["cp", "-a", "--sparse=always", *places], check=True)
+            cp = ["cp", "-a", "--sparse=always", *places]
+            taken = subprocess.run(cp, check=False, stderr=subprocess.DEVNULL)
+            if not taken.returncode and before == self._picture():
+                return
+            shutil.rmtree(self._copy)
+            self._copy.mkdir()
+
+    def _picture(self) -> list[tuple[str, int, int]]:
+        """Return what would show that something has changed."""
+        found: list[tuple[str, int, int]] = []
+        for path in sorted(self._data.rglob("*")):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue
+            found.append((str(path), status.st_size, status.st_mtime_ns))
+        return found
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         plain = super().open(path, create=create)
@@ -331,7 +354,7 @@ class _CountedFile(RealFile):
 
 
 def interrupt(report: Report, fixture: Fixture, parent: Path, nth: int) -> bool:
-    """Open what a first open has left after n operations; False when there were not so many."""
+    """Open what a first open has left after n operations; False when nothing was to be had."""
     data, copy = fixture.unpack(parent), parent / f"{fixture.name}-copy-{nth}"
     copy.mkdir()
     asyncio.run(_open_and_close(fixture, data, CopyingFs(data, copy, nth)))
@@ -410,7 +433,7 @@ def _open_all(report: Report, random: Random, parent: Path, *, full: bool) -> No
         for _ in range(INTERRUPTED_OPENS if full else 1):
             nth = random.randint(1, MOST_OPERATIONS)
             while not interrupt(report, fixture, parent, nth):
-                nth = random.randint(1, nth - 1)
+                nth = random.randint(1, max(1, nth - 1))
         for step in range(1, len(MIGRATIONS)):
             interrupt_migration(report, fixture, parent, step)
 
