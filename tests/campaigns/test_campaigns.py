@@ -20,8 +20,8 @@ from tests.campaigns import (
     kill_loop,
     nth_call,
     offset_rot,
-    rebalance_time,
     old_data,
+    rebalance_time,
     retries,
     slow_disk,
     torn_tail,
@@ -173,6 +173,7 @@ class TestFull:
     def test_group_scale(self) -> None:
         """1,000 consumers in 100 groups for two minutes."""
         group_scale.run(SEED, full=True).conclude()
+
     def test_old_data(self) -> None:
         """All fixtures, each interrupted in many places, and killed while it is opened."""
         old_data.run(SEED, full=True).conclude()
