@@ -124,7 +124,7 @@ class Gateway:
         except BaseException:
             await self.backend.aclose()
             raise
-        self.metrics.when_read.append(self._count_unsynced)
+        self.metrics.when_read.append(self._count_storage)
         self.metrics.when_read.append(self._count_fetch_sessions)
         self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
@@ -295,8 +295,9 @@ class Gateway:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
         self.lag.start()
 
-    def _count_unsynced(self) -> None:
+    def _count_storage(self) -> None:
         self.metrics.unsynced_bytes, self.metrics.unsynced_age_s = self.backend.unsynced
+        self.metrics.quarantine_bytes = self.backend.quarantined_bytes
 
     def _count_fetch_sessions(self) -> None:
         sessions = self.fetch_sessions

@@ -146,6 +146,13 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "For how long the oldest of them has waited; kgw.flush.ms and one flush are usual.",
     ),
+    Metric(
+        "quarantine_bytes",
+        "kgw_quarantine_bytes",
+        "gauge",
+        "Bytes of unfinished writes that starts have cut off and keep in `quarantine/`: 256 MB at "
+        "most, the oldest make room. A rise by much is worth a look.",
+    ),
     # Groups.
     Metric("groups", "kgw_groups", "gauge", "Groups, by state.", ("state",)),
     Metric("group_members", "kgw_group_members", "gauge", "Members of all groups together."),
@@ -370,6 +377,7 @@ class Metrics:
     fetch_session_evictions: int
     unsynced_bytes: int
     unsynced_age_s: float
+    quarantine_bytes: int
     groups: dict[str, int]
     group_members: int
     group_lag: dict[str, int]

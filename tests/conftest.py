@@ -15,6 +15,8 @@ from tests.state.servers import DatabaseServer, MariadbServer, NoServerError, Po
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytest_plugins = ["tests.hung"]
+
 # Time limits are pytest's: a slow machine must not turn a property into a flaky test. A fixture
 # that lasts for the whole function is shared by its examples knowingly.
 settings.register_profile(

@@ -204,19 +204,22 @@ def rebalance(groups: Sequence[GroupLoad], *, seed: int = 0) -> Rebalanced:
 class Heartbeats:
     """A heartbeat of every member every 3 s, evenly spread, for as long as the poller runs."""
 
-    def __init__(self, groups: Sequence[GroupLoad]) -> None:
+    def __init__(
+        self, groups: Sequence[GroupLoad], interval_s: float = HEARTBEAT_INTERVAL_S
+    ) -> None:
         self.latencies_s: list[float] = []
         members = [member for group in groups for member in group.members]
         began_s = time.perf_counter()
         for number, member in enumerate(members):
-            first_s = began_s + HEARTBEAT_INTERVAL_S * number / len(members)
-            groups[0].poller.at(first_s, _Beat(member, self.latencies_s).send)
+            first_s = began_s + interval_s * number / len(members)
+            groups[0].poller.at(first_s, _Beat(member, interval_s, self.latencies_s).send)
 
 
 class _Beat:
     """The heartbeats of one member."""
 
-    def __init__(self, member: MemberLoad, latencies_s: list[float]) -> None:
+    def __init__(self, member: MemberLoad, interval_s: float, latencies_s: list[float]) -> None:
+        self._interval_s = interval_s
         self._wire = member.wire
         self._poller = member.group.poller
         self._frame = member.heartbeat_frame()
@@ -226,7 +229,7 @@ class _Beat:
 
     def send(self) -> None:
         self._sent_s = time.perf_counter()
-        self._poller.at(self._sent_s + HEARTBEAT_INTERVAL_S, self.send)
+        self._poller.at(self._sent_s + self._interval_s, self.send)
         self._wire.send(self._frame)
 
     def _answered(self, frame: bytearray) -> None:

@@ -399,3 +399,8 @@ class Backend(ABC):
     def unsynced(self) -> Unsynced:
         """What has been answered and is not durable now."""
         return Unsynced()
+
+    @property
+    def quarantined_bytes(self) -> int:
+        """Bytes that were cut off at starts, as parts of no record, and are kept aside."""
+        return 0

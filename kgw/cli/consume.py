@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from kgw.cli.client import bootstrap_option, with_client
-from kgw.cli.errors import CommandError
+from kgw.cli.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
 from kgw.cli.seeks import (
@@ -109,7 +109,11 @@ def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None)
     metavar="CURSOR",
     help="Go on where a page ended; what it was to read stays as it was.",
 )
-@click.option("--skip-damaged", is_flag=True, help="Say what is damaged, and go on behind it.")
+@click.option(
+    "--skip-damaged",
+    is_flag=True,
+    help="Say what is damaged, and go on behind it; the exit code is 6 then.",
+)
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on with what is produced later, until Ctrl-C."
 )
@@ -157,6 +161,9 @@ def consume(
     """Print the records of TOPIC, and stop at its end as it is when the command starts.
 
     The records of a partition come in order; partitions are mixed.
+
+    Damaged records, and a batch whose records are not what its header says, are an error that names
+    partition, offsets and what is wrong: exit code 1, or with --skip-damaged 6 at the end.
     """
     if page is not None and max_records is not None:
         raise click.UsageError("give one of --page and --max-records")
@@ -173,10 +180,16 @@ def consume(
         has_timestamps=timestamps,
         has_headers=headers,
     )
-    run = _Run(output, sys.stdout.buffer, page or max_records, is_skipping=skip_damaged)
+    skipped = SkippedDamage(topic, is_skipping=skip_damaged, is_json=is_json)
+    run = _Run(output, sys.stdout.buffer, page or max_records, skipped)
 
     async def action(client: AsyncClient) -> None:
-        reader = WireReader(client, await client.topic(topic))
+        described = await client.topic(topic)
+        reader = (
+            WireReader(client, described, probes=PROBES_WHEN_SKIPPING)
+            if skip_damaged
+            else WireReader(client, described)
+        )
         positions = None if group is None else GroupPosition(client, group, topic)
         subscriber = OffsetSubscriber(reader, SystemClock(), positions, _DELIVERY)
         if cursor is not None:
@@ -190,6 +203,7 @@ def consume(
             _tell_cursor(subscription, is_json=is_json)
 
     with_client(bootstrap, action)
+    skipped.tell()
 
 
 def _refuse_beside_cursor(ctx: click.Context) -> None:
@@ -235,12 +249,16 @@ class _Run:
     """One run of the command."""
 
     def __init__(
-        self, output: OutputFormat, stream: IO[bytes], left: int | None, *, is_skipping: bool
+        self,
+        output: OutputFormat,
+        stream: IO[bytes],
+        left: int | None,
+        skipped: SkippedDamage,
     ) -> None:
         self._output = output
         self._stream = stream
         self._left = left
-        self._is_skipping = is_skipping
+        self._skipped = skipped
 
     async def read(self, subscription: OffsetSubscription) -> None:
         """Print what the subscription gives, as much as is wanted."""
@@ -256,7 +274,7 @@ class _Run:
                 try:
                     page = await subscription.next_page(count)
                 except DamagedRangeError as error:
-                    await self._pass(subscription, error)
+                    await self._skipped.skip(subscription, error)
                     continue
                 if page:
                     self._print(page)
@@ -267,13 +285,3 @@ class _Run:
             self._left -= len(page)
         self._stream.write(b"".join(map(self._output.write, page)))
         self._stream.flush()
-
-    async def _pass(self, subscription: OffsetSubscription, error: DamagedRangeError) -> None:
-        """Go on behind damage, where that is wanted and its end is known."""
-        what = f"topic {self._output.topic} {error}"
-        if error.end_offset is None:
-            raise CommandError(f"{what}; where they end is not known, --from goes on elsewhere")
-        if not self._is_skipping:
-            raise CommandError(f"{what}; --skip-damaged goes on behind them")
-        note(what)
-        await subscription.seek({error.partition: Seek(SeekKind.EXACT_OFFSET, error.end_offset)})

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
+from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_table
+from kgw.cli.output import print_json, print_table, printable
 from kgw.cli.settings import json_option
 from kgw.client import AsyncClient, ClientError, Connection
 from kgw.config.listeners import format_address
+from kgw.errors import KgwError
 
 if TYPE_CHECKING:
     from kgw.client import ApiSupport, Broker, ClusterDescription, TopicDescription
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 5.0
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_VALIDATION = "kgw.validation"
+_READ = {
+    "headers": "its header; one whose records are something else stops readers, --read finds it",
+    "records": "its header and every record",
+}
+_TOPICS_NAMED = 10
+_PAGE_RECORDS = 500
 # Without these no client can do anything.
 _ESSENTIAL = ("Produce", "Fetch", "ListOffsets", "Metadata")
 
@@ -31,6 +40,22 @@ class Reach(NamedTuple):
     failure: str | None
 
 
+class Validation(NamedTuple):
+    """What the server reads of a batch before it stores it: kgw.validation."""
+
+    default: str
+    topics: dict[str, str]
+    """Topics where it is another than the default."""
+
+
+class ReadTopic(NamedTuple):
+    """What came of reading a topic."""
+
+    topic: str
+    records: int
+    problems: list[str]
+
+
 class Examination(NamedTuple):
     """Everything found out about a server."""
 
@@ -39,6 +64,9 @@ class Examination(NamedTuple):
     apis: list[ApiSupport]
     reaches: list[Reach]
     topics: list[TopicDescription]
+    validation: Validation | None = None
+    """None where the server does not tell."""
+    read: tuple[ReadTopic, ...] = ()
 
 
 def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
@@ -54,16 +82,26 @@ def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tu
     default=f"127.0.0.1:{DEFAULT_PORT}",
     callback=_parse_address,
 )
+@click.option(
+    "--read",
+    "read_topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Read all records of this topic, and name batches that stop readers: damaged ones, and "
+    "those that are not what their header says. May be given several times.",
+)
 @json_option()
 @click.pass_context
-def doctor(ctx: click.Context, address: tuple[str, int], is_json: bool) -> None:
+def doctor(
+    ctx: click.Context, address: tuple[str, int], read_topics: tuple[str, ...], is_json: bool
+) -> None:
     """Connect as a client would: listeners, versions, what each API settles on, and what is wrong.
 
     HOST:PORT is that of KGW_BOOTSTRAP, or 127.0.0.1:9092, unless given. Exits with 1 when something
     would keep clients from working, with 3 when nothing that speaks Kafka answers there.
     """
     host, port = address
-    examination = asyncio.run(_examine(host, port))
+    examination = asyncio.run(_examine(host, port, read_topics))
     problems = find_problems(examination, host)
     if is_json:
         print_json(_as_json(examination, problems))
@@ -72,7 +110,7 @@ def doctor(ctx: click.Context, address: tuple[str, int], is_json: bool) -> None:
     ctx.exit(ExitCode.FAILED if problems else ExitCode.OK)
 
 
-async def _examine(host: str, port: int) -> Examination:
+async def _examine(host: str, port: int, read_topics: tuple[str, ...]) -> Examination:
     client = AsyncClient(
         [(host, port)], client_id="kgw-doctor", connect_timeout_s=_CONNECT_TIMEOUT_S, retry_s=0
     )
@@ -81,8 +119,71 @@ async def _examine(host: str, port: int) -> Examination:
         apis = connection.api_support()
         cluster = await client.cluster()
         topics = await client.topics()
-    reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
-    return Examination(format_address(host, port), cluster, apis, list(reaches), topics)
+        validation = await _validation(client, cluster, [one.name for one in topics])
+        reaches = await asyncio.gather(*(_reach(broker) for broker in cluster.brokers))
+        # Brokers that cannot be reached cannot be read from either, and that is said already.
+        is_reached = not any(failure for _, failure in reaches)
+        read = [await _read(client, name) for name in read_topics if is_reached]
+    return Examination(
+        format_address(host, port), cluster, apis, list(reaches), topics, validation, tuple(read)
+    )
+
+
+async def _validation(
+    client: AsyncClient, cluster: ClusterDescription, topics: list[str]
+) -> Validation | None:
+    """Ask what the server reads of a batch; None where it does not say, or may not."""
+    from kgw.client import AdminClient
+    from kgw.client.admin import BROKER
+
+    admin = AdminClient(client)
+    try:
+        rows = await admin.describe_settings(BROKER, str(cluster.controller_id))
+        default = next((row.value for row in rows if row.name == _VALIDATION), None)
+        if default is None:
+            return None
+        values = await admin.topic_values(_VALIDATION, topics)
+    except ClientError:
+        return None
+    return Validation(default, {name: one for name, one in values.items() if one != default})
+
+
+async def _read(client: AsyncClient, name: str) -> ReadTopic:
+    """Read a topic up to its end as it is now, and collect what stops readers."""
+    from kgw.client import WireReader
+    from kgw.clock import SystemClock
+    from kgw.offsets.cursor import RecordFilter
+    from kgw.offsets.ranges import DamagedRangeError
+    from kgw.offsets.seeker import Seek, SeekKind
+    from kgw.offsets.subscription import OffsetSubscriber
+
+    try:
+        reader = WireReader(client, await client.topic(name), probes=PROBES_WHEN_SKIPPING)
+        bounds = await reader.bounds(reader.partitions)
+    except KgwError as error:
+        return ReadTopic(name, 0, [f"topic {name} cannot be read: {error}"])
+    records, problems = 0, []
+    # Each partition by itself: one that cannot be read on does not end the others.
+    for partition, ends in sorted(bounds.items()):
+        try:
+            if isinstance(ends, KgwError):
+                raise ends
+            subscription = await OffsetSubscriber(reader, SystemClock()).subscribe(
+                {partition: Seek(SeekKind.EXACT_OFFSET, ends.earliest)},
+                RecordFilter(end_offset=ends.latest),
+            )
+            while not subscription.is_done:
+                try:
+                    records += len(await subscription.next_page(_PAGE_RECORDS))
+                except DamagedRangeError as error:
+                    problems.append(f"topic {name} {error}")
+                    if error.end_offset is None:
+                        break
+                    after = Seek(SeekKind.EXACT_OFFSET, error.end_offset)
+                    await subscription.seek({partition: after})
+        except KgwError as error:
+            problems.append(f"topic {name} partition {partition} cannot be read: {error}")
+    return ReadTopic(name, records, problems)
 
 
 async def _reach(broker: Broker) -> Reach:
@@ -132,6 +233,8 @@ def find_problems(examination: Examination, host: str) -> list[str]:
         for one in topic.partitions
         if one.leader_id < 0
     ]
+    for read in examination.read:
+        problems += read.problems
     return problems
 
 
@@ -164,6 +267,8 @@ def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
             }
             for api in examination.apis
         ],
+        "validation": examination.validation and examination.validation._asdict(),
+        "read": [{"topic": one.topic, "records": one.records} for one in examination.read],
         "client": _own_versions(),
         "problems": problems,
     }
@@ -179,6 +284,10 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
         f"{topics} topic{'s' * (topics != 1)} with {partitions} partition{'s' * (partitions != 1)}."
     )
     click.echo(", ".join(f"{name} {version}" for name, version in _own_versions().items()) + ".")
+    if examination.validation is not None:
+        click.echo(_say_validation(examination.validation))
+    for read in examination.read:
+        click.echo(printable(f"Records read of topic {read.topic}: {read.records}."))
     click.echo("\nAdvertised listeners:")
     for broker, failure in examination.reaches:
         place = format_address(broker.host, broker.port)
@@ -202,6 +311,18 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
         click.echo(f"{click.style('problem:', fg='red')} {problem}")
     if not problems:
         click.echo("No problems found.")
+
+
+def _say_validation(validation: Validation) -> str:
+    """Return in a line what is read of a batch before it is stored."""
+    said = f"Read of a batch before it is stored: {_READ.get(validation.default, 'unknown')} "
+    said += f"({_VALIDATION}={validation.default})"
+    if validation.topics:
+        others = sorted(f"{topic}: {value}" for topic, value in validation.topics.items())
+        said += f"; otherwise for {', '.join(others[:_TOPICS_NAMED])}"
+        if len(others) > _TOPICS_NAMED:
+            said += f" and {len(others) - _TOPICS_NAMED} more topics"
+    return printable(said + ".")
 
 
 def _own_versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     CANNOT_CONNECT = 3, "no Kafka server could be reached"
     DATA_DIRECTORY = 4, "the data directory cannot be used"
     CANNOT_LISTEN = 5, "an address cannot be listened on"
+    DAMAGED = 6, "done, but for damaged records that were skipped"
     INTERRUPTED = 130, "interrupted by Ctrl-C"
     CLOSED_PIPE = 141, "the reader of the output went away"
 

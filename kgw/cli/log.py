@@ -37,18 +37,24 @@ def log() -> None:
 
 @log.command()
 @data_dir_argument
+@click.option(
+    "--records",
+    "has_records",
+    is_flag=True,
+    help="Read each batch's records as well: one that is not what its header says stops readers.",
+)
 @json_option()
 @click.pass_context
-def check(ctx: click.Context, data_dir: str, is_json: bool) -> None:
+def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -> None:
     """Verify every batch, index and checkpoint; nothing is changed.
 
-    Exits with 1 when something is wrong. What an unclean stop leaves behind, and the next start
-    mends by itself, is not.
+    Goes on behind whatever is wrong, names all of it and exits with 1 then. What an unclean stop
+    leaves behind, and the next start mends by itself, is not.
     """
     from kgw.backend.embedded.check import check_data_dir
 
     with _readable(data_dir):
-        problems = asyncio.run(check_data_dir(data_dir))
+        problems = asyncio.run(check_data_dir(data_dir, reads_records=has_records))
     if is_json:
         print_json(
             {
@@ -67,14 +73,23 @@ def check(ctx: click.Context, data_dir: str, is_json: bool) -> None:
 @log.command()
 @click.argument("path", metavar="PATH", type=click.Path())
 @click.option("--records", "has_records", is_flag=True, help="Print each batch's records as well.")
+@click.option(
+    "--skip-damaged",
+    is_flag=True,
+    help="Where no batch begins, go on with the segment's next whole one, and leave out the "
+    "records of damaged batches; the exit code is 6 then.",
+)
 @json_option("Print each batch as a JSON object on a line.")
 @click.pass_context
-def dump(ctx: click.Context, path: str, has_records: bool, is_json: bool) -> None:
+def dump(
+    ctx: click.Context, path: str, has_records: bool, skip_damaged: bool, is_json: bool
+) -> None:
     """Print the batches of a segment file, of a partition's directory or of a whole DATA_DIR.
 
-    Exits with 1 when a batch is damaged.
+    Exits with 1 when a batch is damaged, or with --records not what its header says; all of them
+    are counted at the end. A segment ends where no batch begins, unless --skip-damaged is given.
     """
-    is_sound = True
+    run = _Dump(has_records=has_records, is_skipping=skip_damaged, is_json=is_json)
     with _readable(path):
         segments = _segments(path)
         sizes = [Path(segment).stat().st_size for segment in segments]
@@ -83,9 +98,9 @@ def dump(ctx: click.Context, path: str, has_records: bool, is_json: bool) -> Non
         is_shown = total_bytes >= _BAR_BYTES and not sys.stdout.isatty()
         with progress_bar(total_bytes if is_shown else 0, "Read") as advance:
             for segment, size_bytes in zip(segments, sizes, strict=True):
-                is_sound &= _dump_segment(segment, has_records=has_records, is_json=is_json)
+                run.dump(segment)
                 advance(size_bytes)
-    ctx.exit(ExitCode.OK if is_sound else ExitCode.FAILED)
+    ctx.exit(run.tell())
 
 
 @log.command()
@@ -226,24 +241,80 @@ def _segments(path: str) -> list[str]:
         ) from None
 
 
-def _dump_segment(path: str, *, has_records: bool, is_json: bool) -> bool:
-    """Print one segment; whether all of it is sound."""
-    from kgw.backend.embedded.dump import DumpedBatch, dump_segment
+class _Dump:
+    """One run of `kgw log dump`, and what it found damaged."""
 
-    if not is_json:
-        click.echo(path)
-    is_sound = True
-    try:
-        for one in dump_segment(path):
-            if isinstance(one, DumpedBatch):
-                is_sound &= one.crc_matches and one.header_matches is not False
-                is_sound &= _print_batch(path, one, has_records=has_records, is_json=is_json)
-            else:
-                is_sound = False
-                _print_damage(path, one, is_json=is_json)
-    except ValueError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from None
-    return is_sound
+    def __init__(self, *, has_records: bool, is_skipping: bool, is_json: bool) -> None:
+        self._has_records = has_records
+        self._is_skipping = is_skipping
+        self._is_json = is_json
+        self._damaged_batches = 0
+        self._damaged_bytes = 0
+        self._lying_batches = 0
+
+    def dump(self, path: str) -> None:
+        """Print one segment."""
+        from kgw.backend.embedded.dump import DumpedBatch, dump_segment
+
+        if not self._is_json:
+            click.echo(path)
+        try:
+            for one in dump_segment(path, skip_damaged=self._is_skipping):
+                if isinstance(one, DumpedBatch):
+                    self._print_batch(path, one)
+                else:
+                    self._damaged_bytes += one.size_bytes
+                    _print_damage(path, one, is_json=self._is_json)
+        except ValueError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from None
+
+    def tell(self) -> ExitCode:
+        """Say how much is damaged, and return the exit code."""
+        if not (self._damaged_batches or self._damaged_bytes or self._lying_batches):
+            return ExitCode.OK
+        counts = {
+            "damaged_batches": self._damaged_batches,
+            "damaged_bytes": self._damaged_bytes,
+            "lying_batches": self._lying_batches,
+        }
+        if self._is_json:
+            from json import dumps
+
+            note(dumps(counts))
+        else:
+            note(
+                f"Batches that are damaged: {self._damaged_batches}; that are not what their "
+                f"header says: {self._lying_batches}; bytes that are no batch: "
+                f"{self._damaged_bytes}."
+            )
+        return ExitCode.DAMAGED if self._is_skipping else ExitCode.FAILED
+
+    def _print_batch(self, path: str, one: DumpedBatch) -> None:
+        from kgw.records.errors import RecordError
+        from kgw.records.reader import read_records
+
+        is_damaged = not one.crc_matches or one.header_matches is False
+        self._damaged_batches += is_damaged
+        records: list[dict[str, Any]] = []
+        problem = None
+        if self._has_records and not one.batch.is_control:
+            try:
+                if not (is_damaged and self._is_skipping):
+                    records.extend(record_as_json(record) for record in read_records(one.batch))
+            except RecordError as error:
+                problem = str(error)
+                self._lying_batches += not is_damaged
+        described = _describe_batch(one)
+        if self._is_json:
+            if self._has_records:
+                described |= {"records": records, "problem": problem}
+            print_json_line({"segment": path, **described})
+            return
+        click.echo("  " + " ".join(f"{name}={_short(value)}" for name, value in described.items()))
+        for record in records:
+            click.echo("    " + " ".join(f"{key}={_short(value)}" for key, value in record.items()))
+        if problem is not None:
+            click.echo(f"    the records cannot be read: {problem}")
 
 
 def _print_damage(path: str, damage: DumpedDamage, *, is_json: bool) -> None:
@@ -253,32 +324,6 @@ def _print_damage(path: str, damage: DumpedDamage, *, is_json: bool) -> None:
         click.echo(
             f"  position {damage.position}: {damage.size_bytes} bytes are damaged: {damage.detail}"
         )
-
-
-def _print_batch(path: str, one: DumpedBatch, *, has_records: bool, is_json: bool) -> bool:
-    """Print a batch; whether its records, if they are asked for, can be read."""
-    from kgw.records.errors import RecordError
-    from kgw.records.reader import read_records
-
-    records: list[dict[str, Any]] = []
-    problem = None
-    if has_records and not one.batch.is_control:
-        try:
-            records.extend(record_as_json(record) for record in read_records(one.batch))
-        except RecordError as error:
-            problem = str(error)
-    described = _describe_batch(one)
-    if is_json:
-        if has_records:
-            described |= {"records": records, "problem": problem}
-        print_json_line({"segment": path, **described})
-    else:
-        click.echo("  " + " ".join(f"{name}={_short(value)}" for name, value in described.items()))
-        for record in records:
-            click.echo("    " + " ".join(f"{key}={_short(value)}" for key, value in record.items()))
-        if problem is not None:
-            click.echo(f"    the records cannot be read: {problem}")
-    return problem is None
 
 
 def _describe_batch(one: DumpedBatch) -> dict[str, Any]:

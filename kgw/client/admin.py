@@ -43,7 +43,7 @@ from kgw.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kgw.client.client import AsyncClient
 
@@ -61,6 +61,7 @@ _SOURCES = {
     6: "changed on this node (logger)",
 }
 _SET, _DELETE = 0, 1
+_TOPICS_AT_ONCE = 1000
 
 
 class AdminClient:
@@ -208,6 +209,32 @@ class AdminClient:
             )
             for row in sorted(result.configs, key=lambda row: row.name)
         ]
+
+    async def topic_values(self, setting: str, topics: Sequence[str]) -> dict[str, str]:
+        """Return one setting's value of each topic that has it; topics that are gone are left out.
+
+        A server that does not know the setting tells nothing of it.
+        """
+        connection = await self._client.any_connection()
+        values: dict[str, str] = {}
+        for start in range(0, len(topics), _TOPICS_AT_ONCE):
+            answer = await connection.ask(
+                DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=TOPIC, resource_name=name, configuration_keys=[setting]
+                        )
+                        for name in topics[start : start + _TOPICS_AT_ONCE]
+                    ]
+                ),
+                DescribeConfigsResponse,
+                timeout_s=self._client.request_timeout_s,
+            )
+            for result in answer.results:
+                for row in result.configs:
+                    if not result.error_code and row.value is not None:
+                        values[result.resource_name] = row.value
+        return values
 
     async def alter_settings(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]

@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 _WAIT_MS = 500
 """A long poll that is given up occupies its connection to its end, so it is not made longer."""
 _PROBES = 1024
+_PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
 
 
 class WireReader(RecordReader):
     """Reads a topic through a client. Every method raises ClientError."""
 
-    def __init__(self, client: AsyncClient, topic: TopicDescription) -> None:
+    def __init__(
+        self, client: AsyncClient, topic: TopicDescription, *, probes: int = _PROBES
+    ) -> None:
+        """Read `topic`; the end of damage is looked for among so many offsets."""
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self.partitions = [one.partition for one in topic.partitions]
         self._client = client
         self._partition_bytes = _FIRST_PARTITION_BYTES
+        self._probes = probes
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
         earliest, latest = await asyncio.gather(
@@ -93,9 +98,13 @@ class WireReader(RecordReader):
             return SeekOutOfRangeError(partition, position, bounds)
         if fetched.error_code == ErrorCode.CORRUPT_MESSAGE:
             end_offset = await self._damage_end(partition, position)
-            return DamagedRangeError(partition, position, end_offset)
+            return DamagedRangeError(
+                partition, position, end_offset, "the server answers CORRUPT_MESSAGE"
+            )
         records = fetched.records
         whole_bytes = _whole_bytes(records)
+        if not whole_bytes and _is_no_batch(records):
+            return DamagedRangeError(partition, position, None, "the batch there has no length")
         if records and not whole_bytes:
             # The server cuts its answer where the limit falls. There are records, so that nothing
             # may be passed: the next read allows more.
@@ -108,14 +117,28 @@ class WireReader(RecordReader):
         """Return the first offset that can be read again: Kafka's answer does not say it.
 
         Every offset of a damaged batch is answered with the same error, so that they are tried one
-        by one, as many as a large batch has.
+        by one.
         """
-        for end_offset in range(offset + 1, offset + _PROBES):
+
+        async def is_damaged(probed_offset: int) -> bool:
             probed = await self._client.fetch_each(
-                self.topic, {partition: end_offset}, max_wait_ms=0, partition_max_bytes=1
+                self.topic, {partition: probed_offset}, max_wait_ms=0, partition_max_bytes=1
             )
-            if not any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed):
-                return end_offset
+            return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
+
+        end = offset + self._probes
+        # Not too many at first: most batches are small.
+        count = 1
+        at = offset + 1
+        while at < end:
+            probes = range(at, min(at + count, end))
+            for probed_offset, damaged in zip(
+                probes, await asyncio.gather(*map(is_damaged, probes)), strict=True
+            ):
+                if not damaged:
+                    return probed_offset
+            at = probes.stop
+            count = _PROBES_AT_ONCE
         return None
 
 
@@ -146,6 +169,12 @@ class GroupPosition:
 
 def _found(one: FoundOffset) -> FoundRecord | None:
     return None if one.offset < 0 else FoundRecord(one.offset, one.timestamp_ms, one.leader_epoch)
+
+
+def _is_no_batch(records: memoryview) -> bool:
+    """Whether bytes begin with a length that no batch has; a batch that is cut off has one."""
+    length = int.from_bytes(records[8:PREFIX_BYTES], "big", signed=True)
+    return len(records) >= PREFIX_BYTES and length < HEADER_BYTES - PREFIX_BYTES
 
 
 def _whole_bytes(records: memoryview) -> int:

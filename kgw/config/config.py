@@ -62,6 +62,7 @@ class Config:
     log_flush_interval_ms: int
     durability: str
     flush_ms: int
+    validation: str
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     offsets_topic_replication_factor: int

@@ -145,6 +145,19 @@ TOPIC_DEFAULT_SETTINGS = (
         dynamic=True,
     ),
     Setting(
+        "kgw.validation",
+        STRING,
+        "headers",
+        "What is read of a batch before it is stored. `headers`: the batch header and the checksum "
+        "over all of it; the records are not unpacked, so that a batch can be stored whose records "
+        "are not what its header says, and which readers cannot read. `records`: each record as "
+        "well, within kgw.decompressed.bytes.max and kgw.decompression.ratio.max; such a batch is "
+        "refused. Compacted topics always read each record.",
+        section="topic defaults",
+        allowed=("headers", "records"),
+        dynamic=True,
+    ),
+    Setting(
         "min.insync.replicas",
         INT,
         1,

@@ -96,6 +96,7 @@ TOPIC_SETTINGS = table(
         minimum=-1,
         dynamic=True,
     ),
+    _from_server("kgw.validation", "kgw.validation"),
     _from_server("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_server("max.message.bytes", "message.max.bytes"),
     _from_server("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kgw.errors import KafkaError, KgwError
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.reader import ReadRecord
-from kgw.records.batch import split_batches
+from kgw.records.batch import read_batch
+from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
@@ -89,7 +90,17 @@ class SubscribedPartition:
         position = self.read_position
         self.latest = answer.bounds.latest
         for buffer in answer.buffers:
-            for batch in split_batches(buffer):
+            start = 0
+            while start < len(buffer):
+                try:
+                    batch = read_batch(buffer, start)
+                except RecordError as error:
+                    # Nobody knows where it ends. What lies before it is delivered first: the next
+                    # read begins here.
+                    if not self.batches:
+                        self.failure = DamagedRangeError(self.partition, position, None, str(error))
+                    return
+                start += batch.size_bytes
                 if batch.next_offset > position:
                     self.batches.append(batch)
                     position = batch.next_offset
@@ -124,7 +135,12 @@ class SubscribedPartition:
         has_append_time = batch.uses_log_append_time
         damage_start = max(begin, batch.base_offset)
         if not batch.crc_matches():
-            raise DamagedRangeError(partition, damage_start, batch.next_offset)
+            raise DamagedRangeError(
+                partition,
+                damage_start,
+                batch.next_offset,
+                f"the batch at offset {batch.base_offset} fails its CRC",
+            )
         try:
             records = [
                 ReadRecord(partition, record, has_append_time)
@@ -134,7 +150,10 @@ class SubscribedPartition:
             ]
         except KafkaError as error:
             raise DamagedRangeError(
-                partition, damage_start, batch.next_offset, str(error)
+                partition,
+                damage_start,
+                batch.next_offset,
+                f"the batch at offset {batch.base_offset} is not what its header says: {error}",
             ) from error
         if wanted.since_ns is None and wanted.until_ns is None:
             return records

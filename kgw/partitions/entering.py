@@ -1,7 +1,8 @@
 """Batches whose records are looked at before they enter, in the order in which they came.
 
-A topic that is compacted takes no record without a key, and one that refuses old timestamps must
-read each of them; both lie behind the codec. Small batches are walked at once, large ones in a
+A topic that is compacted takes no record without a key, one that refuses old timestamps must read
+each of them, and one with kgw.validation=records takes none that is not what the header says; all
+of it lies behind the codec. Small batches are walked at once, large ones in a
 thread, and whatever comes to the partition meanwhile waits behind them: a later batch of the same
 producer must not enter first.
 """

@@ -34,6 +34,7 @@ class TopicConfig:
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
         "uses_log_append_time",
+        "validates_records",
         "values",
     )
 
@@ -47,8 +48,13 @@ class TopicConfig:
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
         self.deletes = "delete" in policies
         self.is_compacted = "compact" in policies
+        self.validates_records = values["kgw.validation"] == "records"
         # On the way of every batch, so that most need not ask further.
-        self.checks_records = self.is_compacted or self.timestamp_before_max_ms != NO_BEFORE_MAX_MS
+        self.checks_records = (
+            self.is_compacted
+            or self.validates_records
+            or self.timestamp_before_max_ms != NO_BEFORE_MAX_MS
+        )
         self.decompression_limits = DecompressionLimits(
             config.decompressed_bytes_max, config.decompression_ratio_max
         )

@@ -2,8 +2,8 @@
 
 Of any batch, the header is checked: what it says of itself, of the payload's size and of the CRC
 over it. The payload is decompressed and walked only where a topic's rules are about each record:
-the keys of a compacted topic, and a limit on old timestamps. Refusals carry the code that Kafka's
-broker gives.
+the keys of a compacted topic, a limit on old timestamps, and kgw.validation=records. Refusals carry
+the code that Kafka's broker gives.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class BatchRules(Protocol):
         """cleanup.policy has compact: every record needs a key."""
 
     @property
+    def validates_records(self) -> bool:
+        """kgw.validation=records: they are what the header says."""
+
+    @property
     def uses_log_append_time(self) -> bool:
         """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
 
@@ -83,10 +87,11 @@ class FixedRules(NamedTuple):
     timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
     timestamp_after_max_ms: int = 3_600_000
     is_compacted: bool = False
+    validates_records: bool = False
 
 
 class RecordRules(NamedTuple):
-    """What must hold for each record, behind the header."""
+    """What must hold for each record, behind the header, beside being what the header says."""
 
     needs_keys: bool
     time_range: tuple[int, int] | None
@@ -172,14 +177,14 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
     """Return what each record must be looked at for; None when the header says enough.
 
     It says enough of times in the future, as it carries the greatest. A limit of the past is for
-    each record to keep, and so is a key.
+    each record to keep, and so is a key. With kgw.validation=records the header is not believed.
     """
     time_range = None
     if not rules.uses_log_append_time:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
         time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
-    if rules.is_compacted:
-        return RecordRules(needs_keys=True, time_range=time_range)
+    if rules.is_compacted or rules.validates_records:
+        return RecordRules(needs_keys=rules.is_compacted, time_range=time_range)
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
         return None
     return RecordRules(needs_keys=False, time_range=time_range)

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 DEFAULT_MAX_RATIO: Final = 200
+MAX_HEADERS: Final = 100_000
+"""Of one record. Two bytes of an empty header become more than a hundred in memory."""
 
 
 class DecompressionLimits(NamedTuple):

@@ -5,21 +5,18 @@ Never on the usual way of a batch through the gateway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.records.compression import decompress
 from kgw.records.errors import RecordError
-from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
+from kgw.records.limits import DEFAULT_LIMITS, MAX_HEADERS, DecompressionLimits
 from kgw.records.record import HEADER_KEY_ERRORS, Record, as_int64, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.records.batch import RecordBatch
-
-MAX_HEADERS: Final = 100_000
-"""Of one record. Two bytes of an empty header become more than a hundred here."""
 
 
 def read_records(

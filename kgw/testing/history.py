@@ -160,7 +160,7 @@ class _Checker:
             previous = log.log_start_offset - 1
             for offset, value in log.records:
                 self._offsets_of[partition, value].add(offset)
-                if not previous < offset < log.high_watermark:
+                if offset <= previous or offset >= log.high_watermark:
                     self._report(
                         AnomalyKind.INCONSISTENT_OFFSETS,
                         partition,

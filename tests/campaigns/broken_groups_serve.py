@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 HASTE_S = 0.3
+BLOCKED_S = 0.01
+LOOKS = 60
+LEAK_BYTES = 4_096
 TOO_FAR = 2
 
 
@@ -111,12 +115,74 @@ def forgets_members() -> None:
     plant(ClassicGroup, "row", lambda self: row(self)._replace(members=()))
 
 
+def generations_skip() -> None:
+    """Give out every second generation only."""
+    complete = ClassicGroup._complete
+
+    def broken(self: ClassicGroup, effects: Any, now_s: float) -> None:
+        self.generation += 1
+        complete(self, effects, now_s)
+
+    plant(ClassicGroup, "_complete", broken)
+
+
+def quadratic_rounds() -> None:
+    """Look at every member many times over whenever one joins a group that has formed."""
+    join = ClassicGroup.join
+
+    def broken(self: ClassicGroup, *what: Any) -> Any:
+        looks = LOOKS if self.generation > 1 else 0
+        sum(one.session_timeout_ms for one in self.members for _ in range(looks))
+        return join(self, *what)
+
+    plant(ClassicGroup, "join", broken)
+
+
+def blocking_syncs() -> None:
+    """Hold everybody up for 10 ms with each assignment."""
+    assign = ClassicGroup._assign
+
+    def broken(self: ClassicGroup, *what: Any) -> None:
+        time.sleep(BLOCKED_S)
+        assign(self, *what)
+
+    plant(ClassicGroup, "_assign", broken)
+
+
+def blocking_heartbeats() -> None:
+    """Hold everybody up for 10 ms with each heartbeat."""
+    heartbeat: Callable[..., Any] = GroupCoordinator.heartbeat
+
+    def broken(self: GroupCoordinator, *who: Any) -> Any:
+        time.sleep(BLOCKED_S)
+        return heartbeat(self, *who)
+
+    plant(GroupCoordinator, "heartbeat", broken)
+
+
+def heartbeats_leak() -> None:
+    """Keep 4 KB of every heartbeat."""
+    heartbeat: Callable[..., Any] = GroupCoordinator.heartbeat
+    kept: list[bytes] = []
+
+    def broken(self: GroupCoordinator, *who: Any) -> Any:
+        kept.append(b"x" * LEAK_BYTES)
+        return heartbeat(self, *who)
+
+    plant(GroupCoordinator, "heartbeat", broken)
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "everybody-gets-everything": everybody_gets_everything,
     "commits-too-far": commits_too_far,
     "answers-first": answers_first,
     "nobody-expires": nobody_expires,
     "forgets-members": forgets_members,
+    "generations-skip": generations_skip,
+    "quadratic-rounds": quadratic_rounds,
+    "blocking-syncs": blocking_syncs,
+    "blocking-heartbeats": blocking_heartbeats,
+    "heartbeats-leak": heartbeats_leak,
 }
 
 

@@ -1,11 +1,16 @@
 """D7: the disk of a real process fills up and is freed again, over and over.
 
-Run as `python -m tests.campaigns.disk_full --full --seed N`. Needs the right to mount a tmpfs.
+The gateway fills it up to its reserve; then somebody else takes the reserve, too, to the last byte.
+A group goes on all the time. The disk is an ext4 in a file where the system has loop devices, else
+a tmpfs; the report counts which.
+
+Run as `python -m tests.campaigns.disk_full --full --seed N`. Needs the right to mount.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import subprocess
 import tempfile
 import time
@@ -16,11 +21,14 @@ from typing import TYPE_CHECKING
 
 from kgw.client.admin import AdminClient
 from kgw.client.client import AsyncClient
+from kgw.client.connection import Connection
 from kgw.client.errors import ClientError, ServerRefusedError
+from kgw.client.groups import GroupClient
 from kgw.errors import ErrorCode
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.process import GatewayProcess
 from tests.campaigns.support import Report, main
+from tests.groups.wire import WireMember, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +39,14 @@ RESERVE_BYTES = 8 << 20
 BALLAST_BYTES = 12 << 20
 BATCH_BYTES = 512 << 10
 SMALL_BYTES = 1_500
+EXT4_BYTES = 12 << 20
+"""What an ext4 of that size has for itself."""
+GROUP = "kept-group"
+COMMITS = 5
+TRIED_AGAIN = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""What a client that commits takes for a reason to try again."""
 KEPT = "kept"
 REFUSAL_S = 1.0
 RETURN_S = 5.0
@@ -45,22 +61,127 @@ def may_mount() -> bool:
 
 
 @contextmanager
-def small_disk() -> Iterator[Path]:
+def small_disk(report: Report) -> Iterator[Path]:
     """Mount a file system of a few megabytes."""
-    with tempfile.TemporaryDirectory() as directory:
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", directory]
-        subprocess.run(mount, check=True)
+    with tempfile.TemporaryDirectory() as parent:
+        image, directory = Path(parent) / "image", Path(parent) / "disk"
+        directory.mkdir()
+        kind = "ext4" if _mount_ext4(image, directory) else "tmpfs"
+        if kind == "tmpfs":
+            options = f"size={DISK_BYTES},mode=0700"
+            subprocess.run(["mount", "-t", kind, "-o", options, kind, directory], check=True)
+        report.count(f"disks: {kind}")
         try:
-            yield Path(directory)
+            yield directory
         finally:
             subprocess.run(["umount", "-l", directory], check=True)
+
+
+def _mount_ext4(image: Path, directory: Path) -> bool:
+    """Mount an ext4 that lies in a file; False where the system does not let one."""
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES + EXT4_BYTES)
+    make = ["mkfs.ext4", "-q", "-F", "-m", "0", str(image)]
+    mount = ["mount", "-t", "ext4", "-o", "loop", str(image), str(directory)]
+    try:
+        for command in (make, mount):
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def fill_up(path: Path) -> None:
+    """Take all the space that is left."""
+    with path.open("wb", buffering=0) as file:
+        for size_bytes in (1 << 20, 4096, 1):
+            try:
+                while file.write(bytes(size_bytes)) == size_bytes:
+                    """There was room for that."""
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+class Group:
+    """A member that sends heartbeats and commits, and what it was told."""
+
+    def __init__(self, report: Report, gateway: GatewayProcess) -> None:
+        self._report = report
+        self._gateway = gateway
+        self._connection: Connection | None = None
+        self._member: WireMember
+        self._number = 0
+        self.acknowledged = -1
+
+    async def join(self) -> None:
+        """Become the group's only member."""
+        connection = await Connection.open(self._gateway.host, self._gateway.port)
+        self._connection = connection
+        self._member = WireMember(GROUP, connection.send)
+        await settle([self._member])
+
+    async def expect_alive(self) -> None:
+        """Send a heartbeat, which needs no disk."""
+        self._report.count("heartbeats")
+        code = await self._member.heartbeat()
+        if code is not ErrorCode.NONE:
+            self._report.fail(f"a heartbeat is answered with {code.name} while the disk is full")
+
+    async def commit(self) -> ErrorCode:
+        """Commit the next offset."""
+        self._number += 1
+        code = await self._member.commit(KEPT, {0: self._number})
+        if code is ErrorCode.NONE:
+            self.acknowledged = self._number
+        return code
+
+    async def expect_commits(self) -> None:
+        """Commit out of the reserve."""
+        for _ in range(COMMITS):
+            self._report.count("commits")
+            code = await self.commit()
+            if code is not ErrorCode.NONE:
+                self._report.fail(f"a commit is answered with {code.name} out of the reserve")
+
+    async def try_commits(self) -> None:
+        """Commit where there is not a byte: taken, or refused with what clients try again."""
+        for _ in range(COMMITS):
+            code = await self.commit()
+            self._report.count(f"commits_without_reserve: {code.name}")
+            if code not in {ErrorCode.NONE, *TRIED_AGAIN}:
+                self._report.fail(f"a commit is answered with {code.name} without a reserve")
+
+    async def expect_return(self) -> None:
+        """Commit as soon as there is space again."""
+        began_s = time.monotonic()
+        while (code := await self.commit()) is not ErrorCode.NONE:
+            if time.monotonic() - began_s > RETURN_S:
+                self._report.fail(f"commits are still answered with {code.name} 5 s after")
+                return
+            await asyncio.sleep(0.05)
+
+    async def expect_stored(self, client: AsyncClient) -> None:
+        """See that the last commit that was acknowledged, or one after it, is there."""
+        offsets = await GroupClient(client).offsets(GROUP)
+        found = offsets[KEPT, 0].offset if (KEPT, 0) in offsets else -1
+        if not self.acknowledged <= found <= self._number:
+            self._report.fail(f"LOST commit {self.acknowledged}: {found} is there")
+
+    async def aclose(self) -> None:
+        """Go without a word."""
+        if self._connection is not None:
+            await self._connection.aclose()
 
 
 class Cycles:
     """Fills the disk, looks at what still works, frees it."""
 
-    def __init__(self, report: Report, random: Random, client: AsyncClient, disk: Path) -> None:
+    def __init__(
+        self, report: Report, random: Random, client: AsyncClient, disk: Path, group: Group
+    ) -> None:
         self._report = report
+        self._group = group
         self._random = random
         self._client = client
         self._admin = AdminClient(client)
@@ -81,16 +202,33 @@ class Cycles:
             await self._expect_refusal(bulk)
             await self._expect_reads(bulk, stored)
             await self._expect_state_commits(number)
+            await self._group.expect_alive()
+            await self._group.expect_commits()
+        await self._without_reserve(bulk, stored)
         if number % 2:
             await self._admin.delete_topic(bulk)
         else:
             await asyncio.to_thread(ballast.unlink)
         await self._expect_return()
+        await self._group.expect_return()
+        await self._group.expect_stored(self._client)
         if number % 2:
             await asyncio.to_thread(ballast.unlink)
         else:
             await self._expect_reads(bulk, stored, len(stored))
             await self._admin.delete_topic(bulk)
+
+    async def _without_reserve(self, bulk: str, stored: dict[tuple[int, int], bytes]) -> None:
+        """Let somebody else take the last byte: what needs no new space goes on."""
+        filler = self._disk / "filler"
+        await asyncio.to_thread(fill_up, filler)
+        self._report.count("times_without_reserve")
+        await self._expect_refusal(bulk)
+        for _ in range(3):
+            await self._group.expect_alive()
+            await self._group.try_commits()
+            await self._expect_reads(bulk, stored)
+        await asyncio.to_thread(filler.unlink)
 
     async def _keep(self) -> None:
         """Store a record that has to be there at the end."""
@@ -189,48 +327,47 @@ class Cycles:
             self._report.counts["slowest_return_ms"], longest_ms
         )
 
-    async def check_kept(self) -> None:
-        """Compare what was answered with what is there."""
+    async def check_kept(self, client: AsyncClient | None = None) -> None:
+        """Compare what was answered with what is there, after a restart with another client."""
+        self._client = client or self._client
+        await self._group.expect_stored(self._client)
         for offset, value in self.kept.items():
             self._report.count("kept_records")
             if await self._read(KEPT, 0, offset) != value:
                 self._report.fail(f"LOST offset {offset} of {KEPT}")
 
 
-async def _run_cycles(
-    report: Report, gateway: GatewayProcess, disk: Path, cycles: int
-) -> dict[int, bytes]:
-    """Go through the cycles; returns the records that have to be there after the next start."""
+async def _run_cycles(report: Report, gateway: GatewayProcess, disk: Path, cycles: int) -> Cycles:
+    """Go through the cycles; return what knows what has to be there after the next start."""
     async with AsyncClient([(gateway.host, gateway.port)], retry_s=0) as client:
         await AdminClient(client).create_topic(KEPT, partitions=1)
-        runner = Cycles(report, Random(report.seed), client, disk)
+        group = Group(report, gateway)
+        await group.join()
+        runner = Cycles(report, Random(report.seed), client, disk, group)
         for number in range(cycles):
             await runner.run(number)
             report.count("cycles")
         await runner.check_kept()
-    return runner.kept
+        await group.aclose()
+    return runner
 
 
-async def _check_again(
-    report: Report, gateway: GatewayProcess, disk: Path, kept: dict[int, bytes]
-) -> None:
+async def _check_again(report: Report, gateway: GatewayProcess, before: Cycles) -> None:
     async with AsyncClient([(gateway.host, gateway.port)], retry_s=0) as client:
-        again = Cycles(report, Random(report.seed), client, disk)
-        again.kept = kept
-        await again.check_kept()
+        await before.check_kept(client)
 
 
 def run_cycles(report: Report, cycles: int, reserve_bytes: int) -> None:
     """Fill and free a small disk so many times."""
-    with small_disk() as disk:
+    with small_disk(report) as disk:
         gateway = GatewayProcess(disk / "data", f"kgw.min.free.bytes={reserve_bytes}")
         with gateway:
             try:
-                kept = asyncio.run(_run_cycles(report, gateway, disk, cycles))
+                done = asyncio.run(_run_cycles(report, gateway, disk, cycles))
                 if (status := gateway.stop()) != 0:
                     report.fail(f"exit status {status}")
                 gateway.start()
-                asyncio.run(_check_again(report, gateway, disk, kept))
+                asyncio.run(_check_again(report, gateway, done))
             except ClientError as error:
                 report.fail(f"{error}; the gateway logged: {gateway.log()[-2_000:]}")
 
@@ -241,9 +378,13 @@ def run(seed: int, full: bool) -> Report:
     cycles = 20 if full else 3
     run_cycles(report, cycles, RESERVE_BYTES)
     report.require("cycles", cycles)
+    report.require("commits", cycles * 3 * COMMITS)
+    report.require("heartbeats", cycles * 6)
+    report.require("times_without_reserve", cycles)
     control = Report("control: no reserve", seed)
     run_cycles(control, 2, 0)
-    report.expect_alarm(control, "full disk")
+    report.expect_alarm(control, "on the full disk")
+    report.expect_alarm(control, "out of the reserve")
     return report
 
 

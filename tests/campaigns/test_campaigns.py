@@ -15,9 +15,15 @@ from tests.campaigns import (
     disk_full,
     failing_calls,
     group_kills,
+    group_model,
+    group_scale,
     kill_loop,
     nth_call,
     offset_rot,
+    old_data,
+    rebalance_time,
+    retries,
+    slow_disk,
     torn_tail,
     zombies,
 )
@@ -29,7 +35,7 @@ SEED = 20_261
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 class TestShort:
-    """Every campaign; 140 seconds together beside other work."""
+    """Every campaign; 180 seconds together beside other work."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
@@ -63,14 +69,38 @@ class TestShort:
         """A process that is killed under real producers loses nothing and starts unattended."""
         kill_loop.run(SEED, full=False).conclude()
 
-    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount a tmpfs")
+    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount")
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
 
+    def test_old_data(self) -> None:
+        """What older revisions left is opened and served, after an interrupted open, too."""
+        old_data.run(SEED, full=False).conclude()
+
+    def test_slow_disk(self) -> None:
+        """However long a sync takes, nothing is answered before it and nobody else waits for it."""
+        slow_disk.run(SEED, full=False).conclude()
+
+    def test_retries(self) -> None:
+        """What is sent again after a crash is stored once, and answered with its own offset."""
+        retries.run(SEED, full=False).conclude()
+
     def test_zombies(self) -> None:
         """Whoever is no member of a generation any more is refused and changes nothing."""
         zombies.run(SEED, full=False).conclude()
+
+    def test_group_model(self) -> None:
+        """In random histories of a group its invariants hold after every step."""
+        group_model.run(SEED, full=False).conclude()
+
+    def test_rebalance_time(self) -> None:
+        """Groups that rebalance again and again are told the truth each time."""
+        rebalance_time.run(SEED, full=False).conclude()
+
+    def test_group_scale(self) -> None:
+        """Consumers that stay are left alone, and their heartbeats cost no memory."""
+        group_scale.run(SEED, full=False).conclude()
 
     def test_group_kills(self) -> None:
         """A kill in any state of a group loses no commit and disturbs no member."""
@@ -131,6 +161,30 @@ class TestFull:
     def test_derived_files(self) -> None:
         """64 subsets, ten times each."""
         derived_files.run(SEED, full=True).conclude()
+
+    def test_group_model(self) -> None:
+        """2,000 histories of 50 steps."""
+        group_model.run(SEED, full=True).conclude()
+
+    def test_rebalance_time(self) -> None:
+        """100 groups of 10 members, and one of 1,000."""
+        rebalance_time.run(SEED, full=True).conclude()
+
+    def test_group_scale(self) -> None:
+        """1,000 consumers in 100 groups for two minutes."""
+        group_scale.run(SEED, full=True).conclude()
+
+    def test_old_data(self) -> None:
+        """All fixtures, each interrupted in many places, and killed while it is opened."""
+        old_data.run(SEED, full=True).conclude()
+
+    def test_slow_disk(self) -> None:
+        """20 s each of syncs of 50 ms, 500 ms and 5 s, and a stall of 30 s."""
+        slow_disk.run(SEED, full=True).conclude()
+
+    def test_retries(self) -> None:
+        """440 crashes in-process and 60 of a process."""
+        retries.run(SEED, full=True).conclude()
 
     def test_zombies(self) -> None:
         """1,000 attempts in-process and 200 over sockets."""

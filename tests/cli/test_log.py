@@ -8,6 +8,8 @@ import pytest
 from kgw.cli.errors import ExitCode
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.testing.process import GatewayProcess
+from tests.cli.lying import send
+from tests.records.lies import LIES, batch, honest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +107,68 @@ def test_a_cut_file_is_dumped_to_where_it_ends(offline: Commands, data_dir: Path
     assert "bytes are damaged" in result.stdout
     result = offline.run("log", "dump", str(path), "--json")
     assert "damage" in json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_lying_batch_is_found_where_records_are_read(offline: Commands, tmp_path: Path) -> None:
+    """Check and dump name the batch whose records are not what its header says, and go on."""
+    data_dir = tmp_path / "data"
+    with GatewayProcess(data_dir) as process:
+        offline.succeed("topics", "create", "lies", "--partitions", "1", "-b", process.bootstrap)
+        lie = batch(*LIES["three records claimed, one there"]())
+        good = batch(honest(1), 1)
+        assert [0, 1, 4] == send(process.bootstrap, "lies", [good, lie, bytes(good)])
+    assert "No problems found.\n" == offline.succeed("log", "check", str(data_dir))
+    result = offline.run("log", "check", str(data_dir), "--records", "--json")
+    assert ExitCode.FAILED == result.exit_code
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert str(segment(data_dir)) == problem["path"]
+    assert problem["detail"].startswith("partition 0: the batch at offset 1 is not what its header")
+    offline.succeed("log", "dump", str(data_dir))
+    for option, exit_code in (([], ExitCode.FAILED), (["--skip-damaged"], ExitCode.DAMAGED)):
+        result = offline.run("log", "dump", str(data_dir), "--records", "--json", *option)
+        assert exit_code == result.exit_code
+        batches = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [(0, None), (1, "record 1: a number is cut off"), (4, None)] == [
+            (one["base_offset"], one["problem"]) for one in batches
+        ]
+        counts = {"damaged_batches": 0, "damaged_bytes": 0, "lying_batches": 1}
+        assert counts == json.loads(result.stderr)
+
+
+@pytest.mark.parametrize("has_side_file", [True, False])
+@pytest.mark.parametrize("spoilt", [8, 16, 70])
+def test_a_dump_goes_on_behind_damage(
+    offline: Commands, data_dir: Path, spoilt: int, has_side_file: bool
+) -> None:
+    """In the length, the format or the records of a batch: all others are printed, and a count."""
+    path = segment(data_dir)
+    lines = offline.succeed("log", "dump", str(path), "--records", "--json").splitlines()
+    batches = [json.loads(line) for line in lines]
+    assert 5 == len(batches)
+    data = bytearray(path.read_bytes())
+    data[batches[1]["position"] + spoilt] ^= 0x40
+    path.write_bytes(data)
+    if not has_side_file:
+        path.with_suffix(".checksums").unlink()
+    result = offline.run("log", "dump", str(path), "--records", "--json")
+    assert ExitCode.FAILED == result.exit_code
+    assert (2 if spoilt < 70 else 5) == len(result.stdout.splitlines())
+    result = offline.run("log", "dump", str(path), "--records", "--json", "--skip-damaged")
+    assert ExitCode.DAMAGED == result.exit_code
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+
+    def shown(one: dict[str, object]) -> tuple[object, object]:
+        return one["base_offset"], one["records"]
+
+    whole = [shown(one) for one in found if "damage" not in one and one["crc_matches"]]
+    assert [shown(one) for one in (batches[0], *batches[2:])] == whole
+    counts = json.loads(result.stderr)
+    size_bytes = batches[1]["size_bytes"]
+    if spoilt < 70:
+        assert {"damaged_batches": 0, "damaged_bytes": size_bytes, "lying_batches": 0} == counts
+    else:
+        assert {"damaged_batches": 1, "damaged_bytes": 0, "lying_batches": 0} == counts
+        assert [] == found[1]["records"]
 
 
 @pytest.mark.slow

@@ -206,6 +206,7 @@ def test_all_topics_cannot_be_emptied_by_a_slip() -> None:
         ("segment.ms", "0"),
         ("min.cleanable.dirty.ratio", "1.5"),
         ("kgw.durability", "lazy"),
+        ("kgw.validation", "payloads"),
         ("compression.type", "zstd"),
         ("preallocate", "true"),
         ("local.retention.ms", "1"),

@@ -2,12 +2,21 @@
 
 Every choice comes from one `Random`, so that a failure is repeated from its seed. What each request
 is answered with is held against what any coordinator may say; the invariants I1 to I10 of the
-project's design are checked after every step.
+project's design are checked after every step. How long anything may take is judged by the model's
+own clock: see `own_clock`.
+
+I9 (wall-clock jumps change nothing) is seen by running a history without crashes twice, with jumps
+and without, and comparing the transcripts. After a crash the age of commits is told by the wall
+clock; there is nothing else to tell it by.
+
+I10 (nobody waits for the disk for the sake of somebody else) is seen by a second group, which has
+all it needs: it is answered at once whatever is being stored for the first.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode, StorageError
@@ -25,17 +34,23 @@ from kgw.groups.requests import (
 )
 from kgw.groups.rounds import GroupLimits
 from kgw.groups.states import GroupState
+from kgw.groups.subscriptions import subscribed_topics
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
-from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
+from kgw.protocol.blobs import (
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    encode_blob,
+)
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
+from tests.groups.own_clock import Moment, OwnClock, Times, Waiting
 from tests.offsets.blocks import block_of
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from kgw.groups.classic import ClassicGroup
@@ -43,15 +58,18 @@ if TYPE_CHECKING:
     from kgw.groups.group import Group
     from kgw.groups.reply import Reply
     from kgw.groups.writes import Write
+    from kgw.offsets.committed import OffsetChanges
     from kgw.state.base import Change
 
 GROUP = "g"
+BYSTANDER = "bystander"
+BYSTANDER_SESSION_MS = 1 << 30
 MAX_SIZE = 5
 SESSIONS_MS = (6_000, 10_000)
 REBALANCES_MS = (5_000, 20_000)
-# A round ends within the rebalance timeout; static members that stay away end with their session.
-TRANSITIONAL_S = (max(REBALANCES_MS) + max(SESSIONS_MS)) / 1000 + 0.001
+RETENTION_S = 3600.0
 TOPICS = tuple(TopicId(bytes([index]) * 16) for index in (1, 2))
+BYSTANDER_TOPIC = TopicId(bytes([3]) * 16)
 
 
 class FlakyStore(MemoryStateStore):
@@ -59,6 +77,7 @@ class FlakyStore(MemoryStateStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.failures = 0
         self.outcome = "stored"
         self.gate: Future[None] | None = None
         self.held: Sequence[Change] = ()
@@ -72,13 +91,19 @@ class FlakyStore(MemoryStateStore):
         if outcome != "refused":
             await super().apply(changes)
         if outcome != "stored":
+            self.failures += 1
             raise StorageError(f"the disk says {outcome}")
 
 
 class JumpyClock(ManualClock):
-    """A clock whose wall time is set by hand now and then (I9)."""
+    """A clock whose wall time is set by hand now and then (I9); tells when something was due."""
 
     jump_ms = 0
+    when_due: Callable[[], None] = staticmethod(lambda: None)
+
+    def _run_due(self) -> None:
+        super()._run_due()
+        self.when_due()
 
     def wall_ms(self) -> int:
         return super().wall_ms() + self.jump_ms
@@ -98,7 +123,7 @@ class WatchedCoordinator(GroupCoordinator):
     def _deliver(self, group: Group, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
-                assert id(effect.waiter) not in self.answered, "answered twice"
+                assert id(effect.waiter) not in self.answered, "I8: answered twice"
                 self.answered.add(id(effect.waiter))
                 self.kept.append(effect.waiter)
         super()._deliver(group, effects)
@@ -115,26 +140,37 @@ class Client:
         self.is_leader = False
         self.listed: tuple[str, ...] = ()
         self.variant = 0
+        self.synced_generation = -1
+        self.part = b""
+        self.owned: list[int] = []
+        """Partitions that it says it owns (KIP-429)."""
 
 
 class Pending:
     """A request that has not been answered yet."""
 
-    def __init__(self, kind: str, future: Reply[Any], client: Client, since_s: float) -> None:
+    def __init__(
+        self, kind: str, future: Reply[Any], client: Client, since_s: float, member_id: str
+    ) -> None:
         self.kind = kind
         self.future = future
         self.client = client
-        self.since_s = since_s
-        self.nonce = 0
+        self.waiting = Waiting(kind, since_s, member_id)
         self.generation = -1
 
 
 class GroupModel:
-    """One group under random load."""
+    """One group under random load, and another one beside it that must not notice."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, jumps: bool = True, crashes: bool = True) -> None:
         self.random = random
+        self.jumps = jumps
+        self.crashes = crashes
+        self.counts: Counter[str] = Counter()
+        self.transcript: list[object] = []
+        """All that anybody was told, and when."""
         self.clock = JumpyClock()
+        self.clock.when_due = self.look
         self.store = FlakyStore()
         self.clients = [
             Client(number, f"static-{number}" if number % 3 == 0 else None) for number in range(6)
@@ -144,8 +180,16 @@ class GroupModel:
         self.nonce = 0
         self.commit_number = 0
         self.delay_s = random.choice((0.0, 0.0, 3.0))
-        self.transitional_since: dict[GroupState, float] = {}
-        self.last_machine: ClassicGroup | None = None
+        self.is_cooperative = random.random() < 0.4
+        self.own_clock = OwnClock(
+            Times(max(SESSIONS_MS) / 1000, max(REBALANCES_MS) / 1000, self.delay_s, RETENTION_S)
+        )
+        self.failures_seen = 0
+        self.last_round = (0, 0.0)
+        self.said: dict[str, set[bytes]] = {}
+        """What each member id was ever sent with."""
+        self.gone: set[str] = set()
+        """Member ids that have left an empty group, which they were told."""
         self.dropped: dict[TopicId, int] = {}
         self.accepted: dict[tuple[TopicId, int], set[int]] = {}
         self.forget_history()
@@ -162,10 +206,12 @@ class GroupModel:
     async def run(self, steps: int) -> None:
         """Take so many steps and check after each of them."""
         await self.start()
+        await self.form_bystander()
         actions = [
             (self.join, 14),
             (self.join_again, 10),
             (self.sync, 18),
+            (self.go_round, 8),
             (self.heartbeat, 8),
             (self.zombie, 8),
             (self.commit, 8),
@@ -178,7 +224,7 @@ class GroupModel:
             (self.jump, 2),
             (self.break_store, 3),
             (self.hold_store, 3),
-            (self.crash, 2),
+            (self.crash, 2 if self.crashes else 0),
             (self.delete, 1),
             (self.forget_topic, 1),
         ]
@@ -187,6 +233,8 @@ class GroupModel:
         for _ in range(steps):
             action = self.random.choices(kinds, weights)[0]
             await action()
+            self.counts[action.__name__] += 1
+            self.counts["steps"] += 1
             await self.settle()
             self.check()
             if self.store.gate is not None and self.random.random() < 0.4:
@@ -202,8 +250,9 @@ class GroupModel:
             self.store,
             self.clock,
             GroupSettings(
+                max_session_timeout_ms=BYSTANDER_SESSION_MS,
                 groups_max=10,
-                offsets_retention_s=3600.0,
+                offsets_retention_s=RETENTION_S,
                 limits=GroupLimits(MAX_SIZE, self.delay_s),
             ),
             Metrics(),
@@ -212,6 +261,58 @@ class GroupModel:
         self.coordinator.answered = set()
         self.coordinator.kept = []
         await self.coordinator.open(lambda _: True)
+
+    async def form_bystander(self) -> None:
+        """Bring the group that is left alone to Stable, with an offset committed."""
+        request = JoinRequest(
+            NO_MEMBER_ID,
+            None,
+            "bystander",
+            "/192.0.2.2",
+            BYSTANDER_SESSION_MS,
+            REBALANCES_MS[0],
+            "consumer",
+            (MemberProtocol("range", b""),),
+            "bystander-1",
+        )
+        joining = self.coordinator.join(BYSTANDER, request)
+        self.clock.advance(2 * self.delay_s)
+        await self.settle()
+        self.bystander = joining.result()
+        parts = ((self.bystander.member_id, b"all"),)
+        await self.settle()
+        self.coordinator.sync(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
+        await self.settle()
+        places: OffsetChanges = {(BYSTANDER_TOPIC, 0): self.committed(1)}
+        self.coordinator.commit(BYSTANDER, *self.bystander_names(), places)
+        await self.settle()
+
+    def bystander_names(self) -> tuple[str, str | None, int]:
+        return (self.bystander.member_id, None, self.bystander.generation)
+
+    def bystander_sync(self) -> SyncRequest:
+        return SyncRequest(*self.bystander_names(), ())
+
+    @property
+    def now(self) -> Moment:
+        return Moment(self.clock.monotonic_s(), self.clock.wall_ms())
+
+    def look(self) -> None:
+        """See by the model's own clock what has become of the group."""
+        if self.store.failures != self.failures_seen:
+            # Loaded again from what is stored.
+            self.failures_seen = self.store.failures
+            self.own_clock.begin_anew(self.clock.monotonic_s())
+        group = self.coordinator.describe(GROUP)
+        self.own_clock.look(group, self.now)
+        if self.store.gate is None:
+            self.own_clock.judge_sessions(group, self.clock.monotonic_s())
+        if group is not None:
+            self.tell("look", group.state, group.generation, len(group.members))
+
+    def tell(self, *what: object) -> None:
+        """Write down what anybody was told; the wall clock is nowhere in it."""
+        self.transcript.append((self.clock.monotonic_s(), *what))
 
     async def settle(self) -> None:
         """Let callbacks and the writer run, and the clients learn of their answers."""
@@ -224,6 +325,7 @@ class GroupModel:
             else:
                 left.append(request)
         self.requests = left
+        self.look()
 
     async def end(self) -> None:
         """Everybody is answered when the process stops, and nothing was our own bug."""
@@ -271,7 +373,12 @@ class GroupModel:
 
     def request_of(self, client: Client, member_id: str, *, is_old: bool = False) -> JoinRequest:
         self.nonce += 1
-        subscription = ConsumerProtocolSubscription(topics=[f"topic-{client.variant}"])
+        topic = f"topic-{client.variant}"
+        subscription = ConsumerProtocolSubscription(topics=[topic])
+        if self.is_cooperative and client.owned:
+            owned = ConsumerProtocolTopicPartition(topic=topic, partitions=client.owned)
+            subscription.owned_partitions = [owned]
+        assignor = "cooperative-sticky" if self.is_cooperative else "range"
         return JoinRequest(
             member_id,
             client.instance,
@@ -280,7 +387,7 @@ class GroupModel:
             self.random.choice(SESSIONS_MS),
             self.random.choice(REBALANCES_MS),
             "consumer",
-            (MemberProtocol("range", encode_blob(subscription, 1)),),
+            (MemberProtocol(assignor, encode_blob(subscription, 1)),),
             f"member-{client.number}-{self.nonce}",
             None,
             not is_old,
@@ -307,36 +414,60 @@ class GroupModel:
                 for _ in range(1 + (self.random.random() < 0.15)):
                     self.ask_to_join(client, self.request_of(client, client.member_id))
 
+    async def go_round(self) -> None:
+        """Everybody with an id joins and asks for its part, as clients do that nothing disturbs."""
+        for client in self.clients:
+            if client.member_id:
+                self.ask_to_join(client, self.request_of(client, client.member_id))
+        await self.settle()
+        for client in sorted(self.clients, key=lambda one: one.is_leader):
+            if client.generation >= 0:
+                self.ask_to_sync(client, self.assignments_of(client))
+
     def ask_to_join(self, client: Client, request: JoinRequest) -> None:
+        member_id = request.member_id or request.new_member_id
+        self.said.setdefault(member_id, set()).add(request.protocols[0].metadata)
+        now_s = self.clock.monotonic_s()
+        self.own_clock.asked(now_s)
+        self.own_clock.heard(member_id, now_s)
         future = self.coordinator.join(GROUP, request)
-        self.requests.append(Pending("join", future, client, self.clock.monotonic_s()))
+        self.requests.append(Pending("join", future, client, now_s, member_id))
 
     async def sync(self) -> None:
         """Members ask for their assignment; leaders bring one, now and then an empty one."""
         clients = [one for one in self.clients if one.generation >= 0]
         self.random.shuffle(clients)
         for client in clients[: self.random.randint(1, 6)]:
-            self.nonce += 1
-            assignments: tuple[tuple[str, bytes], ...] = ()
-            if client.is_leader and self.random.random() < 0.9:
-                assignments = tuple(
-                    (one, f"{client.generation}/{self.nonce}/{index}".encode())
-                    for index, one in enumerate(client.listed)
-                )
+            brings = self.random.random() < 0.9
+            assignments = self.assignments_of(client) if brings else ()
             for _ in range(1 + (self.random.random() < 0.1)):
-                future = self.coordinator.sync(
-                    GROUP,
-                    SyncRequest(client.member_id, client.instance, client.generation, assignments),
-                )
-                pending = Pending("sync", future, client, self.clock.monotonic_s())
-                pending.generation = client.generation
-                self.requests.append(pending)
+                self.ask_to_sync(client, assignments)
+
+    def assignments_of(self, client: Client) -> tuple[tuple[str, bytes], ...]:
+        """Return what a leader hands out; nothing of any other member."""
+        self.nonce += 1
+        return tuple(
+            (one, f"{client.generation}/{self.nonce}/{index}".encode())
+            for index, one in enumerate(client.listed if client.is_leader else ())
+        )
+
+    def ask_to_sync(self, client: Client, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        request = SyncRequest(client.member_id, client.instance, client.generation, assignments)
+        future = self.coordinator.sync(GROUP, request)
+        now_s = self.clock.monotonic_s()
+        self.own_clock.heard(client.member_id, now_s)
+        pending = Pending("sync", future, client, now_s, client.member_id)
+        pending.generation = client.generation
+        self.requests.append(pending)
 
     async def heartbeat(self) -> None:
         for client in self.clients:
             code = self.coordinator.heartbeat(
                 GROUP, client.member_id, client.instance, client.generation
             )
+            self.tell("heartbeat", client.number, code.name)
+            if code is ErrorCode.NONE or code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self.own_clock.heard(client.member_id, self.clock.monotonic_s())
             if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}:
                 client.member_id, client.generation = NO_MEMBER_ID, -1
 
@@ -365,31 +496,35 @@ class GroupModel:
         elif how == 1:
             request = SyncRequest(member_id, instance, generation, ((member_id, b"zombie"),))
             future = self.coordinator.sync(GROUP, request)
-            assert before == self.picture()
+            assert before == self.picture(), "I4: a zombie's SyncGroup changes the group"
             if not future.done():  # behind a row that is being stored
-                self.requests.append(Pending("sync", future, client, self.clock.monotonic_s()))
+                now_s = self.clock.monotonic_s()
+                self.requests.append(Pending("sync", future, client, now_s, member_id))
                 return
             code = future.result().error
         elif how == 2:
             answer = self.coordinator.commit(
                 GROUP, member_id, instance, generation, {place: self.committed(-7)}
             )
-            assert isinstance(answer, ErrorCode)
+            assert isinstance(answer, ErrorCode), "I4: a zombie's commit is taken"
             code = answer
         else:
             if kind == 0:
                 return  # LeaveGroup carries no generation
             codes = self.coordinator.leave(GROUP, [LeavingMember(member_id, instance)])
-            assert isinstance(codes, list)
+            assert isinstance(codes, list), "I4: a zombie leaves"
             (code,) = codes
-        assert ErrorCode.NONE is not code
-        assert before == self.picture()
+        assert ErrorCode.NONE is not code, "I4: a zombie is taken for a member"
+        assert before == self.picture(), "I4: a zombie changes the group"
 
     async def commit(self) -> None:
         """Members commit; several commits of one may overlap, and count in their order."""
         client = self.random.choice(self.clients)
         for _ in range(self.random.randint(1, 3)):
-            self.start_commit(client, client.member_id, client.instance, client.generation)
+            group = self.coordinator.describe(GROUP)
+            answer = self.start_commit(client, client.member_id, client.instance, client.generation)
+            if group is not None and group.state == GroupState.COMPLETING_REBALANCE.value:
+                assert isinstance(answer, ErrorCode), "I4: taken before the assignment"
 
     async def commit_from_outside(self) -> None:
         """Anybody commits while the group has no members, whomever the request names."""
@@ -400,7 +535,7 @@ class GroupModel:
         instance = self.random.choice((None, client.instance))
         answer = self.start_commit(client, member_id, instance, -1)
         if not is_open:
-            assert isinstance(answer, ErrorCode), "taken beside the members"
+            assert isinstance(answer, ErrorCode), "I4: taken beside the members"
 
     def committed(self, number: int) -> CommittedOffset:
         now_s = self.clock.monotonic_s()
@@ -423,32 +558,55 @@ class GroupModel:
             answer = self.coordinator.commit(GROUP, member_id, instance, generation, {}, blocks)
         if isinstance(answer, ErrorCode):
             assert ErrorCode.NONE is not answer
+            self.tell("commit", client.number, answer.name)
             return answer
+        self.own_clock.heard(member_id, self.clock.monotonic_s())
         for place in places:
             self.accepted.setdefault(place, set()).add(number)
-        acknowledged = self.acknowledged
+        acknowledged, committed_at = self.acknowledged, self.now
 
         def done(_: object) -> None:
             is_stored = answer.result() is ErrorCode.NONE
+            self.tell("commit", number, answer.result().name)
             if is_stored and number > self.dropped.get(topic_id, 0):
                 for place in places:
-                    acknowledged[place] = max(number, acknowledged.get(place, 0))
+                    if number > acknowledged.get(place, 0):
+                        acknowledged[place] = number
+                        self.own_clock.committed([place], committed_at)
+                self.counts["commits"] += 1
 
-        answer.when_done(done)
+        if answer.done():
+            done(answer)
+        else:
+            answer.when_done(done)
         return answer
 
     async def leave(self) -> None:
         """Some members leave in one request, with somebody unknown among them."""
-        leavers = self.random.sample(self.clients, self.random.randint(1, 2))
+        leavers = self.random.sample(self.clients, self.random.choice((1, 2, len(self.clients))))
         leaving = [LeavingMember(one.member_id, one.instance) for one in leavers]
         leaving.insert(0, LeavingMember("nobody"))
         known = self.machine is not None
         answer = self.coordinator.leave(GROUP, leaving)
+        group = self.coordinator.describe(GROUP)
+        ids = {one.member_id for one in leaving}
+        if group is not None and group.state == GroupState.EMPTY.value:
+            # While others have yet to join, who leaves may be a member again after a crash.
+            if isinstance(answer, list):
+                self.left(ids, answer)
+            else:
+                answer.when_done(lambda _: self.left(ids, answer.result()))
         if isinstance(answer, list):
             assert ErrorCode.UNKNOWN_MEMBER_ID is answer[0]
             assert known or set(answer) == {ErrorCode.UNKNOWN_MEMBER_ID}
         for client in leavers:
             client.member_id, client.generation = NO_MEMBER_ID, -1
+
+    def left(self, member_ids: set[str], codes: list[ErrorCode]) -> None:
+        """Everybody was told what became of it, and nobody is in the group any more."""
+        if ErrorCode.NONE in codes:
+            self.gone |= member_ids
+            self.counts["groups left empty"] += 1
 
     async def static_returns(self) -> None:
         """A static member of a stable group comes back, wanting the same (I5)."""
@@ -464,14 +622,18 @@ class GroupModel:
             if member is None or group.is_being_deleted:
                 continue
             old_id, generation, assignment = member.member_id, machine.generation, member.assignment
-            wanted = self.request_of(client, NO_MEMBER_ID)._replace(protocols=member.protocols)
-            future = self.coordinator.join(GROUP, wanted)
-            self.requests.append(Pending("join", future, client, self.clock.monotonic_s()))
-            assert GroupState.STABLE is machine.state
-            assert generation == machine.generation
-            assert assignment == member.assignment
+            topics = subscribed_topics(member.protocols[0].metadata)
+            assert topics is not None
+            (topic,) = topics
+            # A process that has just started owns nothing, and wants what the one before wanted.
+            client.variant, client.owned = int(topic[-1]), []
+            self.ask_to_join(client, self.request_of(client, NO_MEMBER_ID))
+            assert GroupState.STABLE is machine.state, "I5: a return is no reason to rebalance"
+            assert generation == machine.generation, "I5: another generation"
+            assert assignment == member.assignment, "I5: another assignment"
             code = self.coordinator.heartbeat(GROUP, old_id, client.instance, generation)
-            assert ErrorCode.FENCED_INSTANCE_ID is code
+            assert ErrorCode.FENCED_INSTANCE_ID is code, "I5: the old process is not fenced"
+            self.counts["static members back"] += 1
             return
 
     async def advance(self) -> None:
@@ -479,18 +641,42 @@ class GroupModel:
 
     async def wait_alive(self) -> None:
         """Time passes while every member sends heartbeats and nothing else."""
+        group = self.coordinator.describe(GROUP)
+        alive = [
+            one
+            for one in self.clients
+            if group is not None
+            and group.state == GroupState.STABLE.value
+            and group.generation == one.generation == one.synced_generation
+        ]
+        is_whole = (
+            group is not None
+            and {one.member_id for one in alive} == {one.member_id for one in group.members}
+            and not self.requests
+            and self.store.gate is None
+        )
+        await self.heartbeat()
+        ids = {one.member_id for one in alive if one.member_id}
+        is_whole = is_whole and len(ids) == len(alive) > 0
         for _ in range(9):
             self.clock.advance(4.0)
             await self.heartbeat()
             await self.settle()
             self.check()
+        if is_whole:
+            self.counts["whole groups kept alive"] += 1
+            group = self.coordinator.describe(GROUP)
+            found = set() if group is None else {one.member_id for one in group.members}
+            assert ids == found, "I2: put out although it was heard of"
 
     async def advance_far(self) -> None:
-        self.clock.advance(self.random.choice((7.0, 25.0, 4000.0)))
+        self.clock.advance(self.random.choice((7.0, 25.0, 700.0, 4000.0)))
 
     async def jump(self) -> None:
         """Somebody sets the wall clock (I9)."""
-        self.clock.jump_ms += self.random.choice((-1, 1)) * self.random.choice((1000, 10**10))
+        by_ms = self.random.choice((-1, 1)) * self.random.choice((1000, 10**10))
+        if self.jumps:
+            self.clock.jump_ms += by_ms
 
     async def break_store(self) -> None:
         self.store.outcome = self.random.choice(("refused", "unknown"))
@@ -502,6 +688,7 @@ class GroupModel:
     def release_store(self) -> None:
         gate, self.store.gate = self.store.gate, None
         if gate is not None:
+            self.own_clock.released(self.clock.monotonic_s())
             gate.set_result(None)
 
     async def crash(self) -> None:
@@ -518,16 +705,17 @@ class GroupModel:
         self.store.gate, self.store.held = None, ()
         self.store.outcome = "stored"
         self.requests = []
-        self.clock.jump_ms = 0
-        self.transitional_since = {}
         was_going = self.coordinator.deletions > 0
         await self.start()
         machine = self.machine
+        group = self.coordinator.describe(GROUP)
+        self.own_clock.restarted(group, self.now)
         # A deletion that failed may have been stored all the same.
         if was_going and (machine is None or machine.generation == 0):
             self.forget_history()
         # I3: nothing that anybody was told is given out again.
-        assert (0 if machine is None else machine.generation) >= self.top_generation
+        generation = 0 if machine is None else machine.generation
+        assert generation >= self.top_generation, "I3: a generation goes back"
 
     async def delete(self) -> None:
         machine = self.machine
@@ -551,6 +739,8 @@ class GroupModel:
     def learn(self, request: Pending) -> None:
         result = request.future.result()
         client = request.client
+        self.tell(request.kind, client.number, result)
+        self.own_clock.heard(request.waiting.member_id, self.clock.monotonic_s())
         if isinstance(result, JoinResult):
             self.learn_join(client, result)
         elif isinstance(result, SyncResult) and result.error is ErrorCode.NONE:
@@ -569,61 +759,88 @@ class GroupModel:
         self.top_generation = max(self.top_generation, result.generation)
         listed = frozenset(one.group_instance_id or one.member_id for one in result.members)
         # I3: one generation is one set of members and one protocol, whoever is told when.
+        if result.generation not in self.formed:
+            self.count_round(result.generation)
         told = self.formed.setdefault(result.generation, (result.protocol_name, listed))
-        assert told[0] == result.protocol_name
+        assert told[0] == result.protocol_name, "I3: two protocols in a generation"
+        for one in result.members:
+            assert one.metadata in self.said[one.member_id], "metadata that nobody sent"
         if listed:
-            assert not told[1] or told[1] == listed, "a generation formed twice"
+            assert not told[1] or told[1] == listed, "I3: a generation formed twice"
             self.formed[result.generation] = (result.protocol_name, listed)
+
+    def count_round(self, generation: int) -> None:
+        """Count generations, and those that follow another one without time in between."""
+        now_s = self.clock.monotonic_s()
+        self.counts["generations"] += 1
+        if (generation - 1, now_s) == self.last_round:
+            self.counts["generations at once after another"] += 1
+        self.last_round = (generation, now_s)
 
     def learn_sync(self, request: Pending, result: SyncResult) -> None:
         """I1: within a generation everybody has its part of one and the same assignment."""
         generation = request.generation
+        client = request.client
+        if generation == client.generation:
+            is_other = result.assignment != client.part
+            client.synced_generation, client.part = generation, result.assignment
+            if self.is_cooperative and is_other:
+                self.revoke(client)
         if result.assignment:
             told_generation, nonce, _ = map(int, result.assignment.split(b"/"))
-            assert generation == told_generation, "an assignment of another generation"
+            assert generation == told_generation, "I1: an assignment of another generation"
         else:
             nonce = 0
         if nonce:
-            assert nonce == self.nonces.setdefault(generation, nonce), "two assignments"
+            known = self.nonces.setdefault(generation, nonce)
+            assert nonce == known, "I1: two assignments in a generation"
+
+    def revoke(self, client: Client) -> None:
+        """Join again at once, without what has to be given away: a cooperative round is two."""
+        before, client.owned = client.owned, [len(client.part) % 7, client.number]
+        if before and self.random.random() < 0.7:
+            self.ask_to_join(client, self.request_of(client, client.member_id))
+            self.counts["joined again to revoke"] += 1
 
     # --- invariants ------------------------------------------------------------------------------
 
     def check(self) -> None:
         assert [] == self.bugs
+        self.check_bystander()
         self.check_offsets()
-        self.check_waiters()
-        machine = self.machine
+        described = self.coordinator.describe(GROUP)
+        members_now = () if described is None else described.members
+        back = self.gone & {one.member_id for one in members_now}
+        assert not back, "a member that was told that it has left is back"
         now_s = self.clock.monotonic_s()
+        if self.store.gate is None:
+            waiting = [one.waiting for one in self.requests]
+            self.own_clock.judge_answers(waiting, now_s)
+        machine = self.machine
+        self.check_counts(machine)
         if machine is None:
             if not self.requests:
                 self.forget_history()
-            self.transitional_since = {}
             return
         members = list(machine.members)
-        # Consistency of what is counted.
-        assert machine._awaiting == sum(one.join_waiter is not None for one in members)
-        assert len(members) == self.coordinator._metrics.group_members
-        assert 1 == self.coordinator._metrics.groups[machine.state.value]
         # I1: no two members have the same part.
         parts = [one.assignment for one in members if one.assignment]
-        assert len(parts) == len(set(parts))
+        assert len(parts) == len(set(parts)), "I1: two owners"
         # I2: the leader knew of everybody.
         if machine.state is GroupState.STABLE and machine.generation in self.formed:
             listed = self.formed[machine.generation][1]
             for one in members:
-                assert not listed or (one.group_instance_id or one.member_id) in listed
-        # I3
-        assert machine.generation >= self.top_generation or self.group_is_unwritten()
-        # I7
-        assert machine.members.size <= MAX_SIZE
-        assert all(one.expires_s > now_s for one in machine.members.pending.values())
-        # Nobody lives longer than heard of, and there is a timer for whatever comes next.
-        for one in members:
-            assert not one.can_expire or one.deadline_s > now_s
+                is_known = (one.group_instance_id or one.member_id) in listed
+                assert not listed or is_known, "I2: the leader does not know of a member"
+        assert machine.generation >= self.top_generation or self.group_is_unwritten(), "I3"
+        pending = machine.members.pending
+        assert len(members) + len(pending) <= MAX_SIZE, "I7: ids take no place"
+        assert all(one.expires_s > now_s for one in pending.values()), "I7: an id lives on"
         # Whoever is not told yet will be: there is a row on its way.
         group = self.group
         assert group is None or group.last_write or not any(one.is_untold for one in members)
-        self.check_states(machine, now_s)
+        if self.store.gate is None:
+            self.own_clock.judge_round(described, waiting, now_s)
         assert (0 == len(members)) == (machine.state is GroupState.EMPTY)
         if members:
             assert machine.members.leader_id in machine.members
@@ -632,62 +849,47 @@ class GroupModel:
         group = self.group
         return group is not None and group.unwritten > 0
 
-    def check_states(self, machine: ClassicGroup, now_s: float) -> None:
-        """I6: no transitional state lasts longer than its timeouts allow."""
-        state = machine.state
-        if state not in {GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE}:
-            self.transitional_since = {}
-            return
-        if machine is not self.last_machine:
-            # Loaded again: its timeouts begin anew.
-            self.last_machine, self.transitional_since = machine, {}
-        key = self.transitional_since.setdefault(state, now_s)
-        for other in [one for one in self.transitional_since if one is not state]:
-            del self.transitional_since[other]
-        # Within one state a new round may begin between two looks; each has a time of its own.
-        began_s = machine.trace.rounds[-1].began_s if machine.trace.rounds else key
-        assert now_s - max(key, began_s) <= TRANSITIONAL_S, "stuck"
-        if state is GroupState.PREPARING_REBALANCE:
-            assert not any(one.sync_waiter for one in machine.members)
-            # Everybody has joined: it waits for more to come, no longer than it says.
-            assert (
-                machine._awaiting < len(machine.members)
-                or machine._window_end_s is not None
-                or machine.members.held_until_s > now_s
-            ), "late"
-        else:
-            assert not any(one.join_waiter for one in machine.members)
+    def check_counts(self, machine: ClassicGroup | None) -> None:
+        """The gauges are those of both groups."""
+        metrics = self.coordinator._metrics
+        states = Counter([GroupState.STABLE.value])
+        member_count = 1
+        if machine is not None:
+            states[machine.state.value] += 1
+            member_count += len(machine.members)
+        assert states == Counter({name: count for name, count in metrics.groups.items() if count})
+        assert member_count == metrics.group_members
 
-    def check_waiters(self) -> None:
-        """I8: who is not answered waits in the machine or for the disk, and nowhere else."""
-        machine, group = self.machine, self.group
-        held: set[int] = set()
-        if machine is not None and group is not None:
-            for one in machine.members:
-                held.update(id(waiter) for waiter in (one.join_waiter, one.sync_waiter) if waiter)
-        if group is not None and group.last_write is not None:
-            held.update(id(waiter) for waiter, _ in group.last_write.answers)
-        held.update(
-            id(waiter) for write in self.coordinator._writer._queue for waiter, _ in write.answers
-        )
-        if self.store.gate is None:
-            for request in self.requests:
-                assert request.future.done() or id(request.future) in held, "nobody will answer"
+    def check_bystander(self) -> None:
+        """I10: whatever is being stored for a group, another one does not wait for it."""
+        code = self.coordinator.heartbeat(BYSTANDER, *self.bystander_names())
+        assert ErrorCode.NONE is code, "I10: put out by what happens to another group"
+        synced = self.coordinator.sync(BYSTANDER, self.bystander_sync())
+        assert synced.done(), "I10: waits for what another group stores"
+        assert b"all" == synced.result().assignment
+        table = self.coordinator.offsets(BYSTANDER)
+        found = None if table is None else table.get(BYSTANDER_TOPIC, 0)
+        assert found is not None, "an acknowledged commit of a group with members is lost"
+        self.counts["looks at the other group"] += 1
+        if self.store.gate is not None:
+            self.counts["looks at the other group while the store is held"] += 1
 
     def check_offsets(self) -> None:
-        """Every acknowledged commit is there, unless one that came later is."""
+        """Every acknowledged commit is there, unless one that came later is, or it is too old."""
         table = self.coordinator.offsets(GROUP)
-        expired = self.clock.monotonic_s() - 1000.0 > 3600.0
-        for place, number in self.acknowledged.items():
+        now_s = self.clock.monotonic_s()
+        for place, number in list(self.acknowledged.items()):
             found = None if table is None else table.get(*place)
-            if found is None and expired:
+            if found is None and self.own_clock.may_expire(place, now_s):
+                del self.acknowledged[place]
+                self.counts["commits expired"] += 1
                 continue
             assert found is not None, "an acknowledged commit is lost"
             assert found.offset >= number, "a commit was rewound"
         if table is not None:
             for topic_id, partitions in table.topics().items():
                 for partition, found in partitions.items():
-                    assert found.offset > 0, "a zombie's commit was taken"
+                    assert found.offset > 0, "I4: a zombie's commit was taken"
                     assert (topic_id, partition) not in self.accepted or found.offset in (
                         self.accepted[topic_id, partition]
                     )

@@ -73,6 +73,47 @@ async def test_answers_wait_for_the_disk(driver: GroupDriver) -> None:
     assert 2 == (await answer(joining)).generation
 
 
+async def test_commit_between_generation_and_assignment_is_refused(driver: GroupDriver) -> None:
+    """Who has not heard its part of a generation may not say how far it has read in it."""
+    (member,) = await driver.stable(1)
+    assert NONE is await driver.commit(5, member)
+    member = await driver.join(member.member_id)
+    assert "CompletingRebalance" == driver.state
+    assert ErrorCode.REBALANCE_IN_PROGRESS is await driver.commit(9, member)
+    assert 5 == driver.committed()
+    await driver.sync(member, {})
+    assert NONE is await driver.commit(6, member)
+    assert 6 == driver.committed()
+
+
+async def test_leave_is_answered_when_it_is_durable(driver: GroupDriver) -> None:
+    """Whoever was told that it has left is no member after a crash."""
+    (member,) = await driver.stable(1)
+    driver.store.gate = asyncio.get_running_loop().create_future()
+    leaving = driver.groups.leave(driver.group, [LeavingMember(member.member_id)])
+    assert isinstance(leaving, Reply)
+    await turn()
+    assert not leaving.done()
+    driver.store.gate.set_result(None)
+    driver.store.gate = None
+    assert [NONE] == await answer(leaving)
+    await driver.crash()
+    assert "Empty" == driver.state
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(member)
+
+
+async def test_leave_that_cannot_be_stored_is_refused(driver: GroupDriver) -> None:
+    """The member is one still, and can leave when the store works again."""
+    (member,) = await driver.stable(1)
+    driver.store.outcome = "refused"
+    refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert refused == await driver.leave(LeavingMember(member.member_id))
+    assert NONE is driver.heartbeat(member)
+    assert [NONE] == await driver.leave(LeavingMember(member.member_id))
+    await driver.crash()
+    assert "Empty" == driver.state
+
+
 async def test_many_groups_share_a_flush(driver: GroupDriver) -> None:
     """What waits while something is being stored is stored together, whichever group's it is."""
     calls = 0
@@ -173,22 +214,6 @@ async def test_sync_checks_the_protocol(driver: GroupDriver) -> None:
     request = SyncRequest(member.member_id, None, 1, (), "consumer", "sticky")
     result = await answer(driver.groups.sync(driver.group, request))
     assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL is result.error
-
-
-async def test_static_member_keeps_its_place_while_away(driver: GroupDriver) -> None:
-    """Others may rebalance meanwhile; it is in their generation until its session ends."""
-    options: dict[str, Any] = {"session_s": 60.0}
-    leader = (await driver.stable(1, instance="one", **options))[0]
-    newcomer = driver.ask_to_join(session_s=60.0)
-    driver.advance(30.0)
-    joined = await answer(newcomer)
-    assert {leader.member_id, joined.member_id} == {one.member_id for one in joined.members}
-    await driver.sync(joined, {leader.member_id: b"kept", joined.member_id: b"own"})
-    back = await driver.join(instance="one", **options)
-    assert joined.generation == back.generation
-    assert b"kept" == (await driver.sync(back, instance="one")).assignment
-    await driver.leave(LeavingMember("", "one"))
-    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(back, "one")
 
 
 async def test_damaged_group_row_lets_members_join_anew() -> None:

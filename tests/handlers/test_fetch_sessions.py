@@ -345,6 +345,40 @@ async def test_wrong_leader_epochs_are_told_each_time(
         assert expected == codes
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (FetchPartition(current_leader_epoch=7), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (FetchPartition(last_fetched_epoch=7), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (FetchPartition(current_leader_epoch=0, last_fetched_epoch=0), None),
+    ],
+)
+async def test_epochs_are_looked_at_where_a_client_stands_at_the_end(
+    gateway: InProcessGateway, client: Client, asked: FetchPartition, expected: ErrorCode | None
+) -> None:
+    """A client that knows the bounds is told of a wrong epoch at once: it may miss a truncation."""
+    await produce(gateway, batch(b"a"), index=0)
+    await client.poll()
+    await client.poll()
+    asked.partition, asked.fetch_offset, asked.partition_max_bytes = 0, 1, 1 << 20
+    request = FetchRequest(
+        max_wait_ms=10_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=client.session_id,
+        session_epoch=client.epoch,
+        topics=[FetchTopic(topic="orders", partitions=[asked])],
+    )
+    pending = gateway.start(request, BY_NAME)
+    await turns()
+    assert (expected is not None) == pending.done
+    if expected is None:
+        await produce(gateway, batch(b"b"), index=1)
+    answers = client.apply(await answered(pending))
+    place, code = (1, ErrorCode.NONE) if expected is None else (0, expected)
+    assert {Place("orders", place): code} == {one: data.error_code for one, data in answers.items()}
+
+
 async def test_news_is_not_lost_while_a_request_waits(
     gateway: InProcessGateway, client: Client
 ) -> None:

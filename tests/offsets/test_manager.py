@@ -73,6 +73,30 @@ def test_counts_that_cannot_be_are_refused_whole(count: int) -> None:
     assert manager.next_offset == 10
 
 
+def test_the_last_offset_is_assigned_and_none_behind_it() -> None:
+    """The largest int64 can be a next offset; one more would not fit into any message."""
+    for one_by_one in (True, False):
+        manager = PartitionOffsetManager(0, MAX_OFFSET - 3)
+        for count in (4, 1 << 63):
+            with pytest.raises(OffsetInvariantError):
+                manager.assign(count)
+            with pytest.raises(OffsetInvariantError):
+                manager.assign_many([1, count - 1])
+
+        first = (
+            [manager.assign(1), manager.assign(2)] if one_by_one else manager.assign_many([1, 2])
+        )
+
+        assert [MAX_OFFSET - 3, MAX_OFFSET - 2] == first
+        assert manager.next_offset == MAX_OFFSET
+        with pytest.raises(OffsetInvariantError):
+            manager.assign(1)
+        with pytest.raises(OffsetInvariantError):
+            manager.assign_many([1])
+        assert manager.advance_durable(MAX_OFFSET)
+        assert manager.high_watermark == MAX_OFFSET
+
+
 def test_the_high_watermark_follows_the_durable_end() -> None:
     """What is not durable is not seen, what is durable is (rule 6)."""
     manager = PartitionOffsetManager()

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.errors import KafkaError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import Compression, read_batch
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.records.unfit import MAX_NAMED, find_unfit
+from tests.records.lies import LIES, batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.records.batch import RecordBatch
 
 RECORDS = st.tuples(
     st.none() | st.binary(max_size=200),
@@ -67,6 +74,55 @@ def test_nothing_but_a_refusal_comes_of_garbage(
     content[position] = data.draw(st.integers(0, 255))
     with suppress(KafkaError):
         find_unfit(read_batch(content), needs_keys=True, time_range=(0, 1 << 41))
+
+
+@given(
+    records=st.lists(RECORDS, min_size=1, max_size=8),
+    count_off=st.sampled_from([0, 0, 0, 0, 1, -1]),
+    data=st.data(),
+)
+def test_what_passes_can_be_read_and_what_can_be_read_passes(
+    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    count_off: int,
+    data: st.DataObject,
+) -> None:
+    """Cut or changed anywhere, the walk and the reader of whole records say the same of a batch."""
+    content = build(records)
+    for _ in range(data.draw(st.integers(0, 2))):
+        position = data.draw(st.integers(61, len(content) - 1))
+        content[position] = data.draw(
+            st.integers(0, 255) | st.sampled_from([0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0xFF])
+        )
+    del content[len(content) - data.draw(st.sampled_from([0, 0, 0, 1, 2])) :]
+    content[8:12] = (len(content) - 12).to_bytes(4, "big")
+    count = max(1, len(records) + count_off)
+    content[57:61] = count.to_bytes(4, "big")
+    content[23:27] = (count - 1).to_bytes(4, "big")
+    batch = read_batch(content)
+
+    def is_sound(read: Callable[[RecordBatch], object]) -> bool:
+        try:
+            read(batch)
+        except KafkaError:
+            return False
+        return True
+
+    assert is_sound(lambda one: list(read_records(one))) == is_sound(
+        lambda one: find_unfit(one, needs_keys=False, time_range=None)
+    )
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("name", LIES)
+def test_every_lie_is_refused(name: str, compression: Compression) -> None:
+    """By the walk as by the reader of whole records, whatever the codec."""
+    lying = read_batch(batch(*LIES[name](), compression))
+    assert lying.crc_matches()
+    with pytest.raises(KafkaError) as walked:
+        find_unfit(lying, needs_keys=False, time_range=None)
+    assert ErrorCode.INVALID_RECORD is walked.value.code
+    with pytest.raises(KafkaError):
+        list(read_records(lying))
 
 
 def test_lies_about_the_count_are_refused() -> None:

@@ -461,6 +461,10 @@ class EmbeddedBackend(Backend):
             return Unsynced()
         return Unsynced(self._store.relaxed.unsynced_bytes, self._flush_timer.age_s())
 
+    @property
+    def quarantined_bytes(self) -> int:
+        return self._store.quarantine.size_bytes
+
     # --- the way to the threads and back ---------------------------------------------------------
 
     async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:

@@ -14,12 +14,13 @@ from kgw.backend.embedded.derived_check import (
     DerivedCheck,
     IndexCheck,
     OffsetIndexCheck,
-    Problem,
     TimeIndexCheck,
 )
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log_state import read_log_state
+from kgw.backend.embedded.problems import Problem
+from kgw.backend.embedded.record_check import RecordCheck
 from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.swap import read_notes
 from kgw.errors import DataDirectoryError
@@ -42,11 +43,14 @@ def check_directory(
     root: str,
     fs: FileSystem | None = None,
     checkpoints: Mapping[PartitionKey, Checkpoint] | None = None,
+    *,
+    reads_records: bool = False,
 ) -> list[Problem]:
     """Return everything that is wrong with the records half of a data directory.
 
-    `checkpoints` are compared with the logs when they are given. The caller sees to it that no
-    process uses the directory. Raises OSError when it cannot be read.
+    `checkpoints` are compared with the logs when they are given. With `reads_records` each batch is
+    unpacked too: one whose records are not what its header says stops its readers. The caller sees
+    to it that no process uses the directory. Raises OSError when it cannot be read.
     """
     fs = fs or RealFs()
     problems = list(_check_root(fs, root))
@@ -60,7 +64,14 @@ def check_directory(
             problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
             continue
         checkpoint = checkpoints.get(key) if checkpoints is not None else None
-        check = PartitionCheck(fs, f"{partitions}/{name}", key, checkpoint, is_clean=is_clean)
+        check = PartitionCheck(
+            fs,
+            f"{partitions}/{name}",
+            key,
+            checkpoint,
+            is_clean=is_clean,
+            reads_records=reads_records,
+        )
         problems += check.run()
     return problems
 
@@ -96,12 +107,14 @@ class PartitionCheck:
         checkpoint: Checkpoint | None,
         *,
         is_clean: bool,
+        reads_records: bool = False,
     ) -> None:
         self._fs = fs
         self._path = path
         self._key = key
         self._checkpoint = checkpoint
         self._is_clean = is_clean
+        self._reads_records = reads_records
         self._state: layout.LogState | None = None
         self._exchanged: set[int] = set()
 
@@ -172,7 +185,10 @@ class PartitionCheck:
                     path = stem + kind.suffix
                     if self._fs.exists(path):
                         indexes.append(kind(path, self._open(path, files), base_offset))
-            derived = DerivedCheck(side_path, side_file, indexes, may_lag=may_lag)
+            records = None
+            if self._reads_records:
+                records = RecordCheck(log_path, log_file, self._key.partition)
+            derived = DerivedCheck(side_path, side_file, indexes, records, may_lag=may_lag)
             epochs = self._state.epochs if self._state is not None else ()
             scanner = SegmentScanner(
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
@@ -240,7 +256,7 @@ def _far(file: File) -> int:
     return (1 << 62) + file.size()
 
 
-async def check_data_dir(data_dir: str) -> list[Problem]:
+async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
     """Check a stopped data directory with its database: what `kgw log check` runs.
 
     Raises DataDirectoryError when it is in use or no data directory.
@@ -265,5 +281,7 @@ async def check_data_dir(data_dir: str) -> list[Problem]:
             )
             for lost in await find_in(data_dir, state)
         ]
-        problems += await asyncio.to_thread(check_directory, data_dir, None, loaded.checkpoints)
+        problems += await asyncio.to_thread(
+            check_directory, data_dir, None, loaded.checkpoints, reads_records=reads_records
+        )
     return problems

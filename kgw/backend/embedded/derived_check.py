@@ -6,10 +6,11 @@ Piece by piece, while the segment is scanned: it may hold sixteen million batche
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kgw.backend.embedded.problems import Problem, Problems
 from kgw.backend.embedded.side import ENTRY, ENTRY_BYTES, SideEntry, decode_entry
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -18,40 +19,9 @@ if TYPE_CHECKING:
     from struct import Struct
 
     from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.record_check import RecordCheck
 
-_NAMED: Final = 100
-"""Entries of one file that are named; of others it is said how many there are."""
 _READ_ENTRIES: Final = 4096
-
-
-class Problem(NamedTuple):
-    """Something that is not as it must be."""
-
-    path: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.detail}"
-
-
-class _Problems:
-    """What is wrong with the entries of one file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._named: list[Problem] = []
-        self._more = 0
-
-    def add(self, detail: str) -> None:
-        if len(self._named) < _NAMED:
-            self._named.append(Problem(self._path, detail))
-        else:
-            self._more += 1
-
-    def all(self) -> list[Problem]:
-        if not self._more:
-            return self._named
-        return [*self._named, Problem(self._path, f"has {self._more} more wrong entries")]
 
 
 class IndexCheck(ABC):
@@ -65,7 +35,7 @@ class IndexCheck(ABC):
         self._file = file
         self._base_offset = base_offset
         self._size_bytes = file.size()
-        self._problems = _Problems(path)
+        self._problems = Problems(path)
         is_whole = not self._size_bytes % self.row.size
         self._rows = self._read() if is_whole else iter(())
         self._row = next(self._rows, None)
@@ -192,28 +162,34 @@ class DerivedCheck:
         side_path: str,
         side_file: File | None,
         indexes: Sequence[IndexCheck],
+        records: RecordCheck | None,
         *,
         may_lag: bool,
     ) -> None:
         self._side_path = side_path
         self._side_file = side_file
         self._indexes = indexes
+        self._records = records
         self._may_lag = may_lag
         self._position = 0
         self._before: tuple[int, int] | None = None
         self._length_problems: list[Problem] = []
-        self._side_problems = _Problems(side_path)
+        self._side_problems = Problems(side_path)
 
     @property
     def problems(self) -> list[Problem]:
         """What is wrong, once `finish` has been called."""
         found = self._length_problems + self._side_problems.all()
+        if self._records is not None:
+            found += self._records.problems
         return found + [one for index in self._indexes for one in index.problems]
 
     def take(self, entries: bytearray, end_position: int) -> None:
         """Compare the next entries, as they should be, with what there is."""
         if self._side_file is not None and not self._may_lag:
             self._compare(self._side_file, entries)
+        if self._records is not None:
+            self._records.take(entries)
         self._position += len(entries)
         if self._indexes:
             for base_offset, timestamp_ms, _, position, *_ in ENTRY.iter_unpack(entries):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.fs import RealFs
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.backend.embedded.fs import File, FileSystem
+
+
+_SEARCH_BYTES: Final = 4 << 20
+_EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
 
 
 class DumpedBatch(NamedTuple):
@@ -35,12 +40,13 @@ class DumpedDamage(NamedTuple):
 
 
 def dump_segment(
-    path: str, fs: FileSystem | None = None, *, position: int = 0
+    path: str, fs: FileSystem | None = None, *, position: int = 0, skip_damaged: bool = False
 ) -> Iterator[DumpedBatch | DumpedDamage]:
     """Yield the batches of a `.log` file from a batch's `position` on.
 
-    It goes by the lengths in the headers, and ends with a DumpedDamage where those lead nowhere.
-    Raises OSError, ValueError for a file that is no segment.
+    It goes by the lengths in the headers, and yields a DumpedDamage where those lead nowhere. That
+    is the end, or with `skip_damaged` the next whole batch follows. Raises OSError, ValueError for
+    a file that is no segment.
     """
     fs = fs or RealFs()
     name = path.rpartition("/")[2]
@@ -49,13 +55,13 @@ def dump_segment(
     crcs = _header_crcs(fs, path.removesuffix(layout.LOG_SUFFIX) + layout.SIDE_SUFFIX)
     file = fs.open(path)
     try:
-        yield from _batches(file, position, crcs)
+        yield from _batches(file, position, crcs, skip_damaged=skip_damaged)
     finally:
         file.close()
 
 
 def _batches(
-    file: File, position: int, crcs: dict[int, int]
+    file: File, position: int, crcs: dict[int, int], *, skip_damaged: bool
 ) -> Iterator[DumpedBatch | DumpedDamage]:
     from kgw.records.crc import crc32c
 
@@ -66,12 +72,48 @@ def _batches(
             length = read_header(header).batch_length + PREFIX_BYTES
             batch = read_batch(file.pread(min(length, size_bytes - position), position))
         except RecordError as error:
-            yield DumpedDamage(position, size_bytes - position, str(error))
-            return
+            resumed = _next_batch(file, position + 1, crcs) if skip_damaged else None
+            end = size_bytes if resumed is None else resumed
+            yield DumpedDamage(position, end - position, str(error))
+            position = end
+            continue
         known = crcs.get(position)
         header_matches = None if known is None else crc32c(header) == known
         yield DumpedBatch(position, batch, batch.crc_matches(), header_matches)
         position += batch.size_bytes
+
+
+def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
+    """Return where the next whole batch begins at or behind `position`.
+
+    The side file knows where batches begin; without it the bytes are searched for the format
+    number, behind an epoch below 2^24.
+    """
+    for known in sorted(one for one in crcs if one >= position):
+        if _is_batch(file, known):
+            return known
+    size_bytes = file.size()
+    while position < size_bytes:
+        data = file.pread(min(_SEARCH_BYTES, size_bytes - position), position)
+        for found in _EPOCH_AND_MAGIC.finditer(data, PREFIX_BYTES):
+            candidate = position + found.start() - PREFIX_BYTES
+            if _is_batch(file, candidate):
+                return candidate
+        if len(data) < _SEARCH_BYTES:
+            return None
+        position += _SEARCH_BYTES - HEADER_BYTES
+    return None
+
+
+def _is_batch(file: File, position: int) -> bool:
+    """Whether a whole batch lies there, by its CRC."""
+    try:
+        length = read_header(file.pread(HEADER_BYTES, position)).batch_length + PREFIX_BYTES
+        if length > file.size() - position:
+            return False
+        return read_batch(file.pread(length, position)).crc_matches()
+    except RecordError:
+        return False
 
 
 def _header_crcs(fs: FileSystem, path: str) -> dict[int, int]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files import FilePool
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.quarantine import Quarantine
     from kgw.offsets.manager import PartitionOffsetManager
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey, TopicName
@@ -47,6 +48,7 @@ class DataDirectory(NamedTuple):
     """The time, for when a segment was begun."""
     note: Callable[[str], None]
     """Takes a sentence for the log about something that is in order, but not usual."""
+    quarantine: Quarantine
 
     def partition_path(self, key: PartitionKey) -> str:
         """Return the directory of a partition."""
@@ -283,8 +285,12 @@ class SegmentedLog:
         for path in (segment.log_path, segment.side_path):
             pooled = self.directory.pool.acquire(path, create=True)
             try:
-                # A crash may have left a file of this name that no checkpoint ever knew.
+                # A crash may have left a file of this name that no checkpoint ever knew. Durably:
+                # old side entries behind new batches would call these damaged.
+                was_empty = not pooled.file.size()
                 pooled.file.truncate(0)
+                if not was_empty:
+                    self.directory.pool.sync(pooled)
             finally:
                 self.directory.pool.release(pooled)
         self.segments = (*self.segments, segment)
@@ -320,15 +326,17 @@ class SegmentedLog:
         """Take back what was done since `begin_write`. Raises OSError, SyncFailedError."""
         fs = self.directory.fs
         self.segments = self._segments_before
-        has_removed = False
-        for segment in self._created:
+        # The last one first, each durably: that a segment exists proves everything below it, so
+        # that a stop in between would leave a hole which the next start takes for damage.
+        for segment in reversed(self._created):
             segment.forget()
+            has_removed = False
             for path in (segment.log_path, segment.side_path):
                 if fs.exists(path):
                     fs.unlink(path)
                     has_removed = True
-        if has_removed:
-            self.directory.pool.sync_directory(self.path)
+            if has_removed:
+                self.directory.pool.sync_directory(self.path)
         for segment, mark in reversed(self._marks):
             if segment in self.segments:
                 segment.go_back(mark)

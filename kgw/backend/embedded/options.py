@@ -19,6 +19,8 @@ class EmbeddedOptions(NamedTuple):
     partitions (docs/decisions/0002-journal.md); 0 turns the journal off."""
     group_bytes: int = 32 << 20
     """The most that one flush writes; what is left waits for the next."""
+    quarantine_bytes: int = 256 << 20
+    """What is kept of torn tails, in all: four of the largest (decision 74)."""
     checkpoint_bytes: int = 128 << 20
     """Appended bytes after which a checkpoint is made between the periodic ones. It bounds what
     recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""

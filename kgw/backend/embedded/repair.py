@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import is_out_of_space, sync_file
+from kgw.backend.embedded.failures import sync_file
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.offsets.manager import MAX_OFFSET
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.segment import Segment
 
 _COPY_BYTES: Final = 4 << 20
-_QUARANTINE_BYTES: Final = 64 << 20
-"""The most that is kept of one torn tail."""
 
 
 def scan_and_repair(
@@ -61,7 +59,8 @@ def scan_and_repair(
         )
         found = scanner.scan(position, next_offset, largest_timestamp_ms, segment_end=segment_end)
         if found.is_torn:
-            _quarantine(directory, segment, log_file.file, found.end_position)
+            partition = segment.log_path.rsplit("/", 2)[1]
+            directory.quarantine.keep(partition, segment.stem, log_file.file, found.end_position)
             log_file.file.truncate(found.end_position)
         mending.finish(scanner.entries, found.end_position)
     finally:
@@ -215,18 +214,3 @@ def _rewrite(file: File, start: int, end: int) -> None:
             return
         file.pwrite((data,), start)
         start += len(data)
-
-
-def _quarantine(directory: DataDirectory, segment: Segment, file: File, position: int) -> None:
-    """Keep the bytes that are about to be cut, for whoever wants to know what they were."""
-    data = file.pread(_QUARANTINE_BYTES, position)
-    if data.count(0) == len(data):
-        return
-    partition = segment.log_path.rsplit("/", 2)[1]
-    name = f"{partition}-{layout.segment_stem(segment.base_offset)}-{position}.torn"
-    try:
-        directory.fs.replace_durably(f"{directory.root}/{layout.QUARANTINE_DIRECTORY}/{name}", data)
-    except OSError as error:
-        if not is_out_of_space(error):
-            raise
-        directory.report(f"{name}: {error}")

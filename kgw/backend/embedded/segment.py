@@ -393,6 +393,9 @@ class Segment:
             tail, rest = tail[:ready_bytes], tail[ready_bytes:]
         if not tail or len(tail) < at_least_bytes:
             return
+        # Not dirty for the pool, which may close it before it is synced: a checkpoint writes side
+        # files by the thousand, and none could be closed. The kernel may then tell nobody that a
+        # write-back has failed; what the disk lacks is noticed, and made anew from the batches.
         pooled = self.pool.acquire(self.side_path, create=True)
         try:
             pooled.file.pwrite((tail,), written * ENTRY_BYTES)

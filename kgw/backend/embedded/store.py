@@ -104,6 +104,7 @@ class Store(GroupWriter):
             if not fs.is_directory(f"{root}/{name}"):
                 fs.make_directory_durably(f"{root}/{name}")
         self._check_format()
+        self.quarantine.look()
         partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
         for name in fs.listdir(partitions):
             if name.endswith(layout.DELETED_SUFFIX):

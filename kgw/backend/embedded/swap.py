@@ -13,6 +13,7 @@ its turn before the older records of its key.
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,12 +114,33 @@ def finish_swaps(directory: DataDirectory, path: str) -> None:
 
 
 def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
-    """Return base offsets of the first and the last old segment of each exchange that was begun."""
-    return [
-        note
-        for name in fs.listdir(_directory(path))
-        if (note := layout.parse_swap_name(name)) is not None
-    ]
+    """Return base offsets of the first and the last old segment of each exchange that was begun.
+
+    Raises OSError.
+    """
+    directory = _directory(path)
+    notes: list[tuple[int, int]] = []
+    for name in fs.listdir(directory):
+        note = layout.parse_swap_name(name)
+        if note is None and layout.parse_stem(name, layout.SWAP_SUFFIX) is not None:
+            note = _read_old_note(fs, f"{directory}/{name}")
+        if note is not None:
+            notes.append(note)
+    return notes
+
+
+def _read_old_note(fs: FileSystem, note_path: str) -> tuple[int, int]:
+    """Return what a note says of the time when its content said it, not its name.
+
+    Raises OSError for a damaged one: the old segments may be gone, and the new ones not in place.
+    """
+    try:
+        replaced = layout.decode_small(fs.read_bytes(note_path))["replaced"]
+        return int(replaced[0]), int(replaced[-1])
+    except (layout.SmallFileError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise OSError(
+            errno.EIO, f"the note of an exchange is damaged: {error}", note_path
+        ) from error
 
 
 def begin_directory(fs: FileSystem, path: str) -> str:

@@ -27,6 +27,7 @@ from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.journaled import JournaledSegments
 from kgw.backend.embedded.log import DataDirectory, SegmentedLog
+from kgw.backend.embedded.quarantine import Quarantine
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.room import DiskRoom
@@ -94,6 +95,13 @@ class GroupWriter:
         """Told of each problem once, as it is found, by whichever thread finds it."""
         self.remark: Callable[[str], None] = _keep_quiet
         """Told of what is in order, but not usual."""
+        self.quarantine = Quarantine(
+            fs,
+            f"{root}/{layout.QUARANTINE_DIRECTORY}",
+            options.quarantine_bytes,
+            self.report,
+            self.note,
+        )
         self.directory = DataDirectory(
             root,
             fs,
@@ -102,6 +110,7 @@ class GroupWriter:
             self.report,
             wall_ms or SystemClock().wall_ms,
             self.note,
+            self.quarantine,
         )
         self.journal = Journal(fs, f"{root}/{layout.JOURNAL_DIRECTORY}", options.journal_bytes)
         self.journaled = JournaledSegments(fs, self.journal, options, self.report, self.fail)

@@ -116,6 +116,20 @@ def test_it_is_the_thorough_reader_made_fast(
         assert 4 * len(sizes) == served
 
 
+def test_a_batch_that_the_bound_divides_is_not_served() -> None:
+    """Its last records lie past what the reader may see, such as those of an open transaction."""
+    driver = Driver(DIRECT)
+    for number in range(3):
+        driver.append(*[b"%d" % number] * 3)
+    log = driver.log()
+    for number, start in enumerate((0, 3, 6)):
+        for bound in range(start + 1, 10):
+            plain = reading.read(log, start, 1 << 20, bound)
+            assert bound - bound % 3 == plain.next_offset
+            fast = _cached(log, start, bound, number=number)
+            assert (None if bound < start + 3 else _flat(plain)) == (fast and _flat(fast))
+
+
 def test_an_answer_may_take_several_buffers() -> None:
     """More than one buffer holds is read piece by piece, each piece of whole batches."""
     driver = Driver(DIRECT)

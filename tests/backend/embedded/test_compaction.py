@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.swap import swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
@@ -24,6 +26,7 @@ from tests.backend.embedded.driver import DIRECT, JOURNALED, ROOT, Driver
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
+    from kgw.testing.faults import SimulatedFs
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=200, delete_delay_ms=0)
 FAR = 1 << 40
@@ -377,6 +380,54 @@ def test_an_exchange_is_finished_or_taken_back(mode: CrashMode) -> None:
     assert stops > 30
 
 
+@pytest.mark.slow
+def test_the_note_of_an_exchange_never_outlives_the_new_files() -> None:
+    """With it the next start removes the old segments: 100 power losses around its rename."""
+    driver = Driver(settings=SETTINGS)
+    fill(driver, 20, 4)
+    before = records(driver.log())
+    images: list[SimulatedFs] = []
+
+    def take(call: str, path: str) -> None:
+        if call == "rename" and ".swap" in path:
+            images.extend(driver.fs.power_loss(Random(seed)) for seed in range(100))
+
+    driver.fs.on_operation = take
+    compact(driver)
+    driver.fs.on_operation = None
+    after = records(driver.log())
+    assert len(images) >= 100
+    finished = 0
+    for image in images:
+        found = records(Driver(settings=SETTINGS, fs=image).log())
+        assert after.items() <= found.items() <= before.items()
+        finished += found != before
+    assert 0 < finished < len(images)
+
+
+def test_segments_are_not_joined_across_a_gap() -> None:
+    """Who has to read a segment anew takes offsets that are missing inside it for damage."""
+    driver = Driver(settings=SETTINGS._replace(is_relaxed=True, segment_bytes=4_000))
+    fill(driver, 6, 3)
+    driver.kill()
+    (gap,) = driver.log().gaps
+    fill(driver, 6, 3)
+    driver.store.roll(driver.log())
+    driver.settings = driver.log().settings = SETTINGS._replace(segment_bytes=4_000)
+    append(driver, (b"another", b"v"))
+    compact(driver)
+    before = records(driver.log())
+    assert gap.start_offset == 6
+    assert [*range(gap.end_offset + 3, gap.end_offset + 7)] == list(before)
+    for name in driver.fs.listdir(driver.path("")[:-1]):
+        if name.endswith(".checksums"):
+            driver.fs.unlink(driver.path(name))
+    driver.checkpoints.clear()
+    driver.kill()
+    assert () == driver.log().damaged
+    assert before == records(driver.log())
+
+
 def test_no_content_decides_whether_an_exchange_is_finished() -> None:
     """A note that rotted would have the old segments gone, and the new ones taken back."""
     driver = Driver(settings=SETTINGS)
@@ -405,6 +456,38 @@ def test_no_content_decides_whether_an_exchange_is_finished() -> None:
     assert range(60 - 7, 60) == range(max(records(log)) - 6, max(records(log)) + 1)
     assert expected(driver, 60, 7).keys() == records(log).keys()
     assert () == log.damaged
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_note_of_older_servers_is_read_or_the_log_is_refused(is_damaged: bool) -> None:
+    """Its content says what is exchanged; without it nobody could tell what has gone."""
+    driver = Driver(settings=SETTINGS)
+    fill(driver, 60, 7)
+
+    class Stop(BaseException):
+        """The crash, once an old segment has been set aside."""
+
+    def stop(call: str, path: str) -> None:
+        if call == "rename" and path.endswith(".log") and "compaction" not in path:
+            raise Stop
+
+    driver.fs.on_operation = stop
+    with pytest.raises(Stop):
+        compact(driver)
+    driver.fs.on_operation = None
+    (name,) = [one for one in driver.fs.listdir(driver.path("compaction")) if ".swap" in one]
+    first, _, last = name.removesuffix(".swap").partition("-")
+    content = encode_small({"replaced": [int(first), int(last)]})
+    driver.fs.unlink(driver.path(f"compaction/{name}"))
+    driver.fs.replace_durably(
+        driver.path(f"compaction/{first}.swap"), content[: -2 if is_damaged else None]
+    )
+    driver.kill()
+    if is_damaged:
+        with pytest.raises(StorageError):
+            driver.log()
+    else:
+        assert expected(driver, 60, 7).keys() == records(driver.log()).keys()
 
 
 def test_check_looks_behind_an_exchange_that_was_interrupted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from random import Random
 from threading import current_thread
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,7 +21,16 @@ from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, RELAXED, SETTINGS, TOPIC
+from kgw.testing.simulated_disk import CrashMode
+from tests.backend.embedded.driver import (
+    JOURNALED,
+    KEY,
+    OTHER_KEY,
+    RELAXED,
+    SETTINGS,
+    TOPIC,
+    Driver,
+)
 from tests.backend.embedded.flushing import append_first, asleep, open_held, until_due
 
 if TYPE_CHECKING:
@@ -48,6 +58,30 @@ async def test_a_strict_append_is_answered_once_the_kernel_has_synced_it() -> No
     assert (2, True, None) == (log.high_watermark, append.is_done, append.error)
     await backend.aclose()
     assert syncs.is_closed
+
+
+async def test_the_loop_has_the_journal_synced_beside_a_segment() -> None:
+    """A group may need both: the segment of a log with unsynced records, the journal for others."""
+    fs = SimulatedFs()
+    backend, syncs = await open_held(fs)
+    settings = _UNTIMED._replace(flush_interval_messages=2)
+    behind = await backend.create_partition(KEY, TOPIC, settings)
+    strict = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
+    await append_first(backend, strict)
+    await _reserved(backend, behind)
+    await asleep(backend)
+    appends = [log.append([make_batch([b"answered"])]) for log in (strict, behind)]
+    await until_due(syncs)
+    synced = {file.path.rpartition(".")[2] for file in syncs.files}
+    syncs.finish()
+    assert [(True, None)] * 2 == [(append.is_done, append.error) for append in appends]
+    left = Driver(JOURNALED, settings, fs.power_loss(Random(0), CrashMode.NOTHING))
+    for log, append in zip((strict, behind), appends, strict=True):
+        values = left.values(log.key)
+        assert append.result.last_offset + 1 == len(values)
+        assert b"answered" == values[-1]
+    assert {"log", "journal"} == synced
+    await backend.aclose()
 
 
 async def test_what_comes_during_a_sync_shares_the_next_one() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.backend.embedded.journal import PAGE_BYTES, Journal, Redo
 from kgw.testing.faults import SimulatedFs
+from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import KEY, OTHER_KEY
 
@@ -64,6 +66,26 @@ def test_a_switched_file_counts_until_it_is_retired(fs: SimulatedFs, journal: Jo
     journal.retire(full)
     assert [True] == [journal.has_free_file]
     assert [b"second"] == _found(fs)
+
+
+def test_no_power_loss_brings_back_what_was_retired(fs: SimulatedFs, journal: Journal) -> None:
+    """Not by itself, where nothing has been written since; and not in front of a deletion's note.
+
+    That note is retired in its turn. Should the older file be live then, and the newer one not, the
+    bytes of a deleted log would be there, and nothing that takes them back.
+    """
+    journal.append([_redo(b"old")])
+    journal.sync()
+    journal.retire(journal.switch())
+    assert [] == _found(fs.power_loss(Random(0), CrashMode.NOTHING))
+    journal.append_deletion(KEY)
+    journal.sync()
+    full = journal.switch()
+    images: list[SimulatedFs] = []
+    fs.on_operation = lambda *_: images.extend(fs.power_loss(Random(seed)) for seed in range(50))
+    journal.retire(full)
+    assert len(images) >= 50
+    assert [[]] * len(images) == [_found(image) for image in images]
 
 
 def test_a_reused_file_does_not_show_its_old_frames(fs: SimulatedFs, journal: Journal) -> None:

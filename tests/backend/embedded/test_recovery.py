@@ -4,8 +4,10 @@ from random import Random
 
 import pytest
 
+from kgw.backend.base import Snapshot
 from kgw.backend.embedded.journal import FILE_NAMES
 from kgw.backend.embedded.layout import EpochStart
+from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, DataDirectoryError
 from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode
@@ -302,6 +304,29 @@ def test_a_missing_checkpoint_is_reported_after_an_orderly_stop_only() -> None:
     driver.checkpoints.clear()
     assert VALUES == driver.values()
     assert any("has no checkpoint" in problem for problem in driver.store.problems)
+
+
+def test_a_snapshot_of_records_that_are_gone_is_gone_for_good() -> None:
+    """Later records reach its offset: what it knows of the lost ones would be believed of them."""
+    driver = Driver()
+    for number in range(4):
+        driver.append(b"%d" % number)
+    for offset in (2, 4):
+        save_snapshot(driver.log(), Snapshot(offset, b"of the first %d" % offset))
+    for suffix in ("log", "checksums"):
+        content = driver.fs.content(driver.segment_path(suffix=suffix))
+        del content[3 * len(content) // 4 :]
+    driver.kill()
+    assert [b"0", b"1", b"2"] == driver.values()
+    for number in range(3):
+        driver.append(b"other %d" % number)
+    for restart in (None, driver.kill, driver.stop):
+        if restart is not None:
+            restart()
+        log = driver.log()
+        assert log.offsets.next_offset > 4
+        found = load_snapshot(log, log.offsets.next_offset)
+        assert Snapshot(2, b"of the first 2") == found
 
 
 def test_every_cut_raises_the_epoch() -> None:

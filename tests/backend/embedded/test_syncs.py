@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded import reading
 from kgw.backend.embedded.failures import SyncFailedError, sync_file
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.segment_syncs import sync_segments
+from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
@@ -20,6 +22,7 @@ from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.writer import Append
 
 PATH = f"{ROOT}/file"
@@ -109,6 +112,26 @@ def test_control_an_append_whose_sync_is_believed_is_lost(monkeypatch: pytest.Mo
     assert append.error is None
     driver.lose_power(CrashMode.NOTHING)
     assert [b"first"] == driver.values()
+
+
+def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
+    """Its segment has not been synced, and the frame that vouches for it is on no disk."""
+    driver = Driver(JOURNALED)
+    keys = (KEY, OTHER_KEY)
+    for key in keys:
+        driver.append(b"first", key=key)
+    appends = [driver.submit(b"second", key=key) for key in keys]
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    driver.store.flush_group()
+    driver.fs.inject(None)
+    ((call, path),) = driver.fs.struck
+    assert ("fdatasync", True) == (call, path.endswith(".journal"))
+    assert all(append.error is not None for append in appends)
+    assert [1, 1] == [driver.log(key).offsets.high_watermark for key in keys]
+    with pytest.raises(StorageError, match="the data directory has failed"):
+        driver.submit(b"third")
+    driver.lose_power(CrashMode.NOTHING)
+    assert [[b"first"], [b"first"]] == [driver.values(key) for key in keys]
 
 
 def test_the_loop_leaves_files_to_a_thread_that_another_syncs_or_that_have_failed() -> None:
@@ -277,3 +300,68 @@ def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed()
     driver.store.pool.release(pooled)
     outcomes = sync_segments(driver.fs, [segment])
     assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
+
+
+# --- side files, which may be closed with unsynced bytes ------------------------------------------
+
+
+def _with_side_entries(options: EmbeddedOptions) -> tuple[Driver, list[bytes]]:
+    """Return a log whose side entries are half durable and half written, and its records."""
+    driver = Driver(options)
+    values = [b"%03d" % number * 10 for number in range(60)]
+    for number, value in enumerate(values):
+        driver.append(value, timestamp_ms=number)
+        if number == len(values) // 2:
+            driver.checkpoint()
+    return driver, values
+
+
+def test_a_side_file_whose_write_back_failed_fails_the_checkpoint() -> None:
+    """Where it is still open its sync, which the checkpoint waits for, tells it; that is final."""
+    driver, values = _with_side_entries(DIRECT)
+    driver.fs.fail_write_back(driver.segment_path(suffix="checksums"))
+    with pytest.raises(StorageError, match="checksums"):
+        driver.checkpoint()
+    assert not driver.store.is_writable
+    assert values == driver.values()
+    driver.lose_power()
+    assert values == driver.values()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+@pytest.mark.parametrize("after", ["checkpoint", "stop"])
+def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
+    options: EmbeddedOptions, after: str
+) -> None:
+    """Nobody is told of it, and the checkpoint counts the entries as durable: they are derived.
+
+    What the disk lacks of them is noticed as it is read, and made anew from the batches.
+    """
+    for seed in range(8):
+        driver, values = _with_side_entries(options._replace(open_files=2))
+        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.pool
+        driver.log().segments[-1].write_side(at_least_bytes=1)
+        driver.fs.fail_write_back(side_path)
+        for number in range(4):
+            pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
+        assert not pool.has(side_path)
+        if after == "stop":
+            driver.stop()
+        else:
+            driver.checkpoint()
+        assert driver.store.is_writable
+        before = bytes(driver.fs.content(side_path))
+        driver.lose_power(CrashMode.RANDOM if seed else CrashMode.NOTHING, seed)
+        lacks_some = bytes(driver.fs.content(side_path)) != before
+        assert lacks_some or seed
+        log = driver.log()
+        assert (values, ()) == (driver.values(), log.damaged)
+        found = reading.find_by_time(log, 50, 0, len(values), lambda batch: batch)
+        assert found is not None
+        assert 50 == found.base_offset
+        assert not any("damaged" in one and "rebuilt" not in one for one in driver.store.problems)
+        driver.append(b"next")
+        driver.stop()
+        assert [*values, b"next"] == driver.values()
+        assert [] == driver.problems()

@@ -1,0 +1,110 @@
+"""A group of appends that fails when it has begun segments, and a stop while it is taken back."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.testing.batches import make_batch
+from kgw.testing.faults import Fault, FaultKind
+from kgw.testing.simulated_disk import CrashMode
+from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KEPT = b"answered"
+REFUSED = [b"refused %03d" % number for number in range(12)]
+WRITE_FAILS = frozenset({"open", "read", "fdatasync", "sync_directory", "truncate"})
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+def _undone(stop_after: int) -> tuple[Driver, bool]:
+    """Return a log that has refused batches for four segments, and whether that came to an end.
+
+    It is stopped after so many operations of those that take the group back.
+    """
+    driver = Driver(DIRECT, SMALL_SEGMENTS)
+    driver.append(KEPT)
+    append = driver.store.submit(driver.log(), [make_batch([value] * 3) for value in REFUSED])
+    operations = 0
+
+    def count(call: str, _path: str) -> None:
+        nonlocal operations
+        operations += call == "unlink" or operations > 0
+        if operations > stop_after:
+            raise Stop
+
+    driver.fs.on_operation = count
+    # The second write of the fourth segment.
+    driver.fs.inject(Fault(FaultKind.EIO, 9, spared=WRITE_FAILS))
+    try:
+        driver.store.flush_group()
+    except Stop:
+        return driver, False
+    finally:
+        driver.fs.on_operation = None
+        driver.fs.inject(None)
+    assert append.error is not None
+    return driver, True
+
+
+def _stops() -> Iterator[Callable[[], Driver]]:
+    """Return ways to a log that was stopped while a group was taken back, and started again."""
+    stop_after = 0
+    while not _undone(stop_after)[1]:
+
+        def kill(stop_after: int = stop_after) -> Driver:
+            driver, _ = _undone(stop_after)
+            driver.kill()
+            return driver
+
+        yield kill
+        for mode in (CrashMode.EVERYTHING, CrashMode.PREFIX, CrashMode.RANDOM):
+
+            def lose(stop_after: int = stop_after, mode: CrashMode = mode) -> Driver:
+                driver, _ = _undone(stop_after)
+                driver.lose_power(mode, stop_after)
+                return driver
+
+            yield lose
+        stop_after += 1
+    assert stop_after > 6
+
+
+@pytest.mark.slow
+def test_a_stop_while_a_group_is_taken_back_leaves_no_hole() -> None:
+    """Some of its batches may be there, since nobody was told: the first ones, and none is missed.
+
+    That a segment exists proves everything below it.
+    """
+    for stopped in _stops():
+        driver = stopped()
+        found = driver.values()
+        whole = [KEPT, *(value for value in REFUSED for _ in range(3))]
+        assert whole[: len(found)] == found
+        assert () == driver.log().damaged
+        assert [] == driver.store.problems
+
+
+@pytest.mark.slow
+def test_what_was_noted_of_a_group_that_was_taken_back_is_never_said_of_others() -> None:
+    """A side file that a stop has left alone is not found again behind those that come next."""
+    for stopped in _stops():
+        for count in (1, 4):
+            driver = stopped()
+            before = driver.values()
+            answered = [b"another %03d" % number for number in range(count)]
+            for value in answered:
+                assert driver.append(*[value] * 3).error is None
+            for mode in (CrashMode.NOTHING, CrashMode.PREFIX):
+                image = driver.fs.power_loss(Random(count), mode)
+                left = Driver(DIRECT, SMALL_SEGMENTS, image)
+                assert [*before, *(value for value in answered for _ in range(3))] == left.values()
+                assert () == left.log().damaged
+                assert [] == left.store.problems

@@ -1,0 +1,47 @@
+"""How busy the machine is with what is no part of a campaign: times taken then say less."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from kgw.testing.process import GatewayProcess
+
+
+def _busy_s() -> float:
+    """Return the processor time that all processes have used, and what the host took away."""
+    user, nice, system, _idle, _wait, irq, soft_irq, steal, *_ = (
+        int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    ticks = user + nice + system + irq + soft_irq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Others:
+    """What processes other than this one and a gateway use, from `__enter__` to `__exit__`."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._gateway = gateway
+        self._began = (0.0, 0.0, 0.0)
+        self.cores = 0.0
+        """How many cores they kept busy."""
+
+    def _now(self) -> tuple[float, float, float]:
+        own_s = time.process_time() + self._gateway.usage().cpu_s
+        return time.monotonic(), _busy_s(), own_s
+
+    def __enter__(self) -> Self:
+        self._began = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        elapsed_s, busy_s, own_s = (
+            now - before for now, before in zip(self._now(), self._began, strict=True)
+        )
+        self.cores = max(0.0, busy_s - own_s) / elapsed_s
+
+    def __str__(self) -> str:
+        return f"other processes kept {self.cores:.1f} of {os.cpu_count()} cores busy"

@@ -1,0 +1,294 @@
+"""Makes small, serious changes to the code and shows each to the tests that reach it.
+
+`python -m tests.campaigns.mutations reach FILE` runs the tests once and writes which reach what;
+`run` draws changes and tries them; `again` tries changes of an earlier run anew; `show` prints what
+nobody noticed. The checkout itself is never changed: work is done on a copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.campaigns.mutations.changes import Change, changes_of, is_compilable
+from tests.campaigns.mutations.reached import PACKAGES, Reached, read
+from tests.campaigns.mutations.selection import stages_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+_SELECTION: Final = "not full and not bench and not interop"
+_MEMORY_BYTES: Final = 8 << 30
+_FILE_BYTES: Final = 8 << 30
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+class Outcome(NamedTuple):
+    """What became of one change. The text of its line finds it again in later code."""
+
+    path: str
+    line: int
+    text: str
+    old: str
+    new: str
+    noticed_by: str
+    """The first test that failed, or nothing."""
+    tests: int
+    """How many tests it was shown to."""
+    seconds: float
+    explanation: str = ""
+    """Why no test can notice it, or need not."""
+
+
+def _source(path: str) -> bytes:
+    return (_ROOT / path).read_bytes()
+
+
+def draw(seed: int, count: int) -> list[Change]:
+    """Draw changes of the packages, all as likely, but for those that do not compile."""
+    changes: list[Change] = []
+    for package in PACKAGES:
+        for file in sorted((_ROOT / "kgw" / package).rglob("*.py")):
+            path = str(file.relative_to(_ROOT))
+            changes += changes_of(path, _source(path))
+    random.Random(seed).shuffle(changes)
+    compilable = (change for change in changes if is_compilable(change, _source(change.path)))
+    return list(islice(compilable, count))
+
+
+def _text_of(change: Change) -> str:
+    return _source(change.path).splitlines()[change.line - 1].strip().decode()
+
+
+def find_again(outcome: Outcome) -> Change | None:
+    """Return a change of an earlier run in today's code: the nearest line of the same text."""
+    if not (_ROOT / outcome.path).exists():
+        return None
+    same = [
+        change
+        for change in changes_of(outcome.path, _source(outcome.path))
+        if (change.old, change.new) == (outcome.old, outcome.new)
+        and _text_of(change) == outcome.text
+    ]
+    return min(same, key=lambda change: abs(change.line - outcome.line), default=None)
+
+
+class Workshop:
+    """A copy of the checkout in which the code is changed and the tests are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modified_s = time.time()
+        for name in ("kgw", "tests", "docs", "scripts", "examples", "bench", "fuzz", "changelog.d"):
+            shutil.copytree(
+                _ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        for file in _ROOT.iterdir():
+            if file.is_file():
+                shutil.copy2(file, folder)
+        for name in (".venv-clients", ".cache"):
+            (folder / name).symlink_to(_ROOT / name)
+        self._environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}
+
+    def write(self, path: str, source: bytes) -> None:
+        """Replace a module. Its time moves by seconds, so that no compiled one is taken for it."""
+        file = self._folder / path
+        file.write_bytes(source)
+        self._modified_s += 2
+        os.utime(file, (self._modified_s, self._modified_s))
+
+    def run(self, tests: Sequence[str], limit_s: float) -> str:
+        """Return the first test that fails, or nothing. Raises RuntimeError if none could run."""
+        names = self._folder / "shown.txt"
+        names.write_text("\n".join(tests))
+        command = [sys.executable, *_PYTEST, "-x", "-m", _SELECTION, f"@{names}"]
+        process = subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        _limit(process.pid)
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return f"hung: {len(tests)} tests in {limit_s:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.returncode == 0:
+            return ""
+        failed = _FAILED.search(said)
+        if failed is not None:
+            return failed[1]
+        if process.returncode in {3, 4, 5}:
+            raise RuntimeError(said[-2_000:])
+        return f"exit {process.returncode}"
+
+
+def _limit(process_id: int) -> None:
+    """A change must not fill the machine: what it allocates or writes has an end."""
+    resource.prlimit(process_id, resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.prlimit(process_id, resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+
+
+def try_change(
+    change: Change, workshop: Workshop, reached: Reached, budget_s: float, first: str
+) -> Outcome:
+    """Show one change to the tests that reach it; `first` is tried before the others."""
+    source = _source(change.path)
+    stages = stages_for(change.path, change.line, reached, budget_s)
+    if "::" in first and (_ROOT / first.partition("::")[0]).exists():
+        stages.insert(0, [first])
+    workshop.write(change.path, change.apply(source))
+    started_s, noticed_by = time.monotonic(), ""
+    try:
+        for stage in stages:
+            expected_s = sum(reached.seconds.get(test, 1.0) for test in stage)
+            noticed_by = workshop.run(stage, 90 + 4 * expected_s) if stage else ""
+            if noticed_by:
+                break
+    finally:
+        workshop.write(change.path, source)
+    return Outcome(
+        change.path,
+        change.line,
+        _text_of(change),
+        change.old,
+        change.new,
+        noticed_by,
+        sum(map(len, stages)),
+        round(time.monotonic() - started_s, 1),
+    )
+
+
+def load(path: Path) -> list[Outcome]:
+    """Read the outcomes of a run."""
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def _say(outcome: Outcome, out: Path) -> None:
+    with out.open("a") as file:
+        file.write(json.dumps(outcome._asdict()) + "\n")
+    change = Change(outcome.path, outcome.line, 0, 0, outcome.old, outcome.new)
+    verdict = outcome.noticed_by or f"NOT NOTICED by {outcome.tests} tests"
+    print(f"{outcome.seconds:6.1f} s  {change}: {verdict}", flush=True)
+
+
+def _reach(arguments: argparse.Namespace) -> int:
+    plugin = ("-p", "tests.campaigns.mutations.reached", "--timeout", "300")
+    command = [sys.executable, *_PYTEST, *plugin, "-m", _SELECTION, *arguments.tests]
+    environment = os.environ | {"REACHED": str(arguments.file.resolve())}
+    return subprocess.call(command, cwd=_ROOT, env=environment)
+
+
+def _tried(
+    arguments: argparse.Namespace, chosen: Sequence[tuple[Change, str, str]], out: Path
+) -> None:
+    reached = read(arguments.reached)
+    with tempfile.TemporaryDirectory(prefix="kgw-mutations-") as folder:
+        workshop = Workshop(Path(folder))
+        for change, first, explanation in chosen:
+            outcome = try_change(change, workshop, reached, arguments.budget, first)
+            _say(outcome._replace(explanation="" if outcome.noticed_by else explanation), out)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    print(f"seed={arguments.seed}", flush=True)
+    done = {outcome[:5] for outcome in load(arguments.out)} if arguments.out.exists() else set()
+    chosen = [
+        (change, "", "")
+        for change in draw(arguments.seed, arguments.count)[arguments.part :: arguments.parts]
+        if change.path.startswith(arguments.under)
+        and (change.path, change.line, _text_of(change), change.old, change.new) not in done
+    ]
+    _tried(arguments, chosen, arguments.out)
+    return 0
+
+
+def _again(arguments: argparse.Namespace) -> int:
+    chosen = []
+    for outcome in load(arguments.earlier)[arguments.part :: arguments.parts]:
+        change = find_again(outcome)
+        if change is None:
+            print(f"gone: {outcome.path}:{outcome.line}: {outcome.text}", flush=True)
+        elif change.path.startswith(arguments.under) and not (
+            arguments.survivors and outcome.noticed_by
+        ):
+            chosen.append((change, outcome.noticed_by, outcome.explanation))
+    _tried(arguments, chosen, arguments.out)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    outcomes = load(arguments.file)
+    noticed = sum(bool(outcome.noticed_by) for outcome in outcomes)
+    print(f"{len(outcomes)} changes, {noticed} noticed")
+    by_package: Counter[str] = Counter()
+    for outcome in outcomes:
+        if not outcome.noticed_by:
+            by_package[str(Path(outcome.path).parent)] += 1
+            change = Change(outcome.path, outcome.line, 0, 0, outcome.old, outcome.new)
+            print(f"{change}\n    {outcome.text}\n    {outcome.explanation or 'NOT EXPLAINED'}")
+    print(dict(by_package))
+    return int(any(not (one.noticed_by or one.explanation) for one in outcomes))
+
+
+def main() -> int:
+    """Parse the command line and do what it says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.mutations")
+    verbs = parser.add_subparsers(required=True)
+    reach = verbs.add_parser("reach", help="run all tests and write which reach which lines")
+    reach.add_argument("file", type=Path)
+    reach.add_argument("tests", nargs="*", default=["tests"])
+    reach.set_defaults(do=_reach)
+    run = verbs.add_parser("run", help="draw changes and try them; goes on where it was stopped")
+    run.add_argument("--seed", type=int, required=True)
+    run.add_argument("--count", type=int, default=400)
+    run.set_defaults(do=_run)
+    again = verbs.add_parser("again", help="try the changes of an earlier run anew")
+    again.add_argument("earlier", type=Path)
+    again.add_argument("--survivors", action="store_true", help="only those that nobody noticed")
+    again.set_defaults(do=_again)
+    for verb in (run, again):
+        verb.add_argument(
+            "--reached", type=Path, nargs="+", required=True, help="what `reach` has written"
+        )
+        verb.add_argument("--out", type=Path, required=True, help="a line of JSON for each change")
+        verb.add_argument("--budget", type=float, default=120, help="seconds of tests for each")
+        verb.add_argument("--under", default="kgw/", help="only changes below this folder")
+        verb.add_argument("--part", type=int, default=0, help="which part of the work is done")
+        verb.add_argument("--parts", type=int, default=1)
+    show = verbs.add_parser("show", help="print what nobody noticed; fails if one is unexplained")
+    show.add_argument("file", type=Path)
+    show.set_defaults(do=_show)
+    arguments = parser.parse_args()
+    result: int = arguments.do(arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Tests that hang: pytest is started on them in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INTERRUPTED = """
+import asyncio, threading, time
+
+async def test_spins_in_a_coroutine():
+    while True:
+        pass
+
+async def test_spins_in_a_callback_whose_exceptions_are_logged():
+    def spin():
+        while True:
+            pass
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.call_soon(spin)
+    await asyncio.Event().wait()
+
+async def test_waits_in_an_idle_loop():
+    await asyncio.Event().wait()
+
+def test_swallows_an_exception_once():
+    try:
+        threading.Event().wait()
+    except BaseException:
+        threading.Event().wait()
+
+def test_waits_for_a_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+def test_waits_in_a_system_call():
+    time.sleep(3600)
+
+def test_passes_afterwards():
+    pass
+"""
+"""All of these fail, and the rest of the run goes on."""
+
+ENDLESS = {
+    "swallows_every_exception": """
+def test_swallows_every_exception():
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+""",
+    "waits_in_an_idle_uvloop": """
+import asyncio, uvloop
+
+def test_waits_in_an_idle_uvloop():
+    async def wait():
+        await asyncio.Event().wait()
+
+    uvloop.run(wait())
+""",
+    "is_in_c_code_that_holds_the_interpreter": """
+import itertools
+
+def test_is_in_c_code_that_holds_the_interpreter():
+    sum(itertools.repeat(0))
+""",
+    "is_in_c_code_that_no_signal_interrupts": """
+import ctypes
+
+def test_is_in_c_code_that_no_signal_interrupts():
+    mutex = ctypes.create_string_buffer(256)
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    lock(mutex)
+""",
+    "fails_and_hangs_in_its_teardown": """
+import pytest, threading
+
+@pytest.fixture
+def fixture():
+    yield
+    threading.Event().wait()
+
+def test_fails_and_hangs_in_its_teardown(fixture):
+    assert False
+""",
+}
+"""Nothing ends these but the end of the process."""
+
+
+SLOW_REPORT = """
+import time
+import pytest
+
+pytest_plugins = ["tests.hung"]
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    # Longer than until the exception is raised again, which would end the run.
+    if item.name == "test_waits_for_a_lock" and call.when == "call":
+        time.sleep(1)
+    return (yield)
+"""
+
+
+def start(folder: Path, content: str) -> subprocess.Popen[str]:
+    """Start pytest on a file, with the settings of this project but less patience."""
+    root = Path(__file__).parents[1]
+    test = folder / "test_hangs.py"
+    test.write_text(content)
+    (folder / "conftest.py").write_text(SLOW_REPORT)
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pytest", "-c", root / "pyproject.toml"),
+            *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+            *("--rootdir", folder, "-v", test),
+            *("-o", "timeout=0.5", "-o", "hung_test_grace=2", "-o", "asyncio_debug=false"),
+        ],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_test_that_can_be_interrupted_fails_and_the_others_run(tmp_path: Path) -> None:
+    """A spin in a coroutine or a callback, a wait for a lock, a sleep: each fails at its limit."""
+    process = start(tmp_path, INTERRUPTED)
+    output, _ = process.communicate()
+    assert 1 == process.returncode, output
+    assert "6 failed, 1 passed" in output
+    assert "test_passes_afterwards PASSED" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_test_that_cannot_be_interrupted_ends_the_run(tmp_path: Path) -> None:
+    """With its name, the stacks and an exit code that is no success."""
+    # Side by side: most of them wait.
+    processes = {}
+    for name, body in ENDLESS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        processes[name] = start(folder, f"{body}\ndef test_of_later():\n    pass\n")
+    for name, process in processes.items():
+        output, _ = process.communicate()
+        assert -signal.SIGABRT == process.returncode, output
+        assert f"Timeout: test_hangs.py::test_{name} hangs and cannot be interrupted" in output
+        assert "most recent call first" in output
+        assert "test_hangs.py" in output.partition("most recent call first")[2]
+        assert "test_of_later PASSED" not in output
