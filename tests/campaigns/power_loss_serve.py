@@ -1,0 +1,98 @@
+"""The gateway with small journals, so that a few seconds see them full; or without its syncs.
+
+`python -m tests.campaigns.power_loss_serve BUG serve ...`, the positive controls of `power_loss`,
+and with "none" for BUG the real thing.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import options
+from kgw.backend.embedded.fs import FileSystem, RealFile, RealFs
+from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.writer import GroupWriter
+from kgw.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.written import Written
+
+JOURNAL_BYTES = 256 << 10
+RESERVED_OFFSETS = 50
+
+
+def plant(owner: object, name: str, value: object) -> None:
+    """Put something in place of an attribute."""
+    setattr(owner, name, value)
+
+
+def in_threads() -> None:
+    """Have every file synced by a thread, one after the other: the kernel would not be fooled."""
+    plant(RealFs, "open_kernel_syncs", lambda *_: None)
+    plant(RealFs, "sync_all", FileSystem.sync_all)
+
+
+def void_fdatasync() -> None:
+    """Sync no file."""
+    in_threads()
+    plant(RealFile, "fdatasync", lambda _: None)
+
+
+def write_back_only() -> None:
+    """Have the system begin to write, and wait for nothing."""
+    in_threads()
+    plant(RealFile, "fdatasync", lambda self: self.begin_write_back(0, 0))
+
+
+def void_sync_directory() -> None:
+    """Sync no directory."""
+    plant(RealFs, "sync_directory", lambda *_: None)
+    plant(RealFs, "_sync_directories", lambda _, __, directories: [None] * len(directories))
+
+
+def no_journal() -> None:
+    """Leave the journal out wherever files are synced."""
+    begin_syncs = GroupWriter.begin_syncs
+
+    def begin(self: GroupWriter, written: Written) -> list[File] | None:
+        files = begin_syncs(self, written)
+        if files is None or not written.by_journal:
+            return files
+        # Without a file there is nothing to wait for; a thread has nothing to do, either.
+        return files[:-1] or None
+
+    plant(GroupWriter, "begin_syncs", begin)
+    plant(Journal, "sync", lambda _: None)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "void-fdatasync": void_fdatasync,
+    "write-back-only": write_back_only,
+    "void-sync-directory": void_sync_directory,
+    "no-journal": no_journal,
+}
+
+
+def command(bug: str = "none") -> tuple[str, ...]:
+    """Return what to run instead of `kgw serve`."""
+    return (sys.executable, "-m", "tests.campaigns.power_loss_serve", bug, "serve")
+
+
+if __name__ == "__main__":
+    BUGS[sys.argv.pop(1)]()
+    plant(
+        options,
+        "EmbeddedOptions",
+        partial(
+            options.EmbeddedOptions,
+            journal_bytes=JOURNAL_BYTES,
+            reserved_offsets=RESERVED_OFFSETS,
+        ),
+    )
+    main(prog_name="kgw")
