@@ -440,7 +440,7 @@ def _write_out(
             _write_out(node, place, entries_of, content_of)
             continue
         content = memoryview(content_of(node))
-        with place.open("wb", opener=_private) as file:
+        with open(place, "wb", opener=_private) as file:
             for start in range(0, len(content), _CHUNK_BYTES):
                 chunk = content[start : start + _CHUNK_BYTES]
                 # Holes for zeros: a journal is mostly that.

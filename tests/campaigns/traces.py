@@ -41,7 +41,6 @@ _CALL = re.compile(
     rb"(\w+)\((.*)\)\s+= (-?\d+|0x[0-9a-f]+|\?)([^\n]*?)(?: <(\d+\.\d+)>)?", re.DOTALL
 )
 _BEGUN = re.compile(rb"(\w+)\((.*)", re.DOTALL)
-_TEXT = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\.\.\.)?', re.DOTALL)
 _PATH_OF_DESCRIPTOR = re.compile(rb"(\d+)<([^>]*)>(\(deleted\))?")
 _SOCKET = re.compile(rb"\d+<TCP(?:v6)?:\[.*?:(\d+)->.*?:(\d+)\]>")
 
@@ -66,11 +65,12 @@ class Call(NamedTuple):
 
     def texts(self) -> list[bytes]:
         """Return every quoted argument, decoded. Raises TraceError for one that was cut."""
-        return [_decode(found) for found in _TEXT.finditer(self.arguments)]
+        return [_unescape(text) for text in _quoted(self.arguments)]
 
     def numbers_at_end(self) -> list[int]:
         """Return the plain numbers behind the last quoted, bracketed or named argument."""
-        tail = re.split(rb"[\"\]>]", self.arguments)[-1]
+        behind = max(map(self.arguments.rfind, (b'"', b"]", b">")))
+        tail = self.arguments[behind + 1 :]
         return [int(part, 0) for part in tail.split(b",") if part.strip()]
 
     def descriptor(self) -> tuple[int, str] | None:
@@ -163,10 +163,25 @@ def _whole(text: bytes, entered: int, left: int, entered_s: float, resumed_s: fl
     return Call(found[1].decode(), found[2], result, entered, left, entered_s, left_s)
 
 
-def _decode(found: re.Match[bytes]) -> bytes:
-    if found[2] is not None:
-        raise TraceError("strace has cut a text")
-    return _unescape(found[1])
+def _quoted(arguments: bytes) -> Iterator[bytes]:
+    """Return what stands between quotes. A pattern takes 150 ms for a megabyte of zeros."""
+    start = arguments.find(b'"')
+    while start >= 0:
+        end = arguments.index(b'"', start + 1)
+        while _is_escaped(arguments, end):
+            end = arguments.index(b'"', end + 1)
+        if arguments.startswith(b"...", end + 1):
+            raise TraceError("strace has cut a text")
+        yield arguments[start + 1 : end]
+        start = arguments.find(b'"', end + 1)
+
+
+def _is_escaped(text: bytes, position: int) -> bool:
+    """Whether an odd number of backslashes stands before a position."""
+    first = position
+    while text[first - 1] == ord("\\"):
+        first -= 1
+    return (position - first) % 2 == 1
 
 
 def _unescape(text: bytes) -> bytes:

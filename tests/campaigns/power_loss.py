@@ -1,0 +1,369 @@
+"""D2 and D14: the power goes while a real process works; what its disk may then hold is booted.
+
+strace records a gateway under load (`traces`), a model says what a power loss may leave
+(`traced_disk`), and a gateway starts on each of these images and is asked for all that clients were
+promised by then (`power_loss_judge`). An answer counts as given as soon as the server begins the
+system call that sends it.
+
+Run as `python -m tests.campaigns.power_loss --full --seed N`. Needs strace. What a seed decides is
+where the power goes in a trace; the trace itself is the kernel's and the scheduler's. So a run that
+finds something keeps its traces and says where; `--replay DIRECTORY --seed N` makes its images
+again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.clock import SystemClock
+from kgw.errors import KgwError
+from kgw.testing.gateway import InProcessGateway
+from kgw.testing.process import SERVE, GatewayProcess
+from kgw.testing.simulated_disk import CrashMode
+from tests.campaigns import power_loss_serve
+from tests.campaigns.power_loss_judge import Crash, judge, look, promised_by, use
+from tests.campaigns.power_loss_work import FLUSH_MS, Book, RefusedError, Wire, Work
+from tests.campaigns.support import Report
+from tests.campaigns.traced_disk import SYNC, TracedDisk, difference, disk_events, files_on_disk
+from tests.campaigns.traces import TraceError, read_calls, sent_frames, traced, wait_for_end
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.campaigns.power_loss_judge import Found
+    from tests.campaigns.power_loss_work import Ask, Place
+    from tests.campaigns.traced_disk import Event
+
+SETTINGS: Final = (
+    "kgw.min.free.bytes=0",
+    "kgw.checkpoint.interval.ms=300",
+    "log.retention.check.interval.ms=200",
+    "log.cleaner.backoff.ms=200",
+)
+LATE_S: Final = 0.1
+"""How much later than it should a timer may come in a process that is traced, on a machine that
+others use. Ten times less than a timer that is wrong by a second."""
+MODES: Final = (CrashMode.NOTHING, CrashMode.PREFIX, CrashMode.RANDOM, CrashMode.RANDOM)
+JOURNAL: Final = "/journal/"
+
+
+class Instant(NamedTuple):
+    """When the power goes: after all that a trace holds up to a place."""
+
+    at: int
+    mode: CrashMode
+
+
+class Recording:
+    """What a gateway did to its disk, what it answered and when, and what clients had asked."""
+
+    def __init__(self, directory: Path, book: Book) -> None:
+        """Read the trace in a directory. Raises TraceError."""
+        self.book = book
+        self.root = (directory / "root").read_text()
+        calls = read_calls(directory / "trace")
+        self.events: list[Event] = disk_events(calls, self.root)
+        frames = sent_frames(calls)
+        self.answers: dict[Place, tuple[int, float]] = {
+            place: (call.entered, call.entered_s) for place, call in frames.items()
+        }
+        for earlier, later in pairwise(call.entered_s for call in calls):
+            if later < earlier - LATE_S:
+                raise TraceError(f"the clock went back by {earlier - later:.3f} s")
+
+    @property
+    def longest_sync_s(self) -> float:
+        """How long the slowest sync of a file took."""
+        return max(
+            event.operation.left_s - event.operation.entered_s
+            for event in self.events
+            if event.is_return and event.operation.kind == SYNC
+        )
+
+    def counts(self) -> Counter[str]:
+        """Count what happened, for what a run must have seen."""
+        found: Counter[str] = Counter()
+        for event in self.events:
+            if not event.is_return:
+                operation = event.operation
+                found[f"traced_{operation.kind.replace(' ', '_')}"] += 1
+                if operation.kind == SYNC and JOURNAL in operation.path:
+                    found["traced_sync_of_journal"] += 1
+                if ".swap" in operation.path or ".swap" in operation.target:
+                    found["traced_swap_of_compaction"] += 1
+        return found
+
+
+def record(
+    report: Report, directory: Path, seed: str, command: Sequence[str], steps: int
+) -> Recording:
+    """Run a gateway under strace and clients against it, and stop it in order.
+
+    Raises TraceError, RefusedError.
+    """
+    root = directory / "disk"
+    root.mkdir(parents=True)
+    (directory / "root").write_text(str(root))
+    gateway = GatewayProcess(root / "data", *SETTINGS, command=traced(command, directory / "trace"))
+    gateway.log_path = directory / "log"
+    gateway.start()
+    pid = gateway.pid
+    work = Work(Random(seed), gateway.host, gateway.port, steps)
+    try:
+        asyncio.run(work.run())
+    finally:
+        status = gateway.stop()
+        wait_for_end(directory / "trace", pid)
+    (directory / "book").write_text(work.book.dump())
+    if status:
+        report.fail(f"exit status {status} after SIGTERM: {gateway.log()[-2_000:]}")
+    recording = Recording(directory, work.book)
+    disk = TracedDisk(recording.root)
+    for event in recording.events:
+        disk.take(event)
+    differing = difference(disk.current_files(), files_on_disk(root))
+    if differing:
+        raise TraceError(f"not all that was written is in the trace: {differing}")
+    report.count("recordings")
+    for what, number in recording.counts().items():
+        report.count(what, number)
+    return recording
+
+
+def choose_instants(random: Random, recording: Recording, number: int) -> list[Instant]:
+    """Choose when the power goes: around any change, right before a sync ends, with an answer."""
+    changes = [event.at for event in recording.events]
+    ends = [
+        event.at - 1
+        for event in recording.events
+        if event.is_return and event.operation.kind == SYNC
+    ]
+    answers = [at for at, _ in recording.answers.values()]
+    found: list[Instant] = []
+    for at in range(number):
+        places = (ends, answers, changes, changes)[at % 4]
+        # What is not synced is all lost when somebody waits for a sync: the most that may be.
+        mode = CrashMode.NOTHING if places is ends else random.choice(MODES)
+        found.append(Instant(random.choice(places), mode))
+    return sorted(found, key=lambda instant: instant.at)
+
+
+async def ask_all(ask: Ask, book: Book, crash: Crash) -> tuple[list[str], list[float]]:
+    """Look at what there is, judge it, and use it. Raises RefusedError."""
+    found: Found = await look(ask, book)
+    verdict = judge(found, book, crash)
+    return verdict.problems + await use(ask, book, found, crash), verdict.lost_ages_s
+
+
+async def boot_here(data: Path, book: Book, crash: Crash) -> tuple[list[str], list[float]]:
+    """Start a gateway in this process. Raises KgwError, RefusedError."""
+    options = EmbeddedOptions(
+        min_free_bytes=0,
+        journal_bytes=power_loss_serve.JOURNAL_BYTES,
+        reserved_offsets=power_loss_serve.RESERVED_OFFSETS,
+    )
+    backend = EmbeddedBackend(str(data), options)
+    async with InProcessGateway(backend=backend, clock=SystemClock()) as gateway:
+        return await ask_all(gateway.request, book, crash)
+
+
+async def _ask_process(
+    gateway: GatewayProcess, book: Book, crash: Crash
+) -> tuple[list[str], list[float]]:
+    wire = await Wire.open(gateway.host, gateway.port)
+    try:
+        return await ask_all(wire.ask, book, crash)
+    finally:
+        await wire.aclose()
+
+
+def boot_process(
+    data: Path, book: Book, crash: Crash, command: Sequence[str]
+) -> tuple[list[str], list[float]]:
+    """Start a gateway as users do. Raises RuntimeError, RefusedError."""
+    gateway = GatewayProcess(data, *SETTINGS, command=command)
+    gateway.log_path = data.parent.with_suffix(".log")
+    gateway.start()
+    try:
+        return asyncio.run(_ask_process(gateway, book, crash))
+    finally:
+        gateway.kill()
+
+
+class Images:
+    """Images of one recording, one after the other."""
+
+    def __init__(
+        self, report: Report, recording: Recording, directory: Path, command: Sequence[str]
+    ) -> None:
+        self._report = report
+        self._recording = recording
+        self._directory = directory
+        self._command = command
+        self._number = 0
+        self.oldest_lost_s = 0.0
+
+    def run(
+        self, random: Random, number: int, *, processes: int, until_found: bool = False
+    ) -> None:
+        """Boot so many images, every n-th in a process of its own."""
+        recording, report = self._recording, self._report
+        disk = TracedDisk(recording.root)
+        events = iter(recording.events)
+        waiting = next(events, None)
+        for instant in choose_instants(random, recording, number):
+            while waiting is not None and waiting.at <= instant.at:
+                disk.take(waiting)
+                waiting = next(events, None)
+            self._number += 1
+            image = self._directory / f"image-{self._number}"
+            disk.power_loss(random, instant.mode, image)
+            is_process = self._number % processes == 0
+            self._boot(image, instant, is_process=is_process)
+            shutil.rmtree(image)
+            if until_found and report.failure_count:
+                return
+
+    def _boot(self, image: Path, instant: Instant, *, is_process: bool) -> None:
+        recording, report = self._recording, self._report
+        # The power goes right before whatever comes next.
+        later = (event.time_s for event in recording.events if event.at > instant.at)
+        answered_s = promised_by(instant.at, recording.answers)
+        time_s = min(later, default=max(answered_s.values(), default=0.0))
+        allowed_s = FLUSH_MS / 1000 + recording.longest_sync_s + LATE_S
+        crash = Crash(answered_s, time_s, allowed_s)
+        report.count("images")
+        report.count(f"images_{instant.mode.value}")
+        report.count("images_in_processes", is_process)
+        report.count("promises", len(answered_s))
+        place = f"{self._directory.name} image {self._number}, {instant.mode.value} at {instant.at}"
+        data = image / "data"
+        began_s = time.monotonic()
+        try:
+            problems, ages_s = (
+                boot_process(data, recording.book, crash, self._command)
+                if is_process
+                else asyncio.run(boot_here(data, recording.book, crash))
+            )
+        except (KgwError, RuntimeError, RefusedError, ValueError) as error:
+            report.fail(f"{place}: no start: {error!r}"[:3_000])
+            return
+        report.count("boots")
+        if is_process:
+            report.count("process_ms", round(1000 * (time.monotonic() - began_s)))
+        report.count("relaxed_records_lost", len(ages_s))
+        self.oldest_lost_s = max(self.oldest_lost_s, *ages_s, 0.0)
+        for problem in problems:
+            report.fail(f"{place}: {problem}")
+
+
+def run_recording(
+    report: Report, directory: Path, number: int, *, images: int, steps: int, processes: int,
+    command: Sequence[str], boot_command: Sequence[str], until_found: bool = False,
+) -> None:  # fmt: skip
+    """Record once and boot images of it; the trace is kept where something was found."""
+    place = directory / f"recording-{number}"
+    seed = f"{report.seed}/{number}"
+    try:
+        if (place / "book").exists():
+            book = Book.load((place / "book").read_text())
+            recording = Recording(place, book)
+        else:
+            recording = record(report, place, seed, command, steps)
+    except (TraceError, RefusedError, RuntimeError) as error:
+        report.fail(f"recording {number}: {error!r}"[:3_000])
+        return
+    made = Images(report, recording, place, boot_command)
+    made.run(Random(seed), images, processes=processes, until_found=until_found)
+    oldest_ms = round(1000 * made.oldest_lost_s)
+    report.counts["oldest_lost_ms"] = max(report.counts["oldest_lost_ms"], oldest_ms)
+    slowest_ms = round(1000 * recording.longest_sync_s)
+    report.counts["slowest_sync_ms"] = max(report.counts["slowest_sync_ms"], slowest_ms)
+
+
+def run_control(bug: str, seed: int, report: Report, *, images: int, steps: int) -> None:
+    """See a gateway with a bug found out."""
+    control = Report(f"control: {bug}", seed)
+    with tempfile.TemporaryDirectory() as name:
+        run_recording(
+            control,
+            Path(name),
+            0,
+            images=images,
+            steps=steps,
+            processes=images + 1,
+            command=power_loss_serve.command(bug),
+            boot_command=SERVE,
+            until_found=True,
+        )
+    report.count(f"control_images_{bug}", control.counts["images"])
+    if not control.failure_count or not control.counts["images"]:
+        report.fail(f"control: nothing found: {control}")
+    print(control, flush=True)
+
+
+def run(seed: int, full: bool, replayed: Path | None = None) -> Report:
+    """Run the campaign, or make the images of kept traces again."""
+    report = Report("power-loss", seed)
+    directory = replayed or Path(tempfile.mkdtemp(prefix="power-loss-"))
+    recordings, images = (8, 25) if full else (1, 16)
+    for number in range(recordings):
+        # One in four is of `kgw serve` itself, whose journals do not fill in a few seconds.
+        is_plain = number % 4 == 3
+        run_recording(
+            report,
+            directory,
+            number,
+            images=images,
+            steps=30 if full else 12,
+            processes=1 if full else 8,
+            command=SERVE if is_plain else power_loss_serve.command(),
+            boot_command=SERVE if is_plain else power_loss_serve.command(),
+        )
+    report.require("images", recordings * images)
+    report.require("boots", recordings * images)
+    report.require("promises", 50 * recordings * images)
+    report.require("traced_sync_of_journal", 10 * recordings)
+    report.require("traced_rename", recordings)
+    if full:
+        report.require("images_in_processes", recordings * images)
+        report.require("relaxed_records_lost", recordings)
+    if replayed is None and report.failure_count:
+        report.fail(f"the traces are in {directory}")
+    elif replayed is None:
+        shutil.rmtree(directory)
+    if replayed is None:
+        bugs = ("void-fdatasync", "no-journal", "void-sync-directory") if full else ("no-journal",)
+        for bug in bugs:
+            run_control(bug, seed, report, images=50, steps=30 if full else 8)
+    return report
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true", help="full size instead of the short form")
+    parser.add_argument("--seed", type=int, default=None, help="replay the run of this seed")
+    parser.add_argument("--replay", type=Path, help="make the images of the traces kept there")
+    arguments = parser.parse_args()
+    seed = time.time_ns() % 1_000_000 if arguments.seed is None else arguments.seed
+    print(f"seed={seed}", flush=True)
+    report = run(seed, arguments.full, arguments.replay)
+    print(report, flush=True)
+    sys.exit(1 if report.failure_count else 0)
+
+
+if __name__ == "__main__":
+    main()
