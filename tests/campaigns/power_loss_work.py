@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -103,6 +104,8 @@ class Batch(NamedTuple):
     epoch: int = -1
     sequence: int = -1
     offset: int = -1
+    sent_s: float = 0.0
+    """When, by the wall clock."""
 
     def encoded(self) -> bytes:
         """Return the bytes, the same each time."""
@@ -345,7 +348,7 @@ class Work:
         for batch in batches:
             place = wire.send(batch.request(random.choice((-1, 1))), 9)
             sent.append(len(self.book.entries))
-            self.book.entries.append(batch._replace(place=place))
+            self.book.entries.append(batch._replace(place=place, sent_s=time.time()))
         offsets: list[int] = []
         for number in sent:
             answer = checked(await wire.receive(), ProduceResponse)
