@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -47,7 +48,7 @@ from tests.campaigns.traced_disk import (
 from tests.campaigns.traces import TraceError, read_calls, sent_frames, traced, wait_for_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from tests.campaigns.power_loss_judge import Found
     from tests.campaigns.power_loss_work import Ask, Place
@@ -57,12 +58,15 @@ SETTINGS: Final = (
     "kgw.min.free.bytes=0",
     "kgw.checkpoint.interval.ms=300",
     "log.retention.check.interval.ms=200",
-    "log.cleaner.backoff.ms=200",
+    "log.cleaner.backoff.ms=100",
+    "log.initial.task.delay.ms=200",
 )
 LATE_S: Final = 0.1
 """How much later than it should a timer may come in a process that is traced, on a machine that
 others use. Ten times less than a timer that is wrong by a second."""
 MODES: Final = (CrashMode.NOTHING, CrashMode.PREFIX, CrashMode.RANDOM, CrashMode.RANDOM)
+LINGER_S: Final = 2.0
+"""A process that compacts takes a while to start, with strace watching."""
 JOURNAL: Final = "/journal/"
 IN_MEMORY: Final = Path("/dev/shm")
 """Where images lie if it is there: nothing hangs on what is synced in them, and it takes time."""
@@ -127,12 +131,20 @@ class Recording:
         return found
 
 
+async def _work(random: Random, gateway: GatewayProcess, *, steps: int, linger_s: float) -> Book:
+    work = Work(random, gateway.host, gateway.port, steps, linger_s)
+    await work.run()
+    return work.book
+
+
 def record(
-    report: Report, directory: Path, seed: str, command: Sequence[str], steps: int
+    directory: Path,
+    command: Sequence[str],
+    work: Callable[[GatewayProcess], Coroutine[None, None, Book]],
 ) -> Recording:
     """Run a gateway under strace and clients against it, and stop it in order.
 
-    Raises TraceError, RefusedError.
+    Raises TraceError, RefusedError, RuntimeError.
     """
     root = directory / "disk"
     root.mkdir(parents=True)
@@ -141,25 +153,21 @@ def record(
     gateway.log_path = directory / "log"
     gateway.start()
     pid = gateway.pid
-    work = Work(Random(seed), gateway.host, gateway.port, steps)
     try:
-        asyncio.run(work.run())
+        book = asyncio.run(work(gateway))
     finally:
         status = gateway.stop()
         wait_for_end(directory / "trace", pid)
-    (directory / "book").write_text(work.book.dump())
+    (directory / "book").write_text(book.dump())
     if status:
-        report.fail(f"exit status {status} after SIGTERM: {gateway.log()[-2_000:]}")
-    recording = Recording(directory, work.book)
+        raise RuntimeError(f"exit status {status} after SIGTERM: {gateway.log()[-2_000:]}")
+    recording = Recording(directory, book)
     disk = TracedDisk(recording.root)
     for event in recording.events:
         disk.take(event)
     differing = difference(disk.current_files(), files_on_disk(root))
     if differing:
         raise TraceError(f"not all that was written is in the trace: {differing}")
-    report.count("recordings")
-    for what, number in recording.counts().items():
-        report.count(what, number)
     return recording
 
 
@@ -292,7 +300,8 @@ class Images:
 
 def run_recording(
     report: Report, directory: Path, number: int, *, images: int, steps: int, processes: int,
-    command: Sequence[str], boot_command: Sequence[str], until_found: bool = False,
+    command: Sequence[str], boot_command: Sequence[str], linger_s: float = 0.0,
+    until_found: bool = False,
 ) -> None:  # fmt: skip
     """Record once and boot images of it; the trace is kept where something was found."""
     place = directory / f"recording-{number}"
@@ -302,7 +311,11 @@ def run_recording(
             book = Book.load((place / "book").read_text())
             recording = Recording(place, book)
         else:
-            recording = record(report, place, seed, command, steps)
+            work = partial(_work, Random(seed), steps=steps, linger_s=linger_s)
+            recording = record(place, command, work)
+            report.count("recordings")
+            for what, count in recording.counts().items():
+                report.count(what, count)
     except (TraceError, RefusedError, RuntimeError) as error:
         report.fail(f"recording {number}: {error!r}"[:3_000])
         return
@@ -349,6 +362,7 @@ def run(seed: int, full: bool, replayed: Path | None = None) -> Report:
             number,
             images=images,
             steps=30 if full else 12,
+            linger_s=LINGER_S if full else 0.0,
             processes=1 if full else 8,
             command=SERVE if is_plain else power_loss_serve.command(),
             boot_command=SERVE if is_plain else power_loss_serve.command(),
@@ -361,6 +375,7 @@ def run(seed: int, full: bool, replayed: Path | None = None) -> Report:
     if full:
         report.require("images_in_processes", recordings * images)
         report.require("relaxed_records_lost", recordings)
+        report.require("traced_swap_of_compaction", recordings // 2)
     if replayed is None and report.failure_count:
         report.fail(f"the traces are in {directory}")
     elif replayed is None:

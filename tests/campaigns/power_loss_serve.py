@@ -6,6 +6,7 @@ and with "none" for BUG the real thing.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded import options
 from kgw.backend.embedded.fs import FileSystem, RealFile, RealFs
 from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.kernel_sync import KernelSyncs
 from kgw.backend.embedded.writer import GroupWriter
 from kgw.cli.main import main
+from kgw.state.sql import sqlite_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.written import Written
@@ -70,12 +73,32 @@ def no_journal() -> None:
     plant(Journal, "sync", lambda _: None)
 
 
+def void_kernel_queue() -> None:
+    """Say of syncs in the kernel's queue that they are done."""
+
+    def sync(
+        self: KernelSyncs, files: Sequence[File], done: Callable[[list[OSError | None]], None]
+    ) -> None:
+        asyncio.get_running_loop().call_soon(done, [None] * len(files))
+
+    plant(KernelSyncs, "sync", sync)
+
+
+def normal_database() -> None:
+    """Let SQLite sync its log before it empties it, and not with each commit."""
+    pragmas = sqlite_file._PRAGMAS
+    assert "synchronous = FULL" in pragmas
+    plant(sqlite_file, "_PRAGMAS", (*pragmas, "synchronous = NORMAL"))
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "void-fdatasync": void_fdatasync,
     "write-back-only": write_back_only,
     "void-sync-directory": void_sync_directory,
     "no-journal": no_journal,
+    "void-kernel-queue": void_kernel_queue,
+    "normal-database": normal_database,
 }
 
 

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import time
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kgw.protocol.framing import decode_response, request_frame
@@ -265,7 +266,9 @@ def create_request(name: str, partitions: int, settings: Mapping[str, str]) -> C
     return CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
 
 
-def commit_request(group: str, offsets: Mapping[int, int]) -> OffsetCommitRequest:
+def commit_request(
+    group: str, offsets: Mapping[int, int], topic: str = MANY
+) -> OffsetCommitRequest:
     """Return what commits offsets of partitions of one topic."""
     partitions = [
         OffsetCommitRequestPartition(
@@ -273,7 +276,7 @@ def commit_request(group: str, offsets: Mapping[int, int]) -> OffsetCommitReques
         )
         for partition, offset in offsets.items()
     ]
-    topics = [OffsetCommitRequestTopic(name=MANY, partitions=partitions)]
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
     return OffsetCommitRequest(group_id=group, topics=topics)
 
 
@@ -287,13 +290,19 @@ def setting_request(topic: str, name: str, value: str) -> IncrementalAlterConfig
 
 
 class Work:
-    """Workers, each with a connection of its own, that do `steps` things each, all at once."""
+    """Workers, each with a connection of its own, that do `steps` things each, all at once.
 
-    def __init__(self, random: Random, host: str, port: int, steps: int) -> None:
+    What is compacted is written to for `linger_s` at least.
+    """
+
+    def __init__(
+        self, random: Random, host: str, port: int, steps: int, linger_s: float = 0
+    ) -> None:
         self.book = Book()
         self._random = random
         self._address = (host, port)
         self._steps = steps
+        self._linger_s = linger_s
         self._wires: list[Wire] = []
 
     async def run(self) -> None:
@@ -418,7 +427,10 @@ class Work:
     async def _compact(self) -> None:
         """Fill segments of which compaction leaves little."""
         wire = await self._wire()
-        for number in range(2 * self._steps):
+        until_s = time.monotonic() + self._linger_s
+        for number in count():
+            if number >= 2 * self._steps and time.monotonic() >= until_s:
+                break
             key = b"key-%d" % self._random.randrange(KEYS)
             value = b"compact/%d;" % number + self._random.randbytes(700)
             await self._produce(wire, [Batch((0, 0), "compact", COMPACTED, 0, key, (value,))])

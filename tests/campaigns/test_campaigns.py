@@ -24,11 +24,18 @@ from tests.campaigns import (
     rebalance_time,
     retries,
     slow_disk,
+    power_loss,
     torn_tail,
     zombies,
 )
+from tests.campaigns.traces import have_strace
 
 SEED = 20_261
+
+# In continuous integration it is there, or the tests fail.
+needs_strace = pytest.mark.skipif(
+    not os.environ.get("CI") and not have_strace(), reason="needs strace to record system calls"
+)
 
 
 @pytest.mark.campaign
@@ -70,6 +77,12 @@ class TestShort:
         kill_loop.run(SEED, full=False).conclude()
 
     @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount")
+    @needs_strace
+    def test_power_loss(self) -> None:
+        """Whatever a power loss leaves of a real process's files, all that it answered is there."""
+        power_loss.run(SEED, full=False).conclude()
+
+    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount a tmpfs")
     def test_disk_full(self) -> None:
         """A full disk is refused clearly, read from, and written again once it is freed."""
         disk_full.run(SEED, full=False).conclude()
@@ -149,6 +162,10 @@ class TestFull:
     def test_nth_call(self) -> None:
         """Every n of two scripts, four errors, once and persistently."""
         nth_call.run(SEED, full=True).conclude()
+
+    def test_power_loss(self) -> None:
+        """200 images of what a power loss leaves, a gateway started on each."""
+        power_loss.run(SEED, full=True).conclude()
 
     def test_failing_calls(self) -> None:
         """60 runs of a real process in which system calls fail."""
