@@ -79,7 +79,8 @@ def void_kernel_queue() -> None:
     def sync(
         self: KernelSyncs, files: Sequence[File], done: Callable[[list[OSError | None]], None]
     ) -> None:
-        asyncio.get_running_loop().call_soon(done, [None] * len(files))
+        outcomes: list[OSError | None] = [None] * len(files)
+        asyncio.get_running_loop().call_soon(done, outcomes)
 
     plant(KernelSyncs, "sync", sync)
 

@@ -455,7 +455,9 @@ class Work:
         for number in range(1, self._steps + 1):
             partitions = self._random.sample(range(PARTITIONS[MANY]), 3)
             offsets = {partition: 100 * number + partition for partition in partitions}
-            values = {("commit", group, MANY, at): offset for at, offset in offsets.items()}
+            values: dict[tuple[str | int, ...], str | int] = {
+                ("commit", group, MANY, at): offset for at, offset in offsets.items()
+            }
             await self._change(wire, commit_request(group, offsets), 8, values)
 
     async def _administer(self, wire: Wire) -> None:
