@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
@@ -61,6 +62,8 @@ SETTINGS: Final = (
     "log.cleaner.backoff.ms=100",
     "log.initial.task.delay.ms=200",
 )
+BOOT_SETTINGS: Final = SETTINGS[:1]
+"""Nothing is to be removed while it is looked at."""
 LATE_S: Final = 0.1
 """How much later than it should a timer may come in a process that is traced, on a machine that
 others use. Ten times less than a timer that is wrong by a second."""
@@ -222,7 +225,7 @@ def boot_process(
     data: Path, book: Book, crash: Crash, command: Sequence[str]
 ) -> tuple[list[str], list[float]]:
     """Start a gateway as users do. Raises RuntimeError, RefusedError."""
-    gateway = GatewayProcess(data, *SETTINGS, command=command)
+    gateway = GatewayProcess(data, *BOOT_SETTINGS, command=command)
     gateway.log_path = data.parent.with_suffix(".log")
     gateway.start()
     try:
@@ -396,6 +399,8 @@ def main() -> None:
     arguments = parser.parse_args()
     seed = time.time_ns() % 1_000_000 if arguments.seed is None else arguments.seed
     print(f"seed={seed}", flush=True)
+    # What gateways in this process say about each image.
+    logging.disable(logging.WARNING)
     report = run(seed, arguments.full, arguments.replay)
     print(report, flush=True)
     sys.exit(1 if report.failure_count else 0)

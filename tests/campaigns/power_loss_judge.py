@@ -173,11 +173,19 @@ def judge(found: Found, book: Book, crash: Crash) -> Verdict:
 
 
 def _placed(batch: Batch) -> Iterator[tuple[int, bytes]]:
-    return ((batch.offset + at, value) for at, value in enumerate(batch.values))
+    """Return offset and value of each record, -1 where no offset was ever answered."""
+    for at, value in enumerate(batch.values):
+        yield (-1 if batch.offset < 0 else batch.offset + at), value
 
 
 def _judge_strict(found: Found, topic: str, batches: list[Batch], crash: Crash) -> Iterator[str]:
     sends: list[Send] = []
+    places = {value: offset for batch in batches for offset, value in _placed(batch)}
+    for (name, partition), log in found.logs.items():
+        for offset, value in log.records if name == topic else ():
+            # Answered or not by then: it was answered with that offset a little later.
+            if places.get(value, -1) not in {-1, offset}:
+                yield f"{topic}-{partition}: {value[:40]!r} is at {offset}, not {places[value]}"
     for batch in batches:
         is_promised = batch.place in crash.answered_s
         outcome = Outcome.OK if is_promised else Outcome.INFO

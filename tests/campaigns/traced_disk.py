@@ -251,6 +251,8 @@ class TracedDisk:
         """Changes whose calls have not returned, by their number."""
         self._number_of: dict[Operation, int] = {}
         self._syncs: dict[Operation, _Doubt] = {}
+        self._leaving: dict[str, Node] = {}
+        """What calls under way take a name from: an open file may still be shown under it."""
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -264,6 +266,8 @@ class TracedDisk:
                 self._begin_sync(operation)
         elif event.is_return:
             self._under_way.pop(self._number_of.pop(operation, 0), None)
+            if operation.kind in {RENAME, REMOVE}:
+                self._leaving.pop(operation.path, None)
         elif operation.kind != CREATE or not self._exists(operation.path):
             self._sequence = next(self._numbers)
             self._number_of[operation] = self._sequence
@@ -282,12 +286,12 @@ class TracedDisk:
             case "make directory":
                 return self._change_name(None, self._parent(operation.path), Directory())
             case "rename":
-                node = self._node(operation.path)
+                node = self._leaving[operation.path] = self._node(operation.path)
                 return self._change_name(
                     self._parent(operation.path), self._parent(operation.target), node
                 )
             case _:
-                node = self._node(operation.path)
+                node = self._leaving[operation.path] = self._node(operation.path)
                 return self._change_name(self._parent(operation.path), None, node)
 
     def _write(self, inode: Inode, operation: Operation) -> None:
@@ -377,12 +381,13 @@ class TracedDisk:
     # --- inside ----------------------------------------------------------------------------------
 
     def _node(self, path: str) -> Node:
-        node: Node = self._root
-        for name in self._parts(path):
-            child = node.entries.get(name) if isinstance(node, Directory) else None
-            if child is None:
-                raise TraceError(f"a call names {path}, which is not there")
-            node = child
+        node = _below(self._root, self._parts(path))
+        if node is None:
+            for place, left in self._leaving.items():
+                if path == place or path.startswith(f"{place}/"):
+                    node = _below(left, path[len(place) :].split("/")[1:])
+        if node is None:
+            raise TraceError(f"a call names {path}, which is not there")
         return node
 
     def _exists(self, path: str) -> bool:
@@ -406,6 +411,15 @@ class TracedDisk:
         if path != self._above and not path.startswith(f"{self._above}/"):
             raise TraceError(f"a call names {path}, which is elsewhere")
         return [part for part in path[len(self._above) :].split("/") if part]
+
+
+def _below(node: Node, names: Sequence[str]) -> Node | None:
+    for name in names:
+        child = node.entries.get(name) if isinstance(node, Directory) else None
+        if child is None:
+            return None
+        node = child
+    return node
 
 
 def _inodes(
