@@ -316,12 +316,12 @@ def run_recording(
         else:
             work = partial(_work, Random(seed), steps=steps, linger_s=linger_s)
             recording = record(place, command, work)
-            report.count("recordings")
-            for what, count in recording.counts().items():
-                report.count(what, count)
     except (TraceError, RefusedError, RuntimeError) as error:
         report.fail(f"recording {number}: {error!r}"[:3_000])
         return
+    report.count("recordings")
+    for what, count in recording.counts().items():
+        report.count(what, count)
     made = Images(report, recording, place, boot_command)
     made.run(Random(seed), images, processes=processes, until_found=until_found)
     oldest_ms = round(1000 * made.oldest_lost_s)
