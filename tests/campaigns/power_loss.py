@@ -316,7 +316,7 @@ def run_recording(
         else:
             work = partial(_work, Random(seed), steps=steps, linger_s=linger_s)
             recording = record(place, command, work)
-    except (TraceError, RefusedError, RuntimeError) as error:
+    except (TraceError, RefusedError, RuntimeError, ExceptionGroup, OSError, EOFError) as error:
         report.fail(f"recording {number}: {error!r}"[:3_000])
         return
     report.count("recordings")
