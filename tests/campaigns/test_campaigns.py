@@ -21,10 +21,10 @@ from tests.campaigns import (
     nth_call,
     offset_rot,
     old_data,
+    power_loss,
     rebalance_time,
     retries,
     slow_disk,
-    power_loss,
     torn_tail,
     zombies,
 )
