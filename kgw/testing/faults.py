@@ -157,6 +157,7 @@ class SimulatedFile(File):
             raise OSError(errno.EINVAL, "not aligned", self.path)
         done = 0
         with self._fs.lock, suppress(OSError):
+            self._fs.direct_reads += 1
             # As with a real file, what is wrong shows in the plain read.
             is_short = self._fs.strike("direct", self.path) is FaultKind.SHORT
             self._check_open()
@@ -250,6 +251,7 @@ class SimulatedFs(FileSystem):
         "_sequence",
         "_used_bytes",
         "capacity_bytes",
+        "direct_reads",
         "fault",
         "lock",
         "on_operation",
@@ -268,6 +270,8 @@ class SimulatedFs(FileSystem):
         """Calls so far that the fault could have hit; settable, to count from now on."""
         self.struck: list[tuple[str, str]] = []
         """Every call that was made to fail, with its path."""
+        self.direct_reads = 0
+        """Reads past the page cache so far."""
         self.lock = RLock()
         self.power_lost = False
         """Whether this is what a power loss has left, directly or by way of copies. Settable."""
@@ -332,8 +336,8 @@ class SimulatedFs(FileSystem):
         with self.lock:
             for path in self.files():
                 inode = self._node(path)
-                assert isinstance(inode, Inode)
-                inode.drop_pages()
+                if isinstance(inode, Inode):
+                    inode.drop_pages()
 
     def files(self, path: str = "/") -> list[str]:
         """Return the paths of all regular files below a directory, sorted."""

@@ -78,8 +78,7 @@ def test_a_direct_read_that_fails_is_made_again_through_the_page_cache() -> None
     room = memoryview(bytearray(DIRECT_BLOCK_BYTES))
     filled = fs.open(PATH).pread_direct(room, 0)
     assert (CONTENT, [("direct", PATH)]) == (bytes(room[:filled]), fs.struck)
-    fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
-    fs.fault = Fault(FaultKind.EIO, 1, persistent=True, spared=frozenset({"open"}))
+    fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=frozenset({"open"})))
     with pytest.raises(OSError, match="read_into failed"):
         fs.open(PATH).pread_direct(room, 0)
 
