@@ -9,6 +9,7 @@ still, so that a seed is one order of events.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from struct import Struct
@@ -21,7 +22,7 @@ from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
 from kgw.partitions.emptied import read_on
-from kgw.records.batch import PREFIX_BYTES
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import replaced
 
@@ -65,6 +66,10 @@ class Batch(NamedTuple):
     next_offset: int
     content: bytes
 
+    @property
+    def has_records(self) -> bool:
+        return len(self.content) > HEADER_BYTES
+
 
 def batches_of(result: ReadResult) -> list[Batch]:
     """Return the batches of an answer."""
@@ -94,8 +99,13 @@ class Clients:
         return ClientReads(self, store, cache_bytes)
 
     def run(self, work: Coroutine[object, object, _Result]) -> _Result:
-        """Run something in the loop, to its end."""
-        return self.loop.run_until_complete(work)
+        """Run something in the loop, to its end: a state may be taken inside another loop."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return self.loop.run_until_complete(work)
+        finally:
+            asyncio._set_running_loop(outer)
 
     def tell(self, report: Report) -> None:
         """Add the counts to those of a report."""
@@ -103,13 +113,19 @@ class Clients:
             report.count(f"reads_{way}", number)
 
     def __enter__(self) -> Self:
-        self._small = replaced(segment, "_LEAST_DIRECT_BYTES", LEAST_DIRECT_BYTES)
+        self._small = small_direct_reads()
         self._small.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._small.__exit__(None, None, None)
-        self.loop.close()
+
+
+@contextmanager
+def small_direct_reads() -> Iterator[None]:
+    """Let little be worth a read past the page cache."""
+    with replaced(segment, "_LEAST_DIRECT_BYTES", LEAST_DIRECT_BYTES):
+        yield
 
 
 def require_ways(report: Report, least: int, ways: tuple[str, ...] = WAYS) -> None:

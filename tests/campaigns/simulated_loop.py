@@ -33,6 +33,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.run_forever()
         self.now_s = max(self.now_s, until_s)
 
+    def forget_all(self) -> None:
+        """Run nothing of what is due: whose process it was has been killed."""
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
+
+    def __del__(self) -> None:
+        """It holds nothing that must be given back."""
+
     def _due_s(self) -> float | None:
         """Return when something is to be run next."""
         if self._ready:  # type: ignore[attr-defined]
