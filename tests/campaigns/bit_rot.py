@@ -33,7 +33,7 @@ from tests.campaigns.client_reads import (
 )
 from tests.campaigns.crash_model import ROOT
 from tests.campaigns.stored_logs import build_directory, serve_directory
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.side import SideEntry
@@ -333,6 +333,7 @@ def control(seed: int) -> int:
     return sum("WRONG BYTES" in failure for failure in report.failures)
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("bit-rot", seed)

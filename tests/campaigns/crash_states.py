@@ -23,7 +23,7 @@ from tests.campaigns.crash_flushes import Flushes
 from tests.campaigns.crash_model import Contents, Machine, random_options
 from tests.campaigns.crash_pen import ChangingPenMachine, HastyPenMachine, PenMachine
 from tests.campaigns.simulated_loop import SimulatedLoop
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, main, replays
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -76,8 +76,7 @@ class Explorer:
         if call == "rename" and is_compacting and path.endswith(".tmp") and "/compaction/" in path:
             # The point of no return: what is not on the disk by then is lost.
             for _ in range(STATES_A_NOTE):
-                self._try_state(self._machine.fs, may_nest=False)
-            self._report.count("states_at_notes_of_exchanges", STATES_A_NOTE)
+                self._try_state(self._machine.fs, may_nest=False, kind="states_at_notes")
         if self._random.random() >= share:
             return
         self._try_state(self._machine.fs, may_nest=True)
@@ -97,10 +96,10 @@ class Explorer:
         self._report.count("power_losses")
         return fs.power_loss(self._random)
 
-    def _try_state(self, fs: SimulatedFs, *, may_nest: bool) -> None:
+    def _try_state(self, fs: SimulatedFs, *, may_nest: bool, kind: str = "states") -> None:
         report, random = self._report, self._random
         state = self._leave(fs)
-        report.count("states")
+        report.count(kind)
         inside: list[SimulatedFs] = []
         if may_nest and random.random() < INSIDE_RECOVERY_SHARE:
             turn = random.randrange(30)
@@ -308,6 +307,7 @@ class LargeBatchMachine(CompactingMachine):
     large_batch_share = 0.02
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
@@ -322,8 +322,8 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed + 4, before + changing_states, ChangingPenMachine)
     report.require("states", before + changing_states)
     require_ways(report, wanted // 10)
-    report.require("records_read_meanwhile", wanted)
-    report.require("states_at_notes_of_exchanges", wanted // 20)
+    report.require("records_read_meanwhile", wanted // 2)
+    report.require("states_at_notes", wanted // 20)
     report.require("states_while_the_kernel_syncs", pen_states // 60)
     report.require("groups_of_the_loop", pen_states // 10)
     report.require("groups_of_the_thread", pen_states // 10)

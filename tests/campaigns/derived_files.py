@@ -16,7 +16,7 @@ from kgw.records.batch import HEADER_BYTES, read_header
 from tests.campaigns.client_reads import Clients, require_ways
 from tests.campaigns.crash_model import ROOT
 from tests.campaigns.stored_logs import SETTINGS, build_directory, find_by_time, serve_directory
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.store import Store
@@ -153,6 +153,7 @@ def _believe_batch(view: memoryview, _entry: SideEntry) -> int | None:
     return read_header(view[:HEADER_BYTES]).next_offset if len(view) >= HEADER_BYTES else None
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("derived-files", seed)

@@ -33,7 +33,7 @@ from tests.campaigns.crash_model import (
     value_of,
 )
 from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -505,6 +505,7 @@ def fail_reads(report: Report, seed: int, *, full: bool) -> None:
                 faults.tell()
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("nth-call", seed)
@@ -551,7 +552,7 @@ def run(seed: int, full: bool) -> Report:
             # Every n, so that as many as the script has such calls.
             enough = 800 if kind is FaultKind.EIO else 250
             report.require(f"faults_{kind.value}_{lasting}", enough if full else 3)
-    report.require("faults", 3_200 if full else 60)
+    report.require("faults", 3_200 if full else 50)
     return report
 
 
@@ -596,7 +597,7 @@ def run_every_n(
         report.count("faults")
         report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
         # Threads and kernel make three times as many calls of a script.
-        nth += 1 if full else 447 if issubclass(machine, PenMachine) else 149
+        nth += 1 if full else 367 if issubclass(machine, PenMachine) else 127
 
 
 if __name__ == "__main__":

@@ -8,7 +8,11 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from functools import wraps
+from random import Random
 from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +88,18 @@ class Report:
         print(self, flush=True)
         if self._failed:
             raise AssertionError(str(self))
+
+
+def replays(run: Callable[[int, bool], Report]) -> Callable[[int, bool], Report]:
+    """Let a campaign on a simulated disk be the same run for each seed, to the last byte."""
+
+    @wraps(run)
+    def run_seeded(seed: int, full: bool) -> Report:
+        # The generations of journals, which nobody may guess.
+        with replaced(journal, "urandom", Random(seed).randbytes):
+            return run(seed, full)
+
+    return run_seeded
 
 
 def main(run: Callable[[int, bool], Report]) -> None:

@@ -16,7 +16,7 @@ from kgw.backend.embedded.store import Store
 from tests.campaigns.client_reads import Clients, require_ways
 from tests.campaigns.crash_model import ROOT, TOPIC
 from tests.campaigns.stored_logs import OPTIONS, SETTINGS, build_directory, serve_directory
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
@@ -162,6 +162,7 @@ def _believe_crc(window: Any, start: int, end: int) -> int:
     return int.from_bytes(window.view(start - 4, 4), "big")
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("torn-tail", seed)
