@@ -20,7 +20,7 @@ from tests.campaigns.crash_compaction import (
     JournaledMachine,
 )
 from tests.campaigns.crash_flushes import Flushes
-from tests.campaigns.crash_model import Contents, Machine, random_options
+from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
 from tests.campaigns.crash_pen import ChangingPenMachine, HastyPenMachine, PenMachine
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
@@ -44,6 +44,7 @@ STATE_SHARES = (0.5, 0.1, 0.03)
 STATES_A_RUN = 250
 """Not one machine seen everywhere, but many seen in some places."""
 STATES_A_NOTE = 15
+STATES_A_FRAME = 3
 STEPS_A_LIFE = 25
 LIVES = 4
 
@@ -77,6 +78,11 @@ class Explorer:
             # The point of no return: what is not on the disk by then is lost.
             for _ in range(STATES_A_NOTE):
                 self._try_state(self._machine.fs, may_nest=False, kind="states_at_notes")
+        is_frame = call == "write" and path.endswith(".journal")
+        if is_frame and isinstance(self._machine, BusyJournalMachine):
+            # The first frame of a file's new life, perhaps.
+            for _ in range(STATES_A_FRAME):
+                self._try_state(self._machine.fs, may_nest=False, kind="states_at_frames")
         if self._random.random() >= share:
             return
         self._try_state(self._machine.fs, may_nest=True)
@@ -320,9 +326,12 @@ def run(seed: int, full: bool) -> Report:
     changing_states = wanted // 5
     before = wanted + wanted // 10 + pen_states
     explore(report, seed + 4, before + changing_states, ChangingPenMachine)
-    report.require("states", before + changing_states)
+    journal_states = wanted // 6
+    explore(report, seed + 5, before + changing_states + journal_states, BusyJournalMachine)
+    report.require("states", before + changing_states + journal_states)
     require_ways(report, wanted // 10)
     report.require("records_read_meanwhile", wanted // 2)
+    report.require("states_at_frames", journal_states // 2)
     report.require("states_at_notes", wanted // 20)
     report.require("states_while_the_kernel_syncs", pen_states // 60)
     report.require("groups_of_the_loop", pen_states // 10)
