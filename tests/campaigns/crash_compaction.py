@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import CompactionJob
 from kgw.backend.embedded import journal_replay, swap
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.failures import SideFileDamagedError, sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.segment import Segment
@@ -218,11 +218,10 @@ def frames_for_every_segment() -> Iterator[None]:
 @contextmanager
 def no_sync_of_new_names() -> Iterator[None]:
     """Exchange segments for files whose names may not be on the disk."""
-    sync = swap.sync_directory
 
     def sync_others(fs: FileSystem, path: str) -> None:
         if not path.endswith(f"/{COMPACTION_DIRECTORY}"):
-            sync(fs, path)
+            sync_directory(fs, path)
 
     with replaced(swap, "sync_directory", sync_others):
         yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.relaxed import RelaxedLogs
@@ -26,7 +26,6 @@ from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
     from collections.abc import Callable
 
     from kgw.backend.embedded.failures import SyncFailedError
@@ -281,20 +280,13 @@ class UntimedMachine(Machine):
         return flushes
 
 
-class _LateTimerLoop(SimulatedLoop):
-    """One whose timers come five seconds late."""
-
-    def call_at(self, when: float, *arguments: Any, **named: Any) -> TimerHandle:
-        return super().call_at(when + 5.0, *arguments, **named)
-
-
 class LateMachine(Machine):
     """The control of the loss window: the timer comes too late."""
 
     relaxed_share = 1.0
 
     def make_flushes(self) -> Flushes:
-        return Flushes(self.random, _LateTimerLoop())
+        return Flushes(self.random, SimulatedLoop(late_s=5.0))
 
 
 CONTROLS: dict[type[Machine], str] = {

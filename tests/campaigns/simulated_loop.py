@@ -15,8 +15,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     What is raised by a callback or a task is not swallowed when it is a KeyboardInterrupt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, late_s: float = 0.0) -> None:
+        """A control has timers that come too late."""
         super().__init__()
+        self._late_s = late_s
         self.now_s = 0.0
         """Settable: what runs in the loop may take its time."""
         self._selector = self
@@ -46,7 +48,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._ready:  # type: ignore[attr-defined]
             return self.now_s
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        return min((timer.when() for timer in timers if not timer.cancelled()), default=None)
+        due_s = min((timer.when() for timer in timers if not timer.cancelled()), default=None)
+        return None if due_s is None else due_s + self._late_s
 
     # --- what the base class asks of a loop ------------------------------------------------------
 
