@@ -8,17 +8,21 @@ are on disk or not: a second sync proves nothing about them (what ext4, XFS and 
 file is told of the error by the first of its syncs that ends after it, and by no other; one that is
 opened later only while nobody has been told (errseq_t of Linux, since 4.13). An error of which
 nobody has been told is lost with the last open file, when the kernel may forget the file.
+
+What was written or read is in the page cache, and a peek finds it there. After a power loss nothing
+is, nor after `drop_page_cache`; a read past the page cache brings nothing there.
 """
 
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.embedded.fs import File, FileSystem
+from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES, File, FileSystem
 from kgw.testing.simulated_disk import (
     CrashMode,
     Directory,
@@ -55,6 +59,9 @@ _APPLICABLE: Final = {
         (
             "open",
             "read",
+            "read_into",
+            "peek",
+            "direct",
             "write",
             "fdatasync",
             "truncate",
@@ -70,8 +77,8 @@ _APPLICABLE: Final = {
     ),
     # Delayed allocation lets a full disk show as late as in the sync.
     FaultKind.ENOSPC: frozenset(("write", "fdatasync", "extend", "rename", "mkdir", "create")),
-    FaultKind.SHORT: frozenset({"write", "read"}),
-    FaultKind.EINTR: frozenset({"write", "read"}),
+    FaultKind.SHORT: frozenset({"write", "read", "read_into", "peek", "direct"}),
+    FaultKind.EINTR: frozenset({"write", "read", "read_into", "peek", "direct"}),
 }
 
 _CRASH_MODES: Final = (
@@ -94,6 +101,8 @@ class Fault(NamedTuple):
     persistent: bool = False
     spared: frozenset[str] = frozenset()
     """Calls that it leaves alone."""
+    suffix: str = ""
+    """How the paths end that it is about."""
 
 
 class SimulatedFile(File):
@@ -110,11 +119,52 @@ class SimulatedFile(File):
         inode.open_count += 1
 
     def read_once(self, size: int, position: int) -> bytes:
+        return self._read("read", size, position)
+
+    def read_into_once(self, buffer: memoryview, position: int) -> int:
+        data = self._read("read_into", len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _read(self, call: str, size: int, position: int) -> bytes:
         with self._fs.lock:
             self._check_open()
-            if self._fs.strike("read", self.path) is FaultKind.SHORT:
+            if self._fs.strike(call, self.path) is FaultKind.SHORT:
                 size = max(1, size // 2)
+            self._inode.warm(position, position + size)
             return bytes(self._inode.content[position : position + size])
+
+    def peek_into(self, buffer: memoryview, position: int) -> int:
+        with self._fs.lock:
+            try:
+                self._check_open()
+                is_short = self._fs.strike("peek", self.path) is FaultKind.SHORT
+            except OSError:
+                return 0
+            size = self._inode.warm_bytes(position, len(buffer))
+            if is_short:
+                size //= 2
+            data = self._inode.content[position : position + size]
+            buffer[: len(data)] = data
+            return len(data)
+
+    def uncached_bytes(self, position: int, size_bytes: int) -> int:
+        with self._fs.lock:
+            return self._inode.cold_bytes(position, size_bytes)
+
+    def pread_direct(self, buffer: memoryview, position: int) -> int:
+        if position % DIRECT_BLOCK_BYTES or len(buffer) % DIRECT_BLOCK_BYTES:
+            raise OSError(errno.EINVAL, "not aligned", self.path)
+        done = 0
+        with self._fs.lock, suppress(OSError):
+            self._fs.direct_reads += 1
+            # As with a real file, what is wrong shows in the plain read.
+            is_short = self._fs.strike("direct", self.path) is FaultKind.SHORT
+            self._check_open()
+            data = self._inode.content[position : position + len(buffer)]
+            done = len(data) // 2 if is_short else len(data)
+            buffer[:done] = data[:done]
+        return done + self.pread_into(buffer[done:], position + done)
 
     def write_once(self, buffers: Sequence[Buffer], position: int) -> int:
         with self._fs.lock:
@@ -201,6 +251,7 @@ class SimulatedFs(FileSystem):
         "_sequence",
         "_used_bytes",
         "capacity_bytes",
+        "direct_reads",
         "fault",
         "lock",
         "on_operation",
@@ -219,6 +270,8 @@ class SimulatedFs(FileSystem):
         """Calls so far that the fault could have hit; settable, to count from now on."""
         self.struck: list[tuple[str, str]] = []
         """Every call that was made to fail, with its path."""
+        self.direct_reads = 0
+        """Reads past the page cache so far."""
         self.lock = RLock()
         self.power_lost = False
         """Whether this is what a power loss has left, directly or by way of copies. Settable."""
@@ -277,6 +330,14 @@ class SimulatedFs(FileSystem):
             if not isinstance(inode, Inode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             inode.fail_sync(errno.EIO)
+
+    def drop_page_cache(self) -> None:
+        """Let no byte of a file be in the page cache that does not have to be."""
+        with self.lock:
+            for path in self.files():
+                inode = self._node(path)
+                if isinstance(inode, Inode):
+                    inode.drop_pages()
 
     def files(self, path: str = "/") -> list[str]:
         """Return the paths of all regular files below a directory, sorted."""
@@ -407,7 +468,12 @@ class SimulatedFs(FileSystem):
     def strike(self, call: str, path: str) -> FaultKind | None:
         """Fail this call if its turn has come. Returns SHORT where it should do half its work."""
         fault = self.fault
-        if fault is None or call not in _APPLICABLE[fault.kind] or call in fault.spared:
+        if (
+            fault is None
+            or call not in _APPLICABLE[fault.kind]
+            or call in fault.spared
+            or not path.endswith(fault.suffix)
+        ):
             return None
         self.strikes += 1
         if self.strikes < fault.nth or (self.strikes > fault.nth and not fault.persistent):

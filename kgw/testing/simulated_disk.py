@@ -42,6 +42,7 @@ class Inode:
     """A regular file: what reads see, what is on disk, and what lies between."""
 
     __slots__ = (
+        "cold",
         "content",
         "dirty",
         "durable",
@@ -60,6 +61,8 @@ class Inode:
         self.limbo: dict[int, list[Version]] = {}
         """Sectors whose sync has failed: on disk or not, and no later sync changes that."""
         self.lengths: list[Length] = []
+        self.cold: set[int] = set()
+        """Sectors that are not in the page cache."""
         self.error_count = 0
         """Syncs that have failed, each to be told once to each open file."""
         self.error_number = 0
@@ -70,10 +73,37 @@ class Inode:
     def touch(self, start: int, end: int, sequence: int) -> None:
         """Note the sectors of [start, end) as changed but not synced."""
         content, dirty = self.content, self.dirty
-        for sector in range(start // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES):
+        for sector in _sectors(start, end):
             position = sector * SECTOR_BYTES
             version = Version(sequence, bytes(content[position : position + SECTOR_BYTES]))
             dirty.setdefault(sector, []).append(version)
+        self.warm(start, end)
+
+    def warm(self, start: int, end: int) -> None:
+        """Note the sectors of [start, end) as being in the page cache."""
+        if self.cold:
+            self.cold.difference_update(_sectors(start, end))
+
+    def drop_pages(self) -> None:
+        """Let only what is dirty be in the page cache."""
+        self.cold = set(_sectors(0, len(self.content))) - self.dirty.keys()
+
+    def warm_bytes(self, position: int, size: int) -> int:
+        """Return how many bytes from `position` on are in the page cache back to back."""
+        end = min(position + size, len(self.content))
+        if self.cold:
+            for sector in _sectors(position, end):
+                if sector in self.cold:
+                    end = max(position, sector * SECTOR_BYTES)
+                    break
+        return max(0, end - position)
+
+    def cold_bytes(self, position: int, size: int) -> int:
+        """Return how many bytes of a range are not in the page cache, in whole sectors."""
+        if not self.cold:
+            return 0
+        end = min(position + size, len(self.content))
+        return SECTOR_BYTES * sum(one in self.cold for one in _sectors(position, end))
 
     def sync(self) -> None:
         """Let what is dirty reach the disk; sectors in limbo stay as they are."""
@@ -124,6 +154,7 @@ class Inode:
         other.dirty = {sector: list(versions) for sector, versions in self.dirty.items()}
         other.limbo = {sector: list(versions) for sector, versions in self.limbo.items()}
         other.lengths = list(self.lengths)
+        other.cold = set(self.cold)
         other.error_count = self.error_count
         other.error_number = self.error_number
         other.is_error_told = self.is_error_told
@@ -146,6 +177,7 @@ class Inode:
                     stop = min(position + len(data), end)
                     content[position:stop] = data[: stop - position]
         survivor.durable[:] = content
+        survivor.drop_pages()
         return survivor
 
 
@@ -265,6 +297,10 @@ def current_entries(directory: Directory) -> dict[str, Node]:
 def durable_entries(directory: Directory) -> dict[str, Node]:
     """What a power loss leaves of a directory at least."""
     return directory.durable
+
+
+def _sectors(start: int, end: int) -> range:
+    return range(start // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES)
 
 
 def resize(data: bytearray, size: int) -> None:

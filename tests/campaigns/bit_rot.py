@@ -21,14 +21,22 @@ from kgw.records.crc import crc32c
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.sql.commit_note import NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
+from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey
+from tests.campaigns.client_reads import (
+    AGAIN,
+    AHEAD,
+    CACHED,
+    Clients,
+    require_ways,
+    unverified_pages,
+)
 from tests.campaigns.crash_model import ROOT
 from tests.campaigns.stored_logs import build_directory, serve_directory
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.side import SideEntry
-    from kgw.testing.faults import SimulatedFs
     from tests.campaigns.stored_logs import Served, StoredDirectory
 
 TRIALS_A_DIRECTORY = 150
@@ -75,7 +83,7 @@ def choose_flip(random: Random, directory: StoredDirectory) -> Flip:
     return Flip(path, position, 1 << random.randrange(8))
 
 
-def try_flip(report: Report, directory: StoredDirectory, flip: Flip) -> None:
+def try_flip(report: Report, directory: StoredDirectory, flip: Flip, clients: Clients) -> None:
     """Flip one bit, start, read everything, judge."""
     report.count("flips")
     report.count(f"flips{flip.kind}")
@@ -83,7 +91,7 @@ def try_flip(report: Report, directory: StoredDirectory, flip: Flip) -> None:
     flip.apply(fs.content(flip.path))
     checked = [str(problem) for problem in check_directory(ROOT, fs, directory.checkpoints)]
     try:
-        served = serve_directory(directory, fs)
+        served = serve_directory(directory, fs, clients)
     except StorageError as error:
         if flip.kind == layout.FORMAT_NAME:
             # A format that cannot be told is refused, clearly, and nothing is touched.
@@ -94,17 +102,75 @@ def try_flip(report: Report, directory: StoredDirectory, flip: Flip) -> None:
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
         report.fail(f"{flip}: {traceback.format_exc(limit=-4)}")
         return
+    _judge(report, directory, flip, served)
+    hit = [batch for batch in served.unreadable if _is_in(batch.content, flip, directory)]
+    if not (hit or checked or served.problems):
+        left = _heals(directory, served, fs)
+        report.count("unnoticed_and_healed" if left is None else "undetected")
+        if left is not None:
+            report.fail(f"{flip}: undetected: {left}")
+
+
+def _judge(report: Report, directory: StoredDirectory, flip: Flip, served: Served) -> None:
+    """Read on into what is in memory; say what is wrong of all that was served."""
+    if served.store.is_writable:
+        for key in directory.logs:
+            served.go_on(key)
     for wrong in served.wrong:
         report.fail(f"{flip}: {wrong}; problems {served.problems}")
     hit = [batch for batch in served.unreadable if _is_in(batch.content, flip, directory)]
     lost = [batch.base_offset for batch in served.unreadable if batch not in hit]
     if lost:
         report.fail(f"{flip}: intact batches at {lost} are unreadable; {served.problems}")
-    if not (hit or checked or served.problems):
-        left = _heals(directory, served, fs)
-        report.count("unnoticed_and_healed" if left is None else "undetected")
-        if left is not None:
-            report.fail(f"{flip}: undetected: {left}")
+
+
+def try_running(report: Report, directory: StoredDirectory, flip: Flip, served: Served) -> None:
+    """Flip one bit of what is being read, read everything again, and flip it back."""
+    report.count("flips_while_running")
+    fs = served.store.fs
+    assert isinstance(fs, SimulatedFs)
+    content = fs.content(flip.path)
+    flip.apply(content)
+    try:
+        served.read_again()
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        report.fail(f"{flip} while running: {traceback.format_exc(limit=-4)}")
+        return
+    finally:
+        flip.apply(content)
+    for wrong in served.wrong:
+        report.fail(f"{flip} while running: {wrong}")
+    hit = [one for one in served.unreadable if _is_in(one.content, flip, directory)]
+    report.count("flips_while_running_found", bool(hit))
+    lost = [one.base_offset for one in served.unreadable if one not in hit]
+    if lost:
+        report.fail(f"{flip} while running: intact batches at {lost} are unreadable")
+
+
+def choose_record_flip(random: Random, directory: StoredDirectory) -> Flip:
+    """Choose a bit of a batch."""
+    log = random.choice(list(directory.logs.values()))
+    content = random.choice(log.batches).content
+    for path in directory.fs.files(ROOT):
+        start = bytes(directory.fs.content(path)).find(content)
+        if path.endswith(layout.LOG_SUFFIX) and start >= 0:
+            position = start + random.randrange(len(content))
+            return Flip(path, position, 1 << random.randrange(8))
+    raise AssertionError("a batch is in no segment")
+
+
+def flip_running(report: Report, seed: int, trials: int) -> None:
+    """Flip bits of records while they are read: in the page cache, where one looks first."""
+    number = 0
+    with Clients() as clients:
+        while report.counts["flips_while_running"] < trials:
+            random = Random(seed * 1_000 + number)
+            directory = build_directory(random, is_clean=number % 2 == 0)
+            number += 1
+            served = serve_directory(directory, directory.fs.clone(), clients)
+            for _ in range(min(TRIALS_A_DIRECTORY, trials - report.counts["flips_while_running"])):
+                try_running(report, directory, choose_record_flip(random, directory), served)
+        clients.tell(report)
 
 
 def _meaningful_byte(random: Random, content: bytearray) -> int:
@@ -140,12 +206,14 @@ def _heals(directory: StoredDirectory, served: Served, fs: SimulatedFs) -> str |
 def flip_files(report: Report, seed: int, trials: int) -> None:
     """Flip bits of segments, side files, indexes, snapshots and small files."""
     number = 0
-    while report.counts["flips"] < trials:
-        random = Random(seed * 1_000 + number)
-        directory = build_directory(random, is_clean=number % 2 == 0)
-        number += 1
-        for _ in range(min(TRIALS_A_DIRECTORY, trials - report.counts["flips"])):
-            try_flip(report, directory, choose_flip(random, directory))
+    with Clients() as clients:
+        while report.counts["flips"] < trials:
+            random = Random(seed * 1_000 + number)
+            directory = build_directory(random, is_clean=number % 2 == 0)
+            number += 1
+            for _ in range(min(TRIALS_A_DIRECTORY, trials - report.counts["flips"])):
+                try_flip(report, directory, choose_flip(random, directory), clients)
+        clients.tell(report)
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -254,26 +322,32 @@ def control(seed: int) -> int:
     random = Random(seed)
     directory = build_directory(random, is_clean=True)
     report = Report("control", seed)
-    verify = reading.verify
-    reading.verify = _verify_without_header_checksum
-    try:
+    with replaced(reading, "verify", _verify_without_header_checksum), Clients() as clients:
         for log in directory.logs.values():
             for batch in log.batches:
                 for path in directory.fs.files(ROOT):
                     start = bytes(directory.fs.content(path)).find(batch.content)
                     if path.endswith(".log") and start >= 0:
-                        try_flip(report, directory, Flip(path, start + 7, 1 << random.randrange(8)))
-    finally:
-        reading.verify = verify
+                        flip = Flip(path, start + 7, 1 << random.randrange(8))
+                        try_flip(report, directory, flip, clients)
     return sum("WRONG BYTES" in failure for failure in report.failures)
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("bit-rot", seed)
-    flip_files(report, seed, 8_500 if full else 900)
+    flip_files(report, seed, 8_500 if full else 450)
     flip_database(report, seed, 1_500 if full else 150)
-    report.require("flips", 10_000 if full else 1_050)
+    report.require("flips", 10_000 if full else 600)
+    flip_running(report, seed, 3_000 if full else 100)
+    report.require("flips_while_running_found", 2_000 if full else 80)
+    require_ways(report, 3_000 if full else 300)
+    unverified = Report("control: pages that are not verified", seed)
+    with unverified_pages():
+        flip_running(unverified, seed, 20)
+    for way in (CACHED, AGAIN, AHEAD):
+        report.expect_alarm(unverified, f"by {way}")
     slipped = control(seed)
     report.count("control_slipped_through", slipped)
     if not slipped:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import CompactionJob
 from kgw.backend.embedded import journal_replay, swap
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.failures import SideFileDamagedError, sync_directory
+from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.swap import remove_directory, swap_segment
@@ -102,6 +103,7 @@ class CompactingMachine(Machine):
             self.beside_share = beside_share
         if compacted_end is not None:
             store.finish_compaction(log, compacted_end)
+            self._life_reads.forget_cached(log, compacted_end)
             self._finish(model, compacted_end)
             self.compactions += 1
         elif store.fs.is_directory(log.path):
@@ -213,5 +215,22 @@ def frames_for_every_segment() -> Iterator[None]:
         yield
 
 
-UNSAFE = (no_point_of_no_return, no_sync_of_new_segments, frames_for_every_segment)
+@contextmanager
+def no_sync_of_new_names() -> Iterator[None]:
+    """Exchange segments for files whose names may not be on the disk."""
+
+    def sync_others(fs: FileSystem, path: str) -> None:
+        if not path.endswith(f"/{COMPACTION_DIRECTORY}"):
+            sync_directory(fs, path)
+
+    with replaced(swap, "sync_directory", sync_others):
+        yield
+
+
+UNSAFE = (
+    no_point_of_no_return,
+    no_sync_of_new_names,
+    no_sync_of_new_segments,
+    frames_for_every_segment,
+)
 """Ways to compact of which each must be found out within 6,000 states."""

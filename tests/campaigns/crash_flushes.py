@@ -1,24 +1,29 @@
 """The time of relaxed partitions in a crash campaign: when they are synced, and what may be lost.
 
-Time is simulated. It passes between the steps of a machine, and while a disk takes its time over a
-flush; rounds begin exactly when they are due.
+The timer is the one that a gateway has, in a loop whose time is simulated. It passes between the
+steps of a machine, and while a disk takes its time over a flush.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from kgw.backend.embedded.relaxed import FlushSchedule
-from kgw.backend.embedded.segment_syncs import sync_segment
+from kgw.backend.embedded.flush_timer import FlushTimer
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from random import Random
 
+    from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.store import Store
+    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
+    from tests.campaigns.simulated_loop import SimulatedLoop
+
+_Result = TypeVar("_Result")
 
 FLUSH_INTERVAL_MS = 100
 MOST_STEP_S = 0.12
@@ -26,23 +31,32 @@ MOST_SYNC_S = 0.03
 
 
 class Flushes:
-    """The timer of a machine."""
+    """The timer of a machine, and the threads that it has sync."""
 
     has_timer = True
     """A control has none."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, loop: SimulatedLoop) -> None:
         self._random = random
-        self.now_s = 0.0
-        self.schedule = FlushSchedule()
+        self._loop = loop
+        self._timer: FlushTimer
+        self._store: Store
+        self._beside: Callable[[], AbstractContextManager[None]]
         self._longest_s = 0.0
         self._began_s: float | None = None
         self.rounds = 0
 
-    def begin_life(self) -> None:
-        """A new process knows of nothing that is not durable."""
-        self.schedule = FlushSchedule()
+    @property
+    def now_s(self) -> float:
+        """The time; it never goes back."""
+        return self._loop.now_s
+
+    def begin_life(self, store: Store) -> None:
+        """A new process knows of nothing that is not durable, and nothing of the old one runs."""
+        self._loop.forget_all()
+        self._store = store
         self._began_s = None
+        self._timer = FlushTimer(self._loop, store, self._run_in_flusher, cast("Helpers", self))
 
     def pass_time(
         self,
@@ -59,39 +73,52 @@ class Flushes:
             # What was not durable when a sync failed never will be, and that has been said: a power
             # loss takes no more of it for coming later.
             return
-        while self.has_timer and store.failure is None:
-            due_s = self.schedule.next_due_s()
-            if due_s is None or due_s > until_s:
-                break
-            self.now_s = max(self.now_s, due_s)
-            self._round(store, beside, durable)
-        self.now_s = max(self.now_s, until_s)
+        self._beside = beside
+        rounds = self.rounds
+        self._loop.run_until(until_s)
+        if self.rounds > rounds:
+            for log in store.logs.values():
+                durable(log.key, log.offsets.durable_end)
 
-    def _round(
-        self,
-        store: Store,
-        beside: Callable[[], AbstractContextManager[None]],
-        durable: Callable[[PartitionKey, int], None],
-    ) -> None:
-        self.rounds += 1
-        self._began_s = self.now_s
-        flushes = store.relaxed.begin_flush(self.schedule.begin(self.now_s))
-        outcomes = []
-        with beside():
-            for flush in flushes:
-                self.now_s += self._random.uniform(0, MOST_SYNC_S)
-                outcomes.append(sync_segment(flush.mark.segment))
-        for log, end_offset in store.relaxed.finish_flush(flushes, outcomes):
-            if end_offset > log.offsets.durable_end:
-                log.offsets.advance_durable(end_offset)
-            durable(log.key, end_offset)
+    async def _run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
+        """Run something between two groups: the first and the last thing of a round."""
+        if self._began_s is None:
+            self.rounds += 1
+            self._began_s = self.now_s
+            return function()
+        result = function()
         self._longest_s = max(self._longest_s, self.now_s - self._began_s)
         self._began_s = None
-        self.schedule.finish()
+        return result
+
+    def submit(self, function: Callable[[], _Result]) -> Future[_Result]:
+        """Run the syncs of a round; each takes its time, and others work meanwhile."""
+        fs = cast("SimulatedFs", self._store.fs)
+        observer = fs.on_operation
+
+        def observe(call: str, path: str) -> None:
+            if call == "fdatasync":
+                self._loop.now_s += self._random.uniform(0, MOST_SYNC_S)
+            if observer is not None:
+                observer(call, path)
+
+        future: Future[_Result] = self._loop.create_future()
+        fs.on_operation = observe
+        try:
+            with self._beside():
+                future.set_result(function())
+        finally:
+            fs.on_operation = observer
+        return future
 
     def note(self, log: SegmentedLog) -> None:
         """Note that a partition has answered what is not durable."""
-        self.schedule.note(log, self.now_s)
+        if self.has_timer:
+            self._timer.note(log)
+
+    def reschedule(self) -> None:
+        """Obey settings that have changed."""
+        self._timer.reschedule()
 
     def window_s(self) -> float:
         """Return how old at most what a power loss takes now may be, as it is declared.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.campaigns.client_reads import Clients
 from tests.campaigns.crash_flushes import FLUSH_INTERVAL_MS, Flushes
+from tests.campaigns.simulated_loop import SimulatedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,16 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
+    from kgw.testing.batches import StoredRecord
+    from tests.campaigns.client_reads import Batch, ClientReads
 
 ROOT = "/data"
 TOPIC = TopicName("crash")
+READ_BYTES = (1, 300, 700, 3_000)
+ALL_BYTES = (500, 3_000, 3_000)
+"""What one asks for who reads everything."""
+AGAIN_SHARE = 0.2
+MOST_BATCHES_READ = 8
 
 
 class Contents(NamedTuple):
@@ -53,27 +60,48 @@ def partition_key(number: int) -> PartitionKey:
     return PartitionKey(TopicId(bytes([7] * 15 + [number])), number)
 
 
-def serve(log: SegmentedLog) -> Contents:
-    """Return everything that a consumer would be served. Raises StorageError."""
+def serve(reads: ClientReads, log: SegmentedLog, random: Random) -> Contents:
+    """Return everything that a consumer would be served, by whichever ways it gets it.
+
+    Raises StorageError, and AssertionError when two readers are not served the same.
+    """
     start = log.offsets.log_start_offset
     end = log.offsets.high_watermark
+    served = list(reads.walk(log, start, random.choice(ALL_BYTES), end))
     records: dict[int, bytes] = {}
-    offset = start
-    while offset < end:
-        try:
-            result = reading.read(log, offset, 700, end)
-        except SideFileDamagedError as error:
-            rebuild_side(log.directory, log, error.segment, error)
-            result = reading.read(log, offset, 700, end)
-        if not result.buffers:
-            break
-        for record in read_stored(result.buffers):
-            if record.offset >= start:
-                if record.offset in records:
-                    raise AssertionError(f"offset {record.offset} is served twice")
-                records[record.offset] = record.value or b"T%s" % (record.key or b"")
-        offset = result.next_offset
+    for record in read_stored([batch.content for batch in served]):
+        if record.offset >= start:
+            if record.offset in records:
+                raise AssertionError(f"offset {record.offset} is served twice")
+            records[record.offset] = value_of(record)
+    if served and random.random() < AGAIN_SHARE:
+        _serve_again(reads, log, random, served)
     return Contents(start, end, records, log.gaps)
+
+
+def _serve_again(
+    reads: ClientReads, log: SegmentedLog, random: Random, served: list[Batch]
+) -> None:
+    """Read it again, as one does who comes later, and up to an offset inside of it."""
+    start = log.offsets.log_start_offset
+    for upper_bound in (
+        log.offsets.high_watermark,
+        random.randint(start + 1, log.offsets.high_watermark),
+    ):
+        expected = [one for one in served if one.next_offset <= upper_bound and one.has_records]
+        walk = reads.walk(log, start, random.choice(ALL_BYTES), upper_bound)
+        # What stands for offsets that were left out is made up anew for each answer.
+        found = [one for one in walk if one.has_records]
+        if found != expected:
+            raise AssertionError(
+                f"up to {upper_bound} are served {[one[:2] for one in found]}, "
+                f"not {[one[:2] for one in expected]}"
+            )
+
+
+def value_of(record: StoredRecord) -> bytes:
+    """Return the value that a machine has given a record."""
+    return record.value or b"T%s" % (record.key or b"")
 
 
 class Loose(NamedTuple):
@@ -141,6 +169,21 @@ class PartitionModel:
         ):
             yield f"leader epoch {leader_epoch} after {self.leader_epoch}"
 
+    def check_reader(
+        self, start: int, records: dict[int, bytes], gaps: tuple[Gap, ...]
+    ) -> Iterator[str]:
+        """Yield what is wrong with records that were served from an offset on, up to any other."""
+        for offset, value in records.items():
+            loose = self.loose.get(offset)
+            known = self.promised.get(offset) if loose is None else loose.value
+            if known != value:
+                yield f"WRONG at {offset}: {value[:20]!r} for {known!r}"
+        left_out = {offset for gap in gaps for offset in range(*gap)}
+        left_out |= self.removable | self.removed
+        for offset in range(start, max(records, default=start)):
+            if offset not in records and offset not in left_out:
+                yield f"HOLE at {offset} of {start}..{max(records)}"
+
     def _check_loose(self, found: Contents, oldest_s: float | None) -> Iterator[str]:
         """What is lost of them is their end, and younger than the declared window."""
         first_lost: int | None = None
@@ -198,6 +241,9 @@ class Machine:
     relaxed_share = 0.5
     """Of its partitions when they are created; later they change."""
 
+    reading_share = 0.15
+    """How often somebody reads between two steps."""
+
     large_batch_share = 0.0
     """Part of the batches that have hundreds of records: to read them takes long."""
 
@@ -212,6 +258,11 @@ class Machine:
             flush_interval_ms=FLUSH_INTERVAL_MS,
         )
         self.relaxed: set[PartitionKey] = set()
+        self.clients = Clients()
+        self.reads: ClientReads
+        """Those who read from the store that was started last."""
+        self._life_reads: ClientReads
+        self.records_read = 0
         self.flushes = self.make_flushes()
         self.widest_loss_s = 0.0
         """How old the oldest record was that any power loss has taken."""
@@ -237,7 +288,7 @@ class Machine:
 
     def make_flushes(self) -> Flushes:
         """Return the timer; a control has another."""
-        return Flushes(self.random)
+        return Flushes(self.random, SimulatedLoop())
 
     def settings_of(self, key: PartitionKey) -> LogSettings:
         """Return the settings of a partition."""
@@ -254,11 +305,15 @@ class Machine:
         """Start a store on what a crash has left and read everything. Raises what that raises."""
         store = self.make_store(fs)
         store.open()
-        return store, {key: serve(log) for key, log in self.open_logs(store).items()}
+        logs = self.open_logs(store)
+        if isinstance(fs, SimulatedFs) and self.random.random() < 0.5:
+            fs.drop_page_cache()
+        self.reads = self.clients.of(store)
+        return store, {key: serve(self.reads, log, self.random) for key, log in logs.items()}
 
     def judge(self, store: Store, contents: dict[PartitionKey, Contents]) -> list[str]:
         """Compare a recovered state with what was promised."""
-        found: list[str] = []
+        found = self._false_alarms(store)
         now_s = self.flushes.now_s
         oldest_s = None
         if isinstance(store.fs, SimulatedFs) and store.fs.power_lost:
@@ -277,15 +332,20 @@ class Machine:
                 found.append(f"partition {key.partition}: damage where nothing rots {log.damaged}")
         return found
 
+    def _false_alarms(self, store: Store) -> list[str]:
+        """Return what a store says of frames that are damaged: here nothing rots."""
+        return [one for one in store.problems if "frames" in one and "damaged" in one]
+
     def begin_life(self, fs: SimulatedFs) -> list[str]:
         """Go on with what a crash (or an orderly stop) has left; returns what is wrong with it."""
         self.fs = fs
         self.store, contents = self.recover(fs)
+        self._life_reads = self.reads
         found = self.judge(self.store, contents)
         for key, model in self.partitions.items():
             model.adopt(contents[key], self.store.logs[key].leader_epoch)
         fs.power_lost = False
-        self.flushes.begin_life()
+        self.flushes.begin_life(self.store)
         self.store.prepare_journal()
         self._retirements.clear()
         self._reservations.clear()
@@ -300,6 +360,8 @@ class Machine:
     def step(self) -> None:
         """Do one thing that a gateway does."""
         self.flushes.pass_time(self.started(), self.appending_beside, self._make_durable)
+        if self.partitions and self.random.random() < self.reading_share:
+            self.read_some()
         chance = self.random.random()
         if not self.partitions or (chance < 0.03 and len(self.partitions) < 4):
             self._create()
@@ -317,6 +379,19 @@ class Machine:
             self._retire_waiting()
         else:
             self.append_once()
+
+    def read_some(self) -> None:
+        """Read a partition from anywhere on, as consumers do meanwhile, much of it from memory."""
+        key = self.random.choice(list(self.partitions))
+        log, model = self.started().logs[key], self.partitions[key]
+        start = self.random.randint(log.offsets.log_start_offset, log.offsets.high_watermark)
+        end = log.offsets.high_watermark
+        walk = self._life_reads.walk(log, start, self.random.choice(READ_BYTES), end)
+        served = read_stored([batch.content for batch in islice(walk, MOST_BATCHES_READ)])
+        records = {one.offset: value_of(one) for one in served if one.offset >= start}
+        self.records_read += len(records)
+        for broken in model.check_reader(start, records, log.gaps):
+            raise AssertionError(f"a reader from {start} on: {broken}")
 
     def started(self) -> Store:
         """Return the store of this life."""
@@ -348,7 +423,10 @@ class Machine:
         # The order of the real shell: the catalogue forgets a partition before its files go.
         del self.partitions[key]
         self.checkpoints.pop(key, None)
-        left_over = store.remove_log(key, store.retire_log(key))
+        log = store.retire_log(key)
+        left_over = store.remove_log(key, log)
+        if log is not None:
+            self._life_reads.forget_log(log)
         if left_over is not None and self.random.random() < 0.7:
             store.remove_directory(left_over)
 
@@ -375,6 +453,7 @@ class Machine:
         key = self.random.choice(list(self.partitions))
         self.relaxed ^= {key}
         self.started().logs[key].settings = self.settings_of(key)
+        self.flushes.reschedule()
 
     def _make_durable(self, key: PartitionKey, end_offset: int) -> None:
         model = self.partitions.get(key)
@@ -520,6 +599,7 @@ class Machine:
         key, values = self._waiting.pop(append)
         if append.error is not None:
             return
+        self._life_reads.answered(append)
         model = self.partitions[key]
         now_s = self.flushes.now_s
         for offset, value in enumerate(values, append.result.base_offset):
@@ -530,6 +610,30 @@ class Machine:
             self.flushes.note(append.log)
         model.end = max(model.end, append.result.last_offset + 1)
         model.must_raise_epoch = True
+
+
+class BusyJournalMachine(Machine):
+    """One that fills its small journal again and again, and seldom does anything else."""
+
+    relaxed_share = 0.0
+
+    def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
+        options = options._replace(
+            journal_append_bytes=32 << 10,
+            journal_bytes=20 << 10,
+            dirty_segments=64,
+            group_bytes=1 << 20,
+        )
+        super().__init__(random, fs, options)
+        self.settings = self.settings._replace(segment_bytes=1 << 20)
+
+    def step(self) -> None:
+        if len(self.partitions) < 2 or self.random.random() < 0.1:
+            super().step()
+            return
+        for _ in range(3):
+            self.append_once()
+        self._retire_waiting()
 
 
 def random_options(random: Random) -> EmbeddedOptions:

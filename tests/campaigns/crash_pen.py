@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append
     from kgw.clock import Clock
     from kgw.testing.faults import SimulatedFile, SimulatedFs
+    from kgw.types import PartitionKey
 
 REFUSED_SHARE = 0.01
 """How often the kernel takes no sync, or not all of a set: threads do it from then on."""
@@ -151,12 +153,14 @@ class SteppedSyncs:
         """Take a set, or only a part of it."""
         assert self._done is None, "one set at a time"
         taken = len(files)
-        if self._random.random() < REFUSED_SHARE:
+        if self._random.random() < self._machine.refused_share:
             self._machine.kernel_refusals += 1
             taken = self._random.randrange(len(files))
             if not taken:
                 raise OSError(errno.EAGAIN, "not now")
         self._machine.kernel_sets += 1
+        kinds = {file.path.rsplit(".", 1)[-1] for file in files}
+        self._machine.kernel_mixed_sets += len(kinds) > 1
         self._done = done
         self._outcomes = [None] * len(files)
         for number, file in enumerate(files):
@@ -196,7 +200,10 @@ class SteppedSyncs:
 class PenMachine(Machine):
     """One whose appends are written by whoever has the pen."""
 
+    refused_share = REFUSED_SHARE
     kernel_sets = 0
+    kernel_mixed_sets = 0
+    """Sets of the journal and of segments beside it."""
     kernel_refusals = 0
     loop_groups = 0
     thread_groups = 0
@@ -397,6 +404,52 @@ class PenMachine(Machine):
             self._waiting.pop(append)
             return
         super()._answer(append)
+
+
+class ChangingPenMachine(PenMachine):
+    """One whose partitions change their mode all the time.
+
+    Then a group has partitions whose segments must be synced, since what lies before it is not
+    durable, beside others that the journal makes durable.
+    """
+
+    def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
+        options = options._replace(
+            journal_append_bytes=32 << 10,
+            journal_bytes=40 << 10,
+            dirty_segments=64,
+            unsynced_segments=64,
+            group_bytes=1 << 20,
+        )
+        super().__init__(random, fs, options)
+        self.settings = self.settings._replace(segment_bytes=1 << 20)
+
+    def step(self) -> None:
+        if len(self.partitions) > 1 and self.random.random() < 0.5:
+            self._append_mixed()
+        else:
+            super().step()
+
+    def _append_mixed(self) -> None:
+        """Append to a partition that is strict again, and to one that was strict before."""
+        store = self.started()
+        changing, other = self.random.sample(list(self.partitions), 2)
+        for key, is_relaxed in ((changing, True), (other, False)):
+            self._be_relaxed(key, is_relaxed)
+            self._flusher.take(self._submit(store, key))
+            self.drain()
+        self._be_relaxed(changing, False)
+        for key in self.random.sample([changing, other], 2):
+            self._flusher.take(self._submit(store, key))
+        for _ in range(self.random.randrange(20)):
+            self.turn()
+
+    def _be_relaxed(self, key: PartitionKey, is_relaxed: bool) -> None:
+        self.relaxed.discard(key)
+        if is_relaxed:
+            self.relaxed.add(key)
+        self.started().logs[key].settings = self.settings_of(key)
+        self.flushes.reschedule()
 
 
 def _nothing() -> None:

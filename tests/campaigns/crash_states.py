@@ -13,14 +13,17 @@ from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.store import Store
 from kgw.testing.faults import SimulatedFs
+from tests.campaigns.client_reads import require_ways, small_direct_reads
 from tests.campaigns.crash_compaction import (
     UNSAFE,
     CompactingMachine,
     JournaledMachine,
 )
-from tests.campaigns.crash_model import Contents, Machine, random_options
-from tests.campaigns.crash_pen import HastyPenMachine, PenMachine
-from tests.campaigns.support import Report, main
+from tests.campaigns.crash_flushes import Flushes
+from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
+from tests.campaigns.crash_pen import ChangingPenMachine, HastyPenMachine, PenMachine
+from tests.campaigns.simulated_loop import SimulatedLoop
+from tests.campaigns.support import Report, main, replays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.written import Written
     from kgw.types import PartitionKey
-    from tests.campaigns.crash_flushes import Flushes
 
 KILL_SHARE = 0.15
 """Part of the states that are left by a kill: the kernel's memory survives."""
@@ -40,12 +42,17 @@ STATE_SHARES = (0.5, 0.1, 0.03)
 """A run is stopped after each operation, or after some of them: then more runs are seen."""
 STATES_A_RUN = 250
 """Not one machine seen everywhere, but many seen in some places."""
+STATES_A_NOTE = 15
+STATES_A_FRAME = 3
 STEPS_A_LIFE = 25
 LIVES = 4
 
 
-class EnoughError(BaseException):
-    """As many states have been seen as were asked for. No handler of errors may take it for one."""
+class EnoughError(KeyboardInterrupt):
+    """As many states have been seen as were asked for.
+
+    No handler of errors may take it for one, and no event loop either.
+    """
 
 
 class Explorer:
@@ -66,6 +73,15 @@ class Explorer:
         is_compacting = self._machine.is_compacting
         # A run of compaction has many operations, and most of them only write beside the log.
         share = self._share / 2 if is_compacting and "/compaction/" in path else self._share
+        if call == "rename" and is_compacting and path.endswith(".tmp") and "/compaction/" in path:
+            # The point of no return: what is not on the disk by then is lost.
+            for _ in range(STATES_A_NOTE):
+                self._try_state(self._machine.fs, may_nest=False, kind="states_at_notes")
+        is_frame = call == "write" and path.endswith(".journal")
+        if is_frame and isinstance(self._machine, BusyJournalMachine):
+            # The first frame of a file's new life, perhaps.
+            for _ in range(STATES_A_FRAME):
+                self._try_state(self._machine.fs, may_nest=False, kind="states_at_frames")
         if self._random.random() >= share:
             return
         self._try_state(self._machine.fs, may_nest=True)
@@ -85,10 +101,10 @@ class Explorer:
         self._report.count("power_losses")
         return fs.power_loss(self._random)
 
-    def _try_state(self, fs: SimulatedFs, *, may_nest: bool) -> None:
+    def _try_state(self, fs: SimulatedFs, *, may_nest: bool, kind: str = "states") -> None:
         report, random = self._report, self._random
         state = self._leave(fs)
-        report.count("states")
+        report.count(kind)
         inside: list[SimulatedFs] = []
         if may_nest and random.random() < INSIDE_RECOVERY_SHARE:
             turn = random.randrange(30)
@@ -167,6 +183,11 @@ def _taking(
 
 def explore(report: Report, seed: int, wanted: int, kind: type[Machine] = Machine) -> None:
     """Take `wanted` states, from as many machines as that needs."""
+    with small_direct_reads():
+        _explore(report, seed, wanted, kind)
+
+
+def _explore(report: Report, seed: int, wanted: int, kind: type[Machine]) -> None:
     run = 0
     while report.counts["states"] < wanted and report.failure_count < 50:
         run_seed = seed * 1_000 + run
@@ -201,12 +222,15 @@ def explore_run(report: Report, run_seed: int, wanted: int, kind: type[Machine] 
     report.count("appends_beside_other_work", machine.appends_beside)
     report.count("flush_rounds", machine.flushes.rounds)
     report.count("relaxed_losses", machine.relaxed_losses)
+    report.count("records_read_meanwhile", machine.records_read)
+    machine.clients.tell(report)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
     if isinstance(machine, PenMachine):
         report.count("groups_of_the_loop", machine.loop_groups)
         report.count("groups_of_the_thread", machine.thread_groups)
         report.count("sets_for_the_kernel", machine.kernel_sets)
+        report.count("sets_of_journal_and_segments", machine.kernel_mixed_sets)
         report.count("sets_that_the_kernel_did_not_take", machine.kernel_refusals)
     widest_ms = int(machine.widest_loss_s * 1_000)
     report.counts["widest_loss_ms"] = max(report.counts["widest_loss_ms"], widest_ms)
@@ -256,11 +280,21 @@ class UntimedMachine(Machine):
         return flushes
 
 
+class LateMachine(Machine):
+    """The control of the loss window: the timer comes too late."""
+
+    relaxed_share = 1.0
+
+    def make_flushes(self) -> Flushes:
+        return Flushes(self.random, SimulatedLoop(late_s=5.0))
+
+
 CONTROLS: dict[type[Machine], str] = {
     HastyMachine: "LOST offset",
     HastyPenMachine: "LOST offset",
     RecklessMachine: "the high watermark went back",
     UntimedMachine: "OVERDUE",
+    LateMachine: "OVERDUE",
 }
 """Machines that break a promise, and what must be said of each within 1,000 states."""
 
@@ -271,19 +305,30 @@ class LargeBatchMachine(CompactingMachine):
     large_batch_share = 0.02
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 50_000 if full else 2_500
+    wanted = 50_000 if full else 1_500
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
     pen_states = wanted // 2
     explore(report, seed + 3, wanted + wanted // 10 + pen_states, PenMachine)
-    report.require("states", wanted + wanted // 10 + pen_states)
+    changing_states = wanted // 5
+    before = wanted + wanted // 10 + pen_states
+    explore(report, seed + 4, before + changing_states, ChangingPenMachine)
+    journal_states = wanted // 6
+    explore(report, seed + 5, before + changing_states + journal_states, BusyJournalMachine)
+    report.require("states", before + changing_states + journal_states)
+    require_ways(report, wanted // 10)
+    report.require("records_read_meanwhile", wanted // 2)
+    report.require("states_at_frames", journal_states // 2)
+    report.require("states_at_notes", wanted // 20)
     report.require("states_while_the_kernel_syncs", pen_states // 60)
     report.require("groups_of_the_loop", pen_states // 10)
     report.require("groups_of_the_thread", pen_states // 10)
+    report.require("sets_of_journal_and_segments", changing_states // 50)
     report.require("sets_for_the_kernel", pen_states // 15)
     report.require("states_inside_compaction", wanted // 10)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)

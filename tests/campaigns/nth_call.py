@@ -1,6 +1,7 @@
 """D6: the n-th file call fails, for every n, once and persistently.
 
-With the store driven alone, and with the flusher's loop, thread and kernel.
+With the store driven alone, and with the flusher's loop, thread and kernel. Each sync of the
+journal and of segments by itself, too, and each kind of call that reads.
 
 Run as `python -m tests.campaigns.nth_call --full --seed N`.
 """
@@ -14,18 +15,25 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import files
 from kgw.backend.embedded.fs import FileSystem
-from kgw.errors import DiskFullError, StorageError
+from kgw.backend.embedded.journal import Journal
+from kgw.backend.embedded.segment import Segment
+from kgw.errors import DiskFullError, ErrorCode, StorageError
+from kgw.partitions.reading import PartitionRead
+from kgw.testing.batches import read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
+from tests.campaigns.client_reads import require_ways, small_direct_reads
 from tests.campaigns.crash_model import (
+    READ_BYTES,
     TOPIC,
     Contents,
     Machine,
     partition_key,
     random_options,
     serve,
+    value_of,
 )
 from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,17 +42,28 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append
     from kgw.backend.embedded.written import Written
     from kgw.types import PartitionKey
+    from tests.campaigns.client_reads import ClientReads
 
 STEPS = 40
 """What makes somewhat more than 400 file calls."""
-READING = frozenset({"open", "read", "listdir", "free_bytes"})
-ALL_BUT_SYNCS = READING | {
-    *("write", "truncate", "extend", "rename", "unlink", "mkdir", "rmdir", "sync_directory")
-}
+READ_CALLS = frozenset({"open", "read", "read_into", "peek", "direct"})
+READING = READ_CALLS | {"listdir", "free_bytes"}
+CHANGING = frozenset(
+    ("write", "truncate", "extend", "rename", "unlink", "mkdir", "rmdir", "sync_directory")
+)
+ALL_BUT_SYNCS = READING | CHANGING
+ALL_BUT_READS = CHANGING | {"fdatasync", "listdir", "free_bytes", "create"}
+JOURNAL_STEPS = 12
+JOURNAL_PARTITIONS = 12
+MOST_READS = 40
+AFTER_A_FAULT = 3
+JOURNAL = ".journal"
+SEGMENT = ".log"
 _HARMLESS = (FaultKind.EINTR, FaultKind.SHORT)
 
 
@@ -78,7 +97,7 @@ class FaultyMachine(Machine):
             return
         with self._reading_spared():
             for key, model in self.partitions.items():
-                records = serve(store.logs[key]).records
+                records = serve(self._life_reads, store.logs[key], self.random).records
                 self.report.count("reads")
                 model_records = model.promised | {n: one.value for n, one in model.loose.items()}
                 for offset, value in model_records.items():
@@ -101,8 +120,9 @@ class FaultyMachine(Machine):
         store = self.make_store(fs)
         store.open()
         logs = self.open_logs(store)
+        self.reads = self.clients.of(store)
         with self._reading_spared():
-            return store, {key: serve(log) for key, log in logs.items()}
+            return store, {key: serve(self.reads, log, self.random) for key, log in logs.items()}
 
     def _create(self) -> None:
         # A key is never used again when something went wrong with it: topic ids are random.
@@ -220,6 +240,40 @@ class FaultyPenMachine(PenMachine, FaultyMachine):
         Machine._answer(self, append)
 
 
+class _Journaling(Machine):
+    """One that appends little to many partitions, which the journal makes durable."""
+
+    relaxed_share = 0.0
+
+    def begin_life(self, fs: SimulatedFs) -> list[str]:
+        self.options = self.options._replace(
+            journal_append_bytes=32 << 10,
+            journal_bytes=40 << 10,
+            dirty_segments=64,
+            group_bytes=1 << 20,
+        )
+        self.settings = self.settings._replace(segment_bytes=1 << 20)
+        return super().begin_life(fs)
+
+    def step(self) -> None:
+        if len(self.partitions) < JOURNAL_PARTITIONS:
+            self._create()
+        elif self.random.random() < 0.1:
+            self._retire_waiting()
+        else:
+            self.append_once()
+
+
+class JournalingMachine(_Journaling, FaultyMachine):
+    """Its groups are written and synced by a thread."""
+
+
+class JournalingPenMachine(_Journaling, FaultyPenMachine):
+    """The loop writes them, too, and the kernel syncs."""
+
+    refused_share = 0.1
+
+
 class _DeafPenMachine(FaultyPenMachine):
     """The control: the kernel says that all is well."""
 
@@ -230,7 +284,11 @@ class _DeafPenMachine(FaultyPenMachine):
 
 
 def run_script(
-    report: Report, seed: int, fault: Fault | None, kind: type[FaultyMachine] = FaultyMachine
+    report: Report,
+    seed: int,
+    fault: Fault | None,
+    kind: type[FaultyMachine] = FaultyMachine,
+    steps: int = STEPS,
 ) -> bool:
     """Run the script of a seed with one fault; whether it struck."""
     random = Random(seed)
@@ -242,7 +300,7 @@ def run_script(
         for broken in machine.begin_life(fs):
             report.fail(broken)
         fs.inject(fault)
-        for _ in range(STEPS):
+        for _ in range(steps):
             machine.attempt()
         if fault is not None and not fs.struck:
             report.counts["calls"] += fs.strikes
@@ -258,6 +316,8 @@ def run_script(
         struck = fs.struck
     report.count("errors_answered", machine.errors)
     report.count("starts_refused", machine.refused_starts)
+    if isinstance(machine, PenMachine):
+        report.count("sets_that_the_kernel_did_not_take", machine.kernel_refusals)
     if report.failure_count > failures:
         report.failures.append(f"  ^ {place} struck {struck[:3]}")
     return bool(struck)
@@ -302,6 +362,150 @@ def _sync_all_and_hope(
     return [None] * len(synced) + _sync_all(fs, synced, directories)[len(synced) :]
 
 
+def fail_syncs(report: Report, script: int, suffix: str, *, full: bool) -> None:
+    """Let each sync of the files of one suffix fail, in a thread and in the kernel's queue."""
+    machines: tuple[type[FaultyMachine], ...] = (FaultyMachine, FaultyPenMachine)
+    steps = STEPS
+    step = 12
+    if suffix == JOURNAL:
+        step = 1
+        machines = (JournalingMachine, JournalingPenMachine)
+        steps = JOURNAL_PARTITIONS + JOURNAL_STEPS
+    for machine in machines:
+        is_kernel = issubclass(machine, PenMachine)
+        # Threads and kernel make many more calls of such a script.
+        far = step * 8 if is_kernel and suffix == SEGMENT else step
+        for kind in (FaultKind.EIO, FaultKind.ENOSPC) if full else (FaultKind.EIO,):
+            for persistent in (False, True):
+                nth = 1
+                while run_script(
+                    report,
+                    script,
+                    Fault(kind, nth, persistent, ALL_BUT_SYNCS, suffix),
+                    machine,
+                    steps,
+                ):
+                    report.count(f"failed_syncs{suffix}{'_of_the_kernel' if is_kernel else ''}")
+                    nth += 1 if full else far * 2 if persistent else far
+
+
+class ReadFaults:
+    """Reads that fail, of a store that is well: each costs itself, and nothing else."""
+
+    def __init__(self, report: Report, seed: int) -> None:
+        self._report = report
+        self._random = random = Random(seed)
+        # Few, so that reads open files.
+        options = random_options(random)._replace(open_files=2)
+        self._machine = FaultyMachine(random, SimulatedFs(), options, report)
+        for broken in self._machine.begin_life(self._machine.fs):
+            report.fail(broken)
+        while len(self._machine.partitions) < 2:
+            self._machine.step()
+
+    def fail_nth(self, fault: Fault) -> None:
+        """Have readers come until the n-th call of theirs has failed, and some after it."""
+        machine, report, fs = self._machine, self._report, self._machine.fs
+        for _ in range(3):
+            machine.step()
+        # Readers that know nothing yet, and what was answered since they came.
+        reads = machine._life_reads = machine.clients.of(machine.started())
+        if machine.partitions:
+            machine.append_once()
+        if self._random.random() < 0.6:
+            fs.drop_page_cache()
+        struck_before = len(fs.struck)
+        fs.inject(fault)
+        left = AFTER_A_FAULT
+        for _ in range(MOST_READS):
+            struck = len(fs.struck)
+            if machine.partitions:
+                self._read(reads, fault)
+            left -= struck > struck_before
+            if not left:
+                break
+        for call in {call for call, _ in fs.struck[struck_before:]}:
+            report.count(f"read_faults_{call}")
+        fs.inject(None)
+        self._check_after(fault)
+
+    def _read(self, reads: ClientReads, fault: Fault) -> None:
+        machine, report, fs = self._machine, self._report, self._machine.fs
+        key = self._random.choice(list(machine.partitions))
+        log, model = machine.started().logs[key], machine.partitions[key]
+        offset = self._random.randint(log.offsets.log_start_offset, log.offsets.high_watermark)
+        max_bytes = self._random.choice(READ_BYTES)
+        struck = len(fs.struck)
+        report.count("reads_with_failing_calls")
+        try:
+            served = self._fetch(reads, log, offset, max_bytes)
+        except StorageError as error:
+            part = PartitionRead(None, offset, max_bytes)
+            part.fail_with(error)
+            report.count("reads_answered_with_an_error")
+            if part.error_code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                report.fail(f"{fault}: a failed read is answered with {part.error_code}: {error}")
+            if fault.kind in _HARMLESS or len(fs.struck) == struck:
+                report.fail(f"{fault}: a read fails for nothing: {error}")
+            if fault.persistent:
+                return
+            try:
+                served = self._fetch(reads, log, offset, max_bytes)
+            except StorageError as again:
+                report.fail(f"{fault}: the read after the one that failed fails, too: {again}")
+                return
+            report.count("reads_repeated")
+        if not served and offset < log.offsets.high_watermark:
+            report.fail(f"{fault}: nothing is served from {offset} on")
+        for broken in model.check_reader(offset, served, log.gaps):
+            report.fail(f"{fault}: {broken}")
+
+    def tell(self) -> None:
+        """Count which ways the readers went."""
+        self._machine.clients.tell(self._report)
+
+    def _fetch(
+        self, reads: ClientReads, log: SegmentedLog, offset: int, max_bytes: int
+    ) -> dict[int, bytes]:
+        end = log.offsets.high_watermark
+        found = reads.fetch(log, offset, max_bytes, end)
+        if found and not any(batch.has_records for batch in found):
+            return {end: b""} if log.gaps else {}
+        stored = read_stored([batch.content for batch in found])
+        return {one.offset: value_of(one) for one in stored if one.offset >= offset}
+
+    def _check_after(self, fault: Fault) -> None:
+        """Nothing has changed: what is stored counts as whole, and is written to and read."""
+        machine, report = self._machine, self._report
+        store = machine.started()
+        damaged = [log.damaged for log in store.logs.values() if log.damaged]
+        if store.failure is not None or damaged:
+            report.fail(f"{fault}: a failed read has done harm: {store.failure} {damaged}")
+            return
+        errors = machine.errors
+        machine.attempt()
+        if machine.errors > errors:
+            report.fail(f"{fault}: writing fails after a failed read")
+
+
+def fail_reads(report: Report, seed: int, *, full: bool) -> None:
+    """Let calls that read fail: the first, the second and so on of what readers make."""
+    with small_direct_reads():
+        for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
+            for persistent in (False, True):
+                faults = ReadFaults(report, seed * 10 + persistent)
+                for nth in range(1, 120 if full else 20):
+                    # Every other time of one call alone: the others would come first.
+                    spared = ALL_BUT_READS
+                    if nth % 2:
+                        call = sorted(READ_CALLS)[nth // 2 % len(READ_CALLS)]
+                        spared = (ALL_BUT_READS | READ_CALLS) - {call}
+                    faults.fail_nth(Fault(kind, 1 + nth // 4, persistent, spared))
+                    report.count("read_faults")
+                faults.tell()
+
+
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("nth-call", seed)
@@ -314,6 +518,17 @@ def run(seed: int, full: bool) -> Report:
                 run_every_n(
                     report, script, kind, persistent=persistent, full=full, machine=FaultyPenMachine
                 )
+        for suffix in (JOURNAL, SEGMENT):
+            fail_syncs(report, script, suffix, full=full)
+        fail_reads(report, script, full=full)
+    for suffix in (JOURNAL, SEGMENT):
+        for whose in ("", "_of_the_kernel"):
+            report.require(f"failed_syncs{suffix}{whose}", 20 if full else 4)
+    for call in READ_CALLS:
+        report.require(f"read_faults_{call}", 20 if full else 3)
+    report.require("reads_repeated", 20 if full else 3)
+    report.require("sets_that_the_kernel_did_not_take", 5 if full else 1)
+    require_ways(report, 100 if full else 20)
     control = Report("control: failed syncs are not noticed", seed)
     with (
         replaced(files, "sync_file", _sync_and_hope),
@@ -321,6 +536,14 @@ def run(seed: int, full: bool) -> Report:
     ):
         _run_until_alarm(control, seed, FaultyMachine)
     report.expect_alarm(control, "acknowledged after")
+    journal = Report("control: failed syncs of the journal are not noticed", seed)
+    with replaced(Journal, "sync", _sync_journal_and_hope):
+        fail_syncs(journal, seed * 10, JOURNAL, full=False)
+    report.expect_alarm(journal, "acknowledged after")
+    reading = Report("control: a failed read counts as damage", seed)
+    with replaced(Segment, "read_shared", _read_or_call_it_damaged):
+        fail_reads(reading, seed * 10, full=False)
+    report.expect_alarm(reading, "is answered with")
     deaf = Report("control: failed syncs of the kernel are not noticed", seed)
     _run_until_alarm(deaf, seed, _DeafPenMachine)
     report.expect_alarm(deaf, "acknowledged after")
@@ -329,8 +552,25 @@ def run(seed: int, full: bool) -> Report:
             # Every n, so that as many as the script has such calls.
             enough = 800 if kind is FaultKind.EIO else 250
             report.require(f"faults_{kind.value}_{lasting}", enough if full else 3)
-    report.require("faults", 3_200 if full else 60)
+    report.require("faults", 3_200 if full else 50)
     return report
+
+
+def _sync_journal_and_hope(journal: Journal) -> None:
+    with suppress(OSError):
+        journal.active_file.fdatasync()
+
+
+_read_shared = Segment.read_shared
+
+
+def _read_or_call_it_damaged(
+    segment: Segment, buffers: ReadBuffers, position: int, size_bytes: int
+) -> tuple[memoryview, bool]:
+    try:
+        return _read_shared(segment, buffers, position, size_bytes)
+    except OSError:
+        return memoryview(b""), False
 
 
 def _run_until_alarm(report: Report, seed: int, machine: type[FaultyMachine]) -> None:
@@ -357,7 +597,7 @@ def run_every_n(
         report.count("faults")
         report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
         # Threads and kernel make three times as many calls of a script.
-        nth += 1 if full else 447 if issubclass(machine, PenMachine) else 149
+        nth += 1 if full else 367 if issubclass(machine, PenMachine) else 127
 
 
 if __name__ == "__main__":

@@ -301,6 +301,7 @@ async def try_damage(report: Report, built: Built, folder: Path, damage: Damage)
     report.count("trials")
     report.count("cuts" if not damage.mask else "flips")
     report.count(f"trials {damage.kind}")
+    report.count("trials of stopped directories" if built.is_clean else "trials of killed ones")
     work = folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(built.path, work)
@@ -370,7 +371,7 @@ def _dump(path: Path, copy: Path | None = None) -> list[str]:
         return list(connection.iterdump())
 
 
-async def _run(report: Report, seed: int, trials: int) -> None:
+async def _run(report: Report, seed: int, trials: int, trials_a_directory: int) -> None:
     number = 0
     while report.counts["trials"] < trials and report.failure_count < 50:
         random = Random(seed * 1_000 + number)
@@ -378,7 +379,7 @@ async def _run(report: Report, seed: int, trials: int) -> None:
             folder = Path(name)
             built = await build(random, folder, is_clean=number % 2 == 0)
             await _check_baseline(report, built, folder)
-            for _ in range(min(TRIALS_A_DIRECTORY, trials - report.counts["trials"])):
+            for _ in range(min(trials_a_directory, trials - report.counts["trials"])):
                 await try_damage(report, built, folder, choose(random, built))
         number += 1
     report.count("directories", number)
@@ -473,8 +474,12 @@ def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("offset-rot", seed)
     trials = 10_000 if full else 200
-    asyncio.run(_run(report, seed, trials))
+    # As many directories were killed as were stopped in order.
+    asyncio.run(_run(report, seed, trials, TRIALS_A_DIRECTORY if full else trials // 2))
     report.require("trials", trials)
+    report.require("trials of killed ones", trials // 2)
+    report.require(f"trials {DATABASE}-wal", trials // 50)
+    report.require("trials .journal", trials // 100)
     control(report, seed)
     return report
 

@@ -1,4 +1,8 @@
-"""A small data directory with a bit of everything, and a judge of what it serves later."""
+"""A small data directory with a bit of everything, and a judge of what it serves later.
+
+It is read as clients do, in every way (`client_reads`): each must serve the same right bytes, or
+say that the batch is damaged.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,26 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings, Snapshot
-from kgw.backend.embedded import reading
+from kgw.backend.embedded import layout, reading
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.store import Store
-from kgw.errors import CorruptionError
+from kgw.errors import CorruptionError, StorageError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey
 from tests.campaigns.crash_model import ROOT, TOPIC, partition_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from random import Random
 
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
+    from tests.campaigns.client_reads import Batch, ClientReads, Clients
 
 SETTINGS = LogSettings(segment_bytes=2_500, segment_index_bytes=1 << 10, index_interval_bytes=200)
 OPTIONS = EmbeddedOptions(
@@ -164,26 +170,179 @@ def _epoch_ends(log: SegmentedLog) -> list[tuple[int, int]]:
     return [(before.leader_epoch, after.start_offset) for before, after in pairwise(log.epochs)]
 
 
-class Served(NamedTuple):
-    """What a directory serves after a start, compared with what it must."""
+READ_BYTES = 1_200
+"""What a consumer asks for that reads on: a few batches."""
 
-    wrong: list[str]
-    unreadable: list[StoredBatch]
-    problems: list[str]
-    store: Store
+
+class Served:
+    """What a directory serves, compared with what it must."""
+
+    def __init__(self, directory: StoredDirectory, store: Store, clients: Clients) -> None:
+        self.store = store
+        self.wrong: list[str] = []
+        self.reads: ClientReads = clients.of(store)
+        self._clients = clients
+        self._directory = directory
+        self._refused: dict[tuple[PartitionKey, int], StoredBatch] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """What the store has reported."""
+        return list(self.store.problems)
+
+    @property
+    def unreadable(self) -> list[StoredBatch]:
+        """The batches that any way of reading has refused."""
+        return [self._refused[place] for place in sorted(self._refused)]
+
+    def read_all(self) -> None:
+        """Read everything as clients do, in every way.
+
+        When nothing is in memory: with what is read ahead, and batch by batch. When all is in the
+        page cache: as many batches as fit, verified one by one and then by one checksum.
+        """
+        fs = self.store.fs
+        assert isinstance(fs, SimulatedFs)
+        fs.drop_page_cache()
+        first = self._read_logs(READ_BYTES)
+        self._read_singly(first)
+        _bring_into_memory(fs)
+        cached = self._read_logs(READ_BYTES)
+        again = self._read_logs(READ_BYTES)
+        if not first == cached == again:
+            self.wrong.append(f"ONE WAY OR THE OTHER: {first}, {cached}, {again}")
+        self._read_singly(first)
+        for key, expected in self._directory.logs.items():
+            self._read_to_bounds(self.store.logs[key], expected, first[key])
+
+    def read_again(self) -> None:
+        """Read everything once more, a while later, and judge that alone."""
+        self.wrong.clear()
+        self._refused.clear()
+        self._clients.loop.now_s += 1
+        fs = self.store.fs
+        assert isinstance(fs, SimulatedFs)
+        _bring_into_memory(fs)
+        self._read_logs(READ_BYTES)
+        fs.drop_page_cache()
+        self._read_logs(READ_BYTES)
+
+    def _read_logs(self, max_bytes: int) -> dict[PartitionKey, set[int]]:
+        return {
+            key: self._read_log(key, self.store.logs[key], expected, max_bytes)
+            for key, expected in self._directory.logs.items()
+        }
+
+    def _read_singly(self, served: dict[PartitionKey, set[int]]) -> None:
+        """Read some of the batches one by one: the same are served."""
+        for key, expected in self._directory.logs.items():
+            for batch in expected.batches[::4]:
+                found = self._fetch(self.store.logs[key], batch, 1)
+                self._judge(found, expected.batches)
+                if bool(found) != (batch.base_offset in served[key]):
+                    self.wrong.append(f"ONE WAY OR THE OTHER: {batch.base_offset}")
+
+    def _read_log(
+        self, key: PartitionKey, log: SegmentedLog, expected: StoredLog, max_bytes: int
+    ) -> set[int]:
+        """Read a log from its start to its end, past what is refused; return what was served."""
+        served: set[int] = set()
+        for batch in expected.batches:
+            if batch.base_offset in served:
+                continue
+            found = self._fetch(log, batch, max_bytes)
+            if not found:
+                self._refused[key, batch.base_offset] = batch
+            served.update(self._judge(found, expected.batches))
+        return served
+
+    def _judge(self, found: Iterable[Batch], batches: list[StoredBatch]) -> list[int]:
+        by_offset = {batch.base_offset: batch for batch in batches}
+        for one in found:
+            known = by_offset.get(one.base_offset)
+            if known is None or known.content != one.content:
+                self.wrong.append(f"WRONG BYTES at {one.base_offset} by {self.reads.way}")
+        return [one.base_offset for one in found]
+
+    def _fetch(self, log: SegmentedLog, batch: StoredBatch, max_bytes: int) -> list[Batch]:
+        """Return what is served from a batch on, nothing when it is refused or not there."""
+        end = log.offsets.high_watermark
+        offset = max(batch.base_offset, log.offsets.log_start_offset)
+        if offset >= end:
+            return []
+        try:
+            return self.reads.fetch(log, offset, max_bytes, end)
+        except CorruptionError:
+            return []
+        except StorageError as error:
+            self.wrong.append(f"THE WRONG ERROR at {batch.base_offset}: {error}")
+            return []
+
+    def _read_to_bounds(self, log: SegmentedLog, expected: StoredLog, served: set[int]) -> None:
+        """Read up to offsets inside of batches: nothing that ends above is served."""
+        for batch in expected.batches[::3]:
+            if batch.base_offset not in served or batch.next_offset - batch.base_offset < 2:
+                continue
+            for offset in sorted(one for one in served if one <= batch.base_offset)[-2:-1]:
+                for found in self.reads.fetch(log, offset, READ_BYTES, batch.next_offset - 1):
+                    if found.next_offset >= batch.next_offset:
+                        self.wrong.append(
+                            f"ABOVE THE BOUND: {found.base_offset} to {found.next_offset} of "
+                            f"{batch.next_offset - 1} by {self.reads.way}"
+                        )
+
+    def go_on(self, key: PartitionKey, number: int = 1) -> int:
+        """Append behind what is there and read it, from memory; return where that begins."""
+        log = self.store.logs[key]
+        start = log.offsets.high_watermark
+        appended: dict[int, bytes] = {}
+        for count in range(number):
+            batch = make_batch([b"going on %d" % count] * 2)
+            append = self.store.submit(log, [batch])
+            self.store.flush_group()
+            if append.error is not None:
+                self.wrong.append(f"cannot go on: {append.error}")
+                return start
+            self.reads.answered(append)
+            appended[batch.base_offset] = bytes(batch.buffer)
+        found: dict[int, bytes] = {}
+        # The last of what was there, from the disk, and on into what is in memory.
+        before = [one for one in self._directory.logs[key].batches if one.next_offset == start]
+        offset = start
+        if before and (key, before[0].base_offset) not in self._refused:
+            offset = before[0].base_offset
+            appended[offset] = before[0].content
+        end = log.offsets.high_watermark
+        for one in self.reads.fetch(log, offset, 1, end):
+            found[one.base_offset] = one.content
+            offset = one.next_offset
+        for one in self.reads.walk(log, offset, READ_BYTES, end):
+            found[one.base_offset] = one.content
+        if found != appended:
+            self.wrong.append(
+                f"WRONG BYTES after going on: {sorted(found)}, not {sorted(appended)}"
+            )
+        return start
+
+
+def _bring_into_memory(fs: SimulatedFs) -> None:
+    """Let the page cache hold all, as after a copy of the files."""
+    for path in fs.files(f"{ROOT}/{layout.PARTITIONS_DIRECTORY}"):
+        fs.read_bytes(path)
 
 
 def serve_directory(
     directory: StoredDirectory,
     fs: SimulatedFs,
+    clients: Clients,
     checkpoints: dict[PartitionKey, Checkpoint] | None = None,
 ) -> Served:
     """Start a store over (damaged) files and read everything. Raises what a start raises."""
     known = directory.checkpoints if checkpoints is None else checkpoints
     store = Store(fs, ROOT, OPTIONS)
     store.open()
-    wrong: list[str] = []
-    unreadable: list[StoredBatch] = []
+    served = Served(directory, store, clients)
+    wrong = served.wrong
     for key, expected in directory.logs.items():
         log = store.open_log(key, TOPIC, SETTINGS, known.get(key))
         if log.offsets.log_start_offset != expected.log_start_offset:
@@ -193,36 +352,22 @@ def serve_directory(
         end = expected.batches[-1].next_offset
         if log.offsets.high_watermark > end:
             wrong.append(f"high watermark {log.offsets.high_watermark}, above {end}")
-        for batch in expected.batches:
-            content = read_one(log, batch)
-            if content is None:
-                unreadable.append(batch)
-            elif content != batch.content:
-                wrong.append(f"WRONG BYTES at {batch.base_offset}")
+    served.read_all()
+    for key, expected in directory.logs.items():
+        log = store.logs[key]
         for epoch, epoch_end in expected.epoch_ends:
             found = log.epoch_end(epoch)
             if found is None or found.end_offset != epoch_end:
                 wrong.append(f"epoch {epoch} ends at {found}, not at {epoch_end}")
-        snapshot = load_snapshot(log, log.offsets.next_offset)
-        if snapshot is not None and snapshot != expected.snapshot and b"older" not in snapshot.data:
-            wrong.append(f"snapshot {snapshot}")
-    return Served(wrong, unreadable, list(store.problems), store)
+        check_snapshot(wrong, log, expected)
+    return served
 
 
-def read_one(log: SegmentedLog, batch: StoredBatch) -> bytes | None:
-    """Return the bytes served for a batch, None when they are refused or not there."""
-    end = log.offsets.high_watermark
-    offset = max(batch.base_offset, log.offsets.log_start_offset)
-    if offset >= end:
-        return None
-    for _ in range(4):
-        try:
-            return b"".join(reading.read(log, offset, 1, end).buffers) or None
-        except CorruptionError:
-            return None
-        except SideFileDamagedError as error:
-            rebuild_side(log.directory, log, error.segment, error)
-    return None
+def check_snapshot(wrong: list[str], log: SegmentedLog, expected: StoredLog) -> None:
+    """Say when a snapshot is loaded that is not one of those that were saved."""
+    snapshot = load_snapshot(log, log.offsets.next_offset)
+    if snapshot is not None and snapshot != expected.snapshot and b"older" not in snapshot.data:
+        wrong.append(f"snapshot {snapshot}")
 
 
 def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:

@@ -8,10 +8,16 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from random import Random
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
+
+from kgw.backend.embedded import journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_Parameters = ParamSpec("_Parameters")
 
 _FAILURES_SHOWN = 40
 
@@ -84,6 +90,20 @@ class Report:
         print(self, flush=True)
         if self._failed:
             raise AssertionError(str(self))
+
+
+def replays(
+    run: Callable[Concatenate[int, _Parameters], Report],
+) -> Callable[Concatenate[int, _Parameters], Report]:
+    """Let a campaign on a simulated disk be the same run for each seed, to the last byte."""
+
+    @wraps(run)
+    def run_seeded(seed: int, *arguments: _Parameters.args, **named: _Parameters.kwargs) -> Report:
+        # The generations of journals, which nobody may guess.
+        with replaced(journal, "urandom", Random(seed).randbytes):
+            return run(seed, *arguments, **named)
+
+    return run_seeded
 
 
 def main(run: Callable[[int, bool], Report]) -> None:

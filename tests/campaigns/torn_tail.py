@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.backend.embedded import layout, scan
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
-from kgw.testing.batches import make_batch
-from tests.campaigns.crash_model import ROOT
-from tests.campaigns.stored_logs import build_directory, read_one, serve_directory
-from tests.campaigns.support import Report, main, replaced
+from kgw.backend.embedded.snapshots import load_snapshot
+from kgw.backend.embedded.store import Store
+from tests.campaigns.client_reads import Clients, require_ways
+from tests.campaigns.crash_model import ROOT, TOPIC
+from tests.campaigns.stored_logs import OPTIONS, SETTINGS, build_directory, serve_directory
+from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.store import Store
     from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
-    from tests.campaigns.stored_logs import StoredDirectory
+    from tests.campaigns.stored_logs import Served, StoredDirectory
 
 LAST_BATCHES = 3
 
@@ -59,7 +60,9 @@ class Tail:
                 del side[position:]
                 break
 
-    def cut(self, report: Report, random: Random, position: int, filler: bytes) -> None:
+    def cut(
+        self, report: Report, random: Random, position: int, filler: bytes, clients: Clients
+    ) -> None:
         """Cut at `position`, put the filler there, start, and compare."""
         report.count("cuts")
         fs = self.directory.fs.clone()
@@ -72,7 +75,7 @@ class Tail:
         found = bytes(content)
         place = f"cut at {position} of {self.size_bytes}, {len(filler)} bytes of filler"
         try:
-            served = serve_directory(self.directory, fs, None if is_proven else {})
+            served = serve_directory(self.directory, fs, clients, None if is_proven else {})
             # By content: a filler of zeros may complete a batch that ended in a zero.
             intact = [
                 offset
@@ -84,12 +87,12 @@ class Tail:
             # What is proven may come back from the journal: then more than the prefix is served.
             if set(unreadable) - set(torn) or (unreadable != torn and not is_proven):
                 report.fail(f"{place}: {unreadable} are unreadable, {torn} were torn")
-            for wrong in served.wrong:
-                report.fail(f"{place}: {wrong}")
             log = served.store.logs[self.key]
             if not is_proven:
                 self._check_end(report, place, log, intact)
-            self._go_on(report, place, served.store, log)
+            self._go_on(report, random, served, clients)
+            for wrong in served.wrong:
+                report.fail(f"{place}: {wrong}")
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
             report.fail(f"{place}: {traceback.format_exc(limit=-5)}")
 
@@ -101,22 +104,40 @@ class Tail:
                 f"{place}: goes on at {log.offsets.next_offset}, not {expected}; {log.damaged}"
             )
 
-    def _go_on(self, report: Report, place: str, store: Store, log: SegmentedLog) -> None:
-        """Append behind it and read everything again."""
-        append = store.submit(log, [make_batch([b"after the tear"])])
-        store.flush_group()
-        if append.error is not None:
-            report.fail(f"{place}: cannot go on: {append.error}")
+    def _go_on(self, report: Report, random: Random, served: Served, clients: Clients) -> None:
+        """Append behind it and read that; what was cut off is forgotten for good."""
+        log = served.store.logs[self.key]
+        expected = self.directory.logs[self.key]
+        cut = log.offsets.next_offset < expected.snapshot.offset
+        if not cut or random.random() < 0.8:
+            served.go_on(self.key, 2)
             return
-        offset = append.result.base_offset
-        for batch in self.directory.logs[self.key].batches:
-            found = read_one(log, batch)
-            if found is not None and batch.base_offset < offset and found != batch.content:
-                report.fail(f"{place}: wrong bytes at {batch.base_offset} after going on")
+        # As many records again as were cut off, and other ones: nothing that was derived from those
+        # may come back.
+        report.count("cuts_grown_over")
+        missing = expected.snapshot.offset - log.offsets.next_offset
+        served.go_on(self.key, missing // 2 + 1)
+        served.store.abandon()
+        store = Store(served.store.fs, ROOT, OPTIONS)
+        store.open()
+        log = store.open_log(self.key, TOPIC, SETTINGS, None)
+        if log.offsets.next_offset < expected.snapshot.offset:
+            served.wrong.append(f"LOST after going on: {log.offsets.next_offset}")
+        snapshot = load_snapshot(log, log.offsets.next_offset)
+        if snapshot is not None and snapshot.offset >= expected.snapshot.offset:
+            served.wrong.append(f"a snapshot of what was cut off came back: {snapshot}")
 
 
 def tear(report: Report, seed: int, wanted: int, step: int, random_cuts: int) -> None:
     """Tear the tails of as many directories as that needs."""
+    with Clients() as clients:
+        _tear(report, seed, wanted, step, random_cuts, clients)
+        clients.tell(report)
+
+
+def _tear(
+    report: Report, seed: int, wanted: int, step: int, random_cuts: int, clients: Clients
+) -> None:
     number = 0
     while report.counts["cuts"] < wanted:
         random = Random(seed * 1_000 + number)
@@ -126,14 +147,14 @@ def tear(report: Report, seed: int, wanted: int, step: int, random_cuts: int) ->
             tail = Tail(directory, key)
             for position in range(tail.first_position, tail.size_bytes, step):
                 report.count("cuts_at_each_byte")
-                tail.cut(report, random, position, b"")
+                tail.cut(report, random, position, b"", clients)
             for _ in range(random_cuts):
                 position = random.randrange(tail.first_position, tail.size_bytes + 1)
                 size = random.choice((1, 61, 512, random.randrange(3_000)))
                 filler = random.choice((b"", bytes(size), random.randbytes(size)))
                 what = "zeros" if filler and not any(filler) else "garbage" if filler else "nothing"
                 report.count(f"random_cuts_with_{what}_behind")
-                tail.cut(report, random, position, filler)
+                tail.cut(report, random, position, filler, clients)
 
 
 def _believe_crc(window: Any, start: int, end: int) -> int:
@@ -141,15 +162,18 @@ def _believe_crc(window: Any, start: int, end: int) -> int:
     return int.from_bytes(window.view(start - 4, 4), "big")
 
 
+@replays
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("torn-tail", seed)
-    wanted = 5_000 if full else 500
-    tear(report, seed, wanted, 1 if full else 7, 400 if full else 40)
+    wanted = 5_000 if full else 400
+    tear(report, seed, wanted, 1 if full else 16, 400 if full else 40)
     report.require("cuts", wanted)
     report.require("cuts_at_each_byte", wanted // 3)
     for what in ("nothing", "zeros", "garbage"):
         report.require(f"random_cuts_with_{what}_behind", wanted // 15)
+    report.require("cuts_grown_over", wanted // 30)
+    require_ways(report, wanted // 5)
     control = Report("control: no CRC", seed)
     with replaced(scan._Window, "crc", _believe_crc):
         tear(control, seed, 200, 50, 100)

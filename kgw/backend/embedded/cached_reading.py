@@ -277,7 +277,8 @@ def _peek_piece(
     if not count:
         return Piece(memoryview(b""), 0, offset, place, has_records=False, is_full=is_full)
     start, end = _place(entries, 0)[0], _end(entries, count - 1)
-    if end - start < count * HEADER_BYTES:
+    # The first entry is taken whatever it says: a flipped bit of it must not cost 2 GB of memory.
+    if end - start < count * HEADER_BYTES or end > segment.size_bytes:
         return None
     view = buffers.take(end - start)
     began_s = thread_time()

@@ -322,6 +322,22 @@ def test_a_flipped_bit_in_an_entry_never_moves_a_read(position: int) -> None:
         assert result is None or _flat(result) == intact[start]
 
 
+def test_no_memory_is_taken_for_what_a_damaged_entry_claims() -> None:
+    """A flipped bit that gives a batch 2 GB does not have the event loop ask for as much memory."""
+    driver, log = _filled()
+    driver.fs.content(driver.segment_path(suffix="checksums"))[28] ^= 0x80
+    taken: list[int] = []
+
+    class Counted(ReadBuffers):
+        def take(self, size_bytes: int) -> memoryview:
+            taken.append(size_bytes)
+            return memoryview(bytearray(min(size_bytes, 1 << 20)))
+
+    places = ReadPlaces(8)
+    places.note(log, 0, Place(log.segments[0], 0, 0))
+    assert (None, []) == (read_cached(log, places, Counted(2), 0, 1, 6), taken)
+
+
 def test_a_checksum_of_a_header_in_an_entry_that_is_wrong_ends_the_read() -> None:
     """It is what batches are held against: whatever else is right, the batch is not served."""
     driver, log = _filled()
