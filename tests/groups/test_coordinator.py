@@ -14,7 +14,8 @@ from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
-from kgw.state.kinds import CLASSIC_GROUP
+from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.types import TopicId
 from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn, value
 from tests.groups.model import FlakyStore
 from tests.offsets.blocks import block_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.offsets.committed import OffsetChanges
 
 NONE = ErrorCode.NONE
+OTHER_TOPIC, BLOCK_TOPIC = TopicId(b"other" + bytes(11)), TopicId(b"block" + bytes(11))
 
 
 def offsets_at(offset: int) -> OffsetChanges:
@@ -483,3 +485,51 @@ async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver
     assert [(1, 4, 6), (1, 3, 4)] == told
     assert (5, 3, 6) == tuple(driver.committed(partition) for partition in range(3))
     assert 11 == driver.metrics.offset_commits
+
+
+async def test_a_round_ends_with_its_time_however_long_sessions_are(driver: GroupDriver) -> None:
+    """Who does not join within the rebalance timeout is out, and the others need not wait on."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}
+    leader, silent = await driver.stable(2, **options)
+    driver.advance(6.0)
+    waiting = driver.ask_to_join(leader.member_id, **options)
+    driver.advance(4.9)
+    await turn()
+    assert not waiting.done()
+    driver.advance(0.1)
+    assert NONE is (await answer(waiting)).error
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(silent)
+
+
+async def test_a_round_that_only_static_members_are_missing_from_waits_on(
+    driver: GroupDriver,
+) -> None:
+    """They keep their places for a session when its time is up and nobody has joined."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}
+    (static,) = await driver.stable(1, instance="one", **options)
+    newcomer = await driver.join(id_first=True, **options)
+    driver.ask_to_join(newcomer.member_id, **options)
+    await driver.leave(LeavingMember(newcomer.member_id))
+    for _ in range(6):
+        driver.advance(5.0)
+        await turn()
+        assert ErrorCode.REBALANCE_IN_PROGRESS is driver.heartbeat(static, "one")
+    again = await driver.join(static.member_id, instance="one", **options)
+    assert (NONE, static.generation + 1) == (again.error, again.generation)
+
+
+async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
+    driver: GroupDriver,
+) -> None:
+    """A crash may come between a topic's end and that of its offsets, single ones and blocks."""
+    assert NONE is await driver.commit(1)
+    assert NONE is await driver.commit(2, topic_id=OTHER_TOPIC)
+    block = {BLOCK_TOPIC: block_of({5: CommittedOffset(7, -1, "", 0, NO_EXPIRY_MS, 0.0)})}
+    assert NONE is await value(driver.groups.commit("blocks", "", None, -1, {}, block))
+    await driver.groups.aclose()
+    await driver.start(lambda topic_id: topic_id == OTHER_TOPIC)
+    await turn()
+    assert (None, 2) == (driver.committed(), driver.committed(topic_id=OTHER_TOPIC))
+    assert [driver.group] == driver.groups.ids()
+    assert 1 == len(await driver.store.load(GROUP_OFFSETS))
+    assert {} == await driver.store.load(OFFSET_BLOCK)
