@@ -533,3 +533,19 @@ async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
     assert [driver.group] == driver.groups.ids()
     assert 1 == len(await driver.store.load(GROUP_OFFSETS))
     assert {} == await driver.store.load(OFFSET_BLOCK)
+
+
+async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:
+    """It has been heard of twice: in a long round it waits for as long as that takes."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 3600.0}
+    (member,) = await driver.stable(1, **options)
+    first = driver.ask_to_join(instance="one", **options)
+    again = driver.ask_to_join(instance="one", **options)
+    assert ErrorCode.FENCED_INSTANCE_ID is (await answer(first)).error
+    for _ in range(11):
+        driver.advance(30.0)
+        driver.heartbeat(member)
+    await turn()
+    assert not again.done()
+    assert NONE is (await driver.join(member.member_id, **options)).error
+    assert NONE is (await answer(again)).error

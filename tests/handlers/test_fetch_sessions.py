@@ -365,6 +365,35 @@ async def test_news_is_not_lost_while_a_request_waits(
 # --- turns ----------------------------------------------------------------------------------------
 
 
+async def test_what_has_nothing_to_say_is_left_alone(
+    gateway: InProcessGateway, client: Client
+) -> None:
+    """A partition that is written to all the time does not have the others looked at."""
+    await client.poll()
+    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    assert session is not None
+    assert [] == session.in_turn()
+    for index in (1, 2):
+        await produce(gateway, batch(b"a"), index=index)
+    await client.poll()
+    await client.poll()
+    await produce(gateway, batch(b"a"), index=1)
+    await client.poll()
+    assert [1] == [one.index for one in session.in_turn()]
+
+
+async def test_a_request_that_does_not_wait_sets_no_timer(
+    gateway: InProcessGateway, client: Client
+) -> None:
+    """At the end of its partitions it is answered at once, and nothing stays behind."""
+    timers = gateway.manual_clock.pending
+    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    assert session is not None
+    pending = client.start()
+    assert (True, timers, None) == (pending.done, gateway.manual_clock.pending, session.wait)
+    client.apply(await answered(pending))
+
+
 async def test_everybody_gets_a_turn(gateway: InProcessGateway, client: Client) -> None:
     """When an answer has room for one batch, partitions take turns."""
     for _ in range(2):
