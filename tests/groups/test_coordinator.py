@@ -109,6 +109,26 @@ async def test_failed_commit_is_not_seen(driver: GroupDriver) -> None:
     assert 2 == driver.committed()
 
 
+@pytest.mark.parametrize("outcome", ["refused", "in doubt"])
+async def test_rows_that_a_failure_left_in_doubt_are_stored_again_as_they_are(
+    driver: GroupDriver, outcome: str
+) -> None:
+    """With the next write: an offset that was not answered is not there after a start either."""
+    assert NONE is await driver.commit(1)
+    driver.store.outcome = outcome
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(2)
+    driver.store.outcome = outcome
+    driver.group = "dropped"
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(3)
+    driver.group = "other"
+    assert NONE is await driver.commit(4)
+    await driver.crash()
+    assert 4 == driver.committed()
+    driver.group = "group"
+    assert 1 == driver.committed()
+    assert ["group", "other"] == sorted(driver.groups.ids())
+
+
 async def test_bug_of_the_store_is_reported_and_answered(driver: GroupDriver) -> None:
     """Something else than a storage error is ours: counted, and nobody is left waiting."""
 
@@ -275,11 +295,19 @@ async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) ->
     assert (2, None) == (driver.committed(0), driver.committed(1))
 
 
+@pytest.mark.parametrize("as_block", [False, True])
 async def test_restart_does_not_prolong_offsets_of_a_group_without_members(
-    driver: GroupDriver,
+    driver: GroupDriver, *, as_block: bool
 ) -> None:
     """Who commits from outside has an hour from the commit here, however often we start."""
-    await driver.commit(1)
+    if as_block:
+        now = CommittedOffset(
+            1, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, driver.clock.monotonic_s()
+        )
+        block = {TOPIC: block_of({0: now})}
+        assert NONE is await value(driver.groups.commit(driver.group, "", None, -1, {}, block))
+    else:
+        await driver.commit(1)
     driver.advance(3000.0)
     await driver.crash()
     assert 1 == driver.committed()

@@ -217,6 +217,8 @@ def test_sizes_that_never_agree_are_no_evidence() -> None:
     estimates = mapping(entries, straight(*range(5)))
     assert not estimates.sizes_count
     assert [("matched", 0, 0, 5)] == found(estimates)
+    # An entry whose time no record has is not ambiguous, whatever its size says.
+    assert ("only-in-ledger", 2, None, 1) in found(mapping(entries, straight(0, 1, 3, 4)))
     one_differs = mapping([*straight(0, 1, 2, 3), (4, 1004, 99)], straight(*range(5)))
     assert one_differs.sizes_count
     assert ("ambiguous", 4, None, 1) in found(one_differs)
