@@ -100,8 +100,8 @@ class LagSum:
         self.lag += max(0, one.lag)
         if age_ms is None:
             self.unknown_ages += 1
-        elif age_ms > self.worst_age_ms:
-            self.worst_age_ms = age_ms
+        else:
+            self.worst_age_ms = max(self.worst_age_ms, age_ms)
 
     def add_unknown(self) -> None:
         """Count a partition in whose high watermark could not be had: a failure is no zero."""

@@ -410,9 +410,7 @@ class ProducerState:
 
     def _drop_oldest(self) -> None:
         """Make room for the newest; who is in the middle of something stays."""
-        excess = len(self._entries) - self._max_producers
-        if excess <= 0:
-            return
+        excess = max(0, len(self._entries) - self._max_producers)
         droppable = (
             producer_id for producer_id, entry in self._entries.items() if entry.can_be_dropped
         )

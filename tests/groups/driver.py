@@ -27,6 +27,8 @@ from kgw.types import TopicId
 from tests.groups.model import FlakyStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.groups.classic import ClassicGroup
 
 ResultT = TypeVar("ResultT")
@@ -55,12 +57,12 @@ class GroupDriver:
         )
         self._numbers = 0
 
-    async def start(self) -> GroupDriver:
+    async def start(self, topic_exists: Callable[[TopicId], bool] = lambda _: True) -> GroupDriver:
         """Begin, or begin again over the same store."""
         self.groups = GroupCoordinator(
             self.store, self.clock, self.settings, self.metrics, self.bugs.append
         )
-        await self.groups.open(lambda _: True)
+        await self.groups.open(topic_exists)
         return self
 
     async def crash(self) -> None:

@@ -14,7 +14,8 @@ from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
-from kgw.state.kinds import CLASSIC_GROUP
+from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.types import TopicId
 from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn, value
 from tests.groups.model import FlakyStore
 from tests.offsets.blocks import block_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kgw.offsets.committed import OffsetChanges
 
 NONE = ErrorCode.NONE
+OTHER_TOPIC, BLOCK_TOPIC = TopicId(b"other" + bytes(11)), TopicId(b"block" + bytes(11))
 
 
 def offsets_at(offset: int) -> OffsetChanges:
@@ -146,6 +148,26 @@ async def test_failed_commit_is_not_seen(driver: GroupDriver) -> None:
     assert "Dead" == driver.state
     assert NONE is await driver.commit(2)
     assert 2 == driver.committed()
+
+
+@pytest.mark.parametrize("outcome", ["refused", "in doubt"])
+async def test_rows_that_a_failure_left_in_doubt_are_stored_again_as_they_are(
+    driver: GroupDriver, outcome: str
+) -> None:
+    """With the next write: an offset that was not answered is not there after a start either."""
+    assert NONE is await driver.commit(1)
+    driver.store.outcome = outcome
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(2)
+    driver.store.outcome = outcome
+    driver.group = "dropped"
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE is await driver.commit(3)
+    driver.group = "other"
+    assert NONE is await driver.commit(4)
+    await driver.crash()
+    assert 4 == driver.committed()
+    driver.group = "group"
+    assert 1 == driver.committed()
+    assert ["group", "other"] == sorted(driver.groups.ids())
 
 
 async def test_bug_of_the_store_is_reported_and_answered(driver: GroupDriver) -> None:
@@ -298,11 +320,19 @@ async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) ->
     assert (2, None) == (driver.committed(0), driver.committed(1))
 
 
+@pytest.mark.parametrize("as_block", [False, True])
 async def test_restart_does_not_prolong_offsets_of_a_group_without_members(
-    driver: GroupDriver,
+    driver: GroupDriver, *, as_block: bool
 ) -> None:
     """Who commits from outside has an hour from the commit here, however often we start."""
-    await driver.commit(1)
+    if as_block:
+        now = CommittedOffset(
+            1, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, driver.clock.monotonic_s()
+        )
+        block = {TOPIC: block_of({0: now})}
+        assert NONE is await value(driver.groups.commit(driver.group, "", None, -1, {}, block))
+    else:
+        await driver.commit(1)
     driver.advance(3000.0)
     await driver.crash()
     assert 1 == driver.committed()
@@ -508,3 +538,67 @@ async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver
     assert [(1, 4, 6), (1, 3, 4)] == told
     assert (5, 3, 6) == tuple(driver.committed(partition) for partition in range(3))
     assert 11 == driver.metrics.offset_commits
+
+
+async def test_a_round_ends_with_its_time_however_long_sessions_are(driver: GroupDriver) -> None:
+    """Who does not join within the rebalance timeout is out, and the others need not wait on."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}
+    leader, silent = await driver.stable(2, **options)
+    driver.advance(6.0)
+    waiting = driver.ask_to_join(leader.member_id, **options)
+    driver.advance(4.9)
+    await turn()
+    assert not waiting.done()
+    driver.advance(0.1)
+    assert NONE is (await answer(waiting)).error
+    assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(silent)
+
+
+async def test_a_round_that_only_static_members_are_missing_from_waits_on(
+    driver: GroupDriver,
+) -> None:
+    """They keep their places for a session when its time is up and nobody has joined."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 5.0}
+    (static,) = await driver.stable(1, instance="one", **options)
+    newcomer = await driver.join(id_first=True, **options)
+    driver.ask_to_join(newcomer.member_id, **options)
+    await driver.leave(LeavingMember(newcomer.member_id))
+    for _ in range(6):
+        driver.advance(5.0)
+        await turn()
+        assert ErrorCode.REBALANCE_IN_PROGRESS is driver.heartbeat(static, "one")
+    again = await driver.join(static.member_id, instance="one", **options)
+    assert (NONE, static.generation + 1) == (again.error, again.generation)
+
+
+async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
+    driver: GroupDriver,
+) -> None:
+    """A crash may come between a topic's end and that of its offsets, single ones and blocks."""
+    assert NONE is await driver.commit(1)
+    assert NONE is await driver.commit(2, topic_id=OTHER_TOPIC)
+    block = {BLOCK_TOPIC: block_of({5: CommittedOffset(7, -1, "", 0, NO_EXPIRY_MS, 0.0)})}
+    assert NONE is await value(driver.groups.commit("blocks", "", None, -1, {}, block))
+    await driver.groups.aclose()
+    await driver.start(lambda topic_id: topic_id == OTHER_TOPIC)
+    await turn()
+    assert (None, 2) == (driver.committed(), driver.committed(topic_id=OTHER_TOPIC))
+    assert [driver.group] == driver.groups.ids()
+    assert 1 == len(await driver.store.load(GROUP_OFFSETS))
+    assert {} == await driver.store.load(OFFSET_BLOCK)
+
+
+async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: GroupDriver) -> None:
+    """It has been heard of twice: in a long round it waits for as long as that takes."""
+    options: dict[str, Any] = {"session_s": 60.0, "rebalance_s": 3600.0}
+    (member,) = await driver.stable(1, **options)
+    first = driver.ask_to_join(instance="one", **options)
+    again = driver.ask_to_join(instance="one", **options)
+    assert ErrorCode.FENCED_INSTANCE_ID is (await answer(first)).error
+    for _ in range(11):
+        driver.advance(30.0)
+        driver.heartbeat(member)
+    await turn()
+    assert not again.done()
+    assert NONE is (await driver.join(member.member_id, **options)).error
+    assert NONE is (await answer(again)).error

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.groups import coordinator
+from kgw.groups.writes import TopicsDrop
 from kgw.types import TopicId
 from tests.groups.driver import TOPIC, GroupDriver, turn
 
 if TYPE_CHECKING:
+    from kgw.groups.group import Group
     from kgw.groups.writer import GroupWriter
 
 OTHER_TOPIC = TopicId(b"other" + bytes(11))
@@ -158,3 +160,24 @@ async def test_a_topic_that_goes_behind_the_last_look_is_forgotten(
     assert [True] == was_between
     assert [] == driver.groups.ids()
     assert {} == await driver.store.load("group-offsets")
+
+
+async def test_a_topic_that_goes_is_nothing_to_groups_without_offsets_of_it(
+    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many thousand groups few have read it: the others have nothing to write."""
+    driver.group = "b"
+    await driver.commit(1, topic_id=OTHER_TOPIC)
+    told: list[str] = []
+
+    def drop(group: Group, topic_ids: frozenset[TopicId]) -> TopicsDrop:
+        told.append(group.group_id)
+        return TopicsDrop(group, topic_ids)
+
+    monkeypatch.setattr(coordinator, "TopicsDrop", drop)
+    driver.groups.forget_topic(OTHER_TOPIC)
+    for _ in range(4):
+        await turn()
+    assert ["b"] == told
+    assert driver.committed(topic_id=OTHER_TOPIC) is None
+    assert 1 == driver.committed()

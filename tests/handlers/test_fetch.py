@@ -9,6 +9,7 @@ from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
 from kgw.offsets.reader import PartitionBatches
+from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.reader import PartitionReader
 from kgw.partitions.reading import PartitionRead
 from kgw.protocol.messages.fetch import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.memory import MemoryBackend
     from kgw.partitions.partition import Partition
+    from kgw.partitions.topic import Topic
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
@@ -525,6 +527,26 @@ async def test_repeated_poll_looks_at_nothing(
     assert [] == examined
     await produce(gateway, batch(b"a"), index=0)
     assert [(0, 0)] == offsets_in(await answer_of(gateway.start(request, 11)))
+
+
+async def test_repeated_poll_looks_up_no_topic_again(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an append it reads from the partitions that it knows, as long as they are there."""
+    await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    await end_empty(gateway, request, 11)
+    await produce(gateway, batch(b"a"))
+    looked_up: list[str] = []
+    get = TopicCatalog.get
+
+    def get_and_note(catalog: TopicCatalog, name: str) -> Topic | None:
+        looked_up.append(name)
+        return get(catalog, name)
+
+    monkeypatch.setattr(TopicCatalog, "get", get_and_note)
+    assert [(0, 0)] == offsets_in(await fetch(gateway, request, 11))
+    assert [] == looked_up
 
 
 async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway) -> None:

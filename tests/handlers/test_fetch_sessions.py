@@ -399,6 +399,32 @@ async def test_news_is_not_lost_while_a_request_waits(
 # --- turns ----------------------------------------------------------------------------------------
 
 
+async def test_what_has_nothing_to_say_is_left_alone(gateway: InProcessGateway) -> None:
+    """A partition that is written to all the time does not have the others looked at."""
+    await create_topic(gateway, partitions=3)
+    client = Client(gateway)
+    client.want(*orders(0, 1, 2))
+    await client.poll()
+    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    assert session is not None
+    for _ in range(2):
+        await produce(gateway, batch(b"a"), index=1)
+        await client.poll()
+        assert [1] == [one.index for one in session.in_turn()]
+
+
+async def test_a_request_that_does_not_wait_sets_no_timer(
+    gateway: InProcessGateway, client: Client
+) -> None:
+    """At the end of its partitions it is answered at once, and nothing stays behind."""
+    timers = gateway.manual_clock.pending
+    session = gateway.gateway.fetch_sessions.get(client.session_id)
+    assert session is not None
+    pending = client.start()
+    assert (True, timers, None) == (pending.done, gateway.manual_clock.pending, session.wait)
+    client.apply(await answered(pending))
+
+
 async def test_everybody_gets_a_turn(gateway: InProcessGateway, client: Client) -> None:
     """When an answer has room for one batch, partitions take turns."""
     for _ in range(2):
@@ -503,6 +529,8 @@ async def test_what_comes_while_the_disk_is_read_counts(
     may_read.set()
     answers = client.apply(await answered(pending))
     assert [[(0, 0)]] * 2 == [offsets_in(answers[one]) for one in orders(0, 1)]
+    # Else later answers would get smaller and smaller.
+    assert 0 == gateway.gateway.answer_room.reading_bytes
 
 
 async def test_long_polls_hear_of_partitions_just_added(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.partitions import entering
 from kgw.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -136,6 +138,26 @@ async def test_order_is_kept_behind_a_large_batch(gateway: InProcessGateway) -> 
     assert 0 == (await produce(gateway, again)).base_offset
     data = await fetch(gateway, fetch_request(0))
     assert [(0, LARGE - 1), (LARGE, LARGE)] == offsets_in(data)
+
+
+async def test_order_is_kept_when_the_rules_fall_away_meanwhile(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody has to look at any more still enters behind what is being looked at."""
+    topic = await create_topic(gateway, cleanup_policy="compact")
+    may_pass = Event()
+    monkeypatch.setattr(entering, "validate_records", lambda *_: may_pass.wait(20))
+    large = keyed(*[b"k"] * LARGE, producer_id=7, base_sequence=0)
+    small = keyed(b"k", producer_id=7, base_sequence=LARGE)
+    pending = [gateway.start(produce_request(large), 9)]
+    await gateway.gateway.catalog.configure(topic, lambda _: {})
+    pending.append(gateway.start(produce_request(small), 9))
+    may_pass.set()
+    responses = [await one.response() for one in pending]
+    answers = [one.responses[0].partition_responses[0] for one in responses]  # type: ignore[union-attr]
+    assert [(ErrorCode.NONE, 0), (ErrorCode.NONE, LARGE)] == [
+        (one.error_code, one.base_offset) for one in answers
+    ]
 
 
 async def test_acks_0_closes_on_a_refusal_that_comes_late(gateway: InProcessGateway) -> None:

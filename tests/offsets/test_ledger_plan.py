@@ -217,9 +217,14 @@ def test_sizes_that_never_agree_are_no_evidence() -> None:
     estimates = mapping(entries, straight(*range(5)))
     assert not estimates.sizes_count
     assert [("matched", 0, 0, 5)] == found(estimates)
+    # An entry whose time no record has is not ambiguous, whatever its size says.
+    assert ("only-in-ledger", 2, None, 1) in found(mapping(entries, straight(0, 1, 3, 4)))
     one_differs = mapping([*straight(0, 1, 2, 3), (4, 1004, 99)], straight(*range(5)))
     assert one_differs.sizes_count
     assert ("ambiguous", 4, None, 1) in found(one_differs)
+    half_differ = mapping([*straight(0, 1), (2, 1002, 99), (3, 1003, 99)], straight(*range(4)))
+    assert not half_differ.sizes_count
+    assert [("matched", 0, 0, 4)] == found(half_differ)
 
 
 def test_duplicates_count_once() -> None:
@@ -256,6 +261,16 @@ def test_writers_that_overtook_each_other() -> None:
     place = one.position(2)
     assert 1 == place.offset
     assert 1 <= place.comes_again
+
+
+def test_a_record_out_of_order_in_a_gap_leaves_nothing_to_count() -> None:
+    """What was overtaken may be any of the gap's records: as many are missing, but not in order."""
+    entries = straight(0, 2, 3, 4)
+    # Old offset 1 has no entry; the record of 4 was written before that of 2.
+    order = [1, 4, 2, 3]
+    one = mapping(entries, [(offset, 1000 + old, 7) for offset, old in enumerate(order)])
+    assert ("non-monotonic", 4, 1, 1) in found(one)
+    assert MappedPosition(0, LOWER_BOUND, 1) == one.position(1)
 
 
 def test_clock_that_was_set_back() -> None:

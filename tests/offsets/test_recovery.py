@@ -341,3 +341,12 @@ def test_no_checkpoint_makes_an_offset_come_back(
         assert recovered.log_start_offset >= known.log_start_offset
     assert 0 <= recovered.log_start_offset <= recovered.next_offset
     assert recovered.log_end_offset <= recovered.next_offset
+
+
+def test_a_checkpoint_from_before_the_first_epoch_is_a_sound_one() -> None:
+    """A log that never had an epoch says so; the first one is 0."""
+    known = checkpoint(clean=True)._replace(leader_epoch=-1)
+    plan = plan_recovery(known, facts((0, 10), (400, 9_000), clean=True, epoch=-1))
+
+    assert ([], None) == (kinds(plan), plan.scan)
+    assert Recovered(0, 500, 500, 0, ()) == conclude_recovery(plan)

@@ -187,6 +187,7 @@ async def test_records_in_flight_are_limited() -> None:
     subscription.acknowledge([first[2], first[1]])
     assert [4, 5] == offsets(await waiting)
     assert 0 == subscription.cursor(acknowledged=True).partitions[0][0]
+    assert 6 == subscription.cursor().partitions[0][0]
     subscription.acknowledge(first)
     assert 4 == subscription.cursor(acknowledged=True).partitions[0][0]
     assert 2 == subscription.in_flight

@@ -463,3 +463,16 @@ async def test_producers_of_many_partitions_expire_in_turns(
 
     assert 6 == await most_in_a_turn(catalog.save_snapshots(), gone)
     assert 30 == gone()
+
+
+async def test_expiry_lets_others_go_first_and_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its turns the loop turns, and no time goes by."""
+    monkeypatch.setattr(catalog_module, "_EXPIRIES_PER_TURN", 8)
+    catalog = await _with_producers(ManualClock())
+    saving = asyncio.ensure_future(catalog.save_snapshots())
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert saving.done()
+    await saving

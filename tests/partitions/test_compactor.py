@@ -196,6 +196,25 @@ async def test_a_partition_that_fails_is_put_aside(
         assert 1 == caplog.text.count("cannot be compacted")
 
 
+async def test_each_partition_that_fails_is_a_problem_of_its_own(compactions: Compactions) -> None:
+    """As long as its topic is there; what fails later does not hide what failed before."""
+    async with InProcessGateway() as gateway:
+        topic = await compacted(gateway, partitions=2)
+        await fill(gateway, 60, 0)
+        await fill(gateway, 30, 1)
+        compactions.failures = {0: CorruptionError("first"), 1: CorruptionError("second")}
+        upkeep = gateway.gateway.upkeep
+        await upkeep.compact()
+        assert [
+            "orders-0 is not compacted: first",
+            "orders-1 is not compacted: second",
+        ] == sorted(upkeep.problems)
+        assert 2 == gateway.gateway.metrics.compactions_put_aside
+        await gateway.gateway.catalog.delete(topic)
+        await upkeep.compact()
+        assert [] == list(upkeep.problems)
+
+
 async def test_a_bug_is_put_aside_and_reported(compactions: Compactions) -> None:
     """It must not keep the other partitions from being compacted."""
     async with InProcessGateway() as gateway:

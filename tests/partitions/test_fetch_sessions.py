@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.fetch_sessions import (
     EVICTION_S,
+    PARTITIONS_PER_TURN,
     Asked,
     FetchSession,
     FetchSessionCache,
     Told,
     next_epoch,
 )
+from tests.turns import counted
 
 
 class Place:
@@ -346,3 +348,14 @@ def test_room_is_made_as_kafka_makes_it(steps: list[tuple[str, int, int, float]]
         there = {each: cache.get(each) for each in found}
         assert found == {each: one.size for each, one in there.items() if one is not None}
         assert (len(found), sum(found.values())) == (len(cache), cache.size)
+
+
+def test_a_large_session_is_made_in_turns() -> None:
+    """Others are served meanwhile: so many partitions are taken in at once, and no more."""
+    size = 3 * PARTITIONS_PER_TURN + 1
+    cache = new_cache(partitions_max=size)
+    turns, session = counted(
+        cache.create_in_turns(told(size), size, uses_topic_ids=False, now_s=0.0)
+    )
+    assert session is not None
+    assert (4, size) == (turns, session.size)

@@ -68,6 +68,19 @@ async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
     assert 0 == partition.append(_records(0)).base_offset
 
 
+async def test_a_retry_of_a_batch_in_flight_waits_for_the_very_same_result() -> None:
+    """However often it is sent: nothing is added to what there is to be told."""
+    backend = MemoryBackend()
+    partition = await _partition(backend)
+    backend.hold()
+    results = [partition.append(_records(0)).result for _ in range(3)]
+    backend.release()
+    assert results[0] is not None
+    assert 0 == (await results[0]).base_offset
+    assert [results[0]] * 3 == results
+    assert 1 == partition.log.high_watermark
+
+
 class _Grown:
     """A partition, as far as it is asked how much it has grown."""
 

@@ -6,7 +6,13 @@ import pytest
 from crc32c import crc32c
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.validation import FixedRules, read_produced_batch, validate_batch
+from kgw.partitions.validation import (
+    FixedRules,
+    RecordRules,
+    read_produced_batch,
+    record_rules,
+    validate_batch,
+)
 from kgw.records.batch import HEADER_BYTES, Compression
 from kgw.records.builder import BatchBuilder
 
@@ -256,3 +262,13 @@ def test_the_control_of_the_bit_flips() -> None:
     raw[-1] ^= 1
 
     assert ErrorCode.NONE is verdict(lie(raw))
+
+
+def test_records_are_looked_at_only_where_the_header_does_not_say_enough() -> None:
+    """Without keys to check and a limit of the past no payload is decompressed."""
+    before_max_ms = FixedRules(timestamp_before_max_ms=1000)
+    assert None is record_rules(FixedRules(), NOW_MS)
+    assert None is record_rules(before_max_ms._replace(uses_log_append_time=True), NOW_MS)
+    assert RecordRules(
+        needs_keys=False, time_range=(NOW_MS - 1000, NOW_MS + before_max_ms.timestamp_after_max_ms)
+    ) == record_rules(before_max_ms, NOW_MS)

@@ -196,3 +196,14 @@ async def test_one_timer_is_kept_for_who_waits_next(
     assert (2, 1) == (made, clock.pending)
     clock.advance(2)
     assert (["woken"] * 41, 0) == (woken, clock.pending)
+
+
+async def test_one_that_has_not_begun_is_given_up(
+    partitions: list[Partition], clock: ManualClock
+) -> None:
+    """Nobody waits yet: there is nothing to end, and nobody to wake."""
+    woken: list[str] = []
+    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait.fire()
+    wait.expire()
+    assert ([], False, 0) == (woken, wait.is_resting, clock.pending)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import stat
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +21,6 @@ from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -166,6 +168,58 @@ async def test_waiting_sets_share_commits(path: Path, monkeypatch: pytest.Monkey
         )
 
     assert commits <= 2
+
+
+async def test_sets_that_come_during_a_commit_share_the_next(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they come one after the other: a commit each would cost a sync each."""
+    async with opened(path) as store:
+        connection = store._open_connection()
+        commits = 0
+        commit = connection.commit
+        may_commit = Event()
+
+        def counted() -> None:
+            nonlocal commits
+            commits += 1
+            may_commit.wait(20)
+            commit()
+
+        monkeypatch.setattr(connection, "commit", counted)
+        applied = []
+        for index in range(20):
+            applied.append(asyncio.ensure_future(store.apply([Change("topic", str(index), b"")])))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        may_commit.set()
+        await asyncio.gather(*applied)
+
+    assert 2 == commits
+
+
+async def test_a_new_database_is_on_disk_before_it_has_its_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss could leave an empty file there, which every later start would refuse."""
+    steps: list[tuple[str, str]] = []
+    real_fsync, real_rename = os.fsync, os.rename
+
+    def fsync(descriptor: int) -> None:
+        steps.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        real_fsync(descriptor)
+
+    def rename(source: str, target: str) -> None:
+        steps.append(("rename", str(target)))
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    async with opened(path):
+        pass
+
+    begun = [("sync", f"{path}.new"), ("rename", str(path)), ("sync", str(path.parent))]
+    assert begun == [step for step in steps if step in begun]
 
 
 async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

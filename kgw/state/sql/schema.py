@@ -58,11 +58,11 @@ class Dialect(ABC):
 
     def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what writes rows (columns of `entry_place`, value, version, checksum)."""
-        return [(self.upsert_entry, rows)]
+        return [(self.upsert_entry, rows)] if rows else []
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what removes the rows that stand at these (columns of `entry_place`)."""
-        return [(self.delete_entry, [place[:2] for place in places])]
+        return [(self.delete_entry, [place[:2] for place in places])] if places else []
 
     def text(self, text: str) -> str | bytes:
         """Return what stands for a text of any length and any characters."""

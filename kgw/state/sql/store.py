@@ -273,10 +273,7 @@ class SqlStateStore(StateStore):
             for (kind, key), (value, _) in entries.items()
             if value is None
         ]
-        return [
-            *(dialect.upserts(kept) if kept else ()),
-            *(dialect.deletions(gone) if gone else ()),
-        ]
+        return [*dialect.upserts(kept), *dialect.deletions(gone)]
 
 
 def written_places(group: Sequence[Waiting]) -> list[schema.Place]:
