@@ -93,6 +93,14 @@ def test_unsynced_rename_leaves_the_old_name(tmp_path: Path) -> None:
     assert after.durable_files() == {"g": b'a\0"b'}
 
 
+def test_file_is_created_though_its_process_is_killed_in_the_call(tmp_path: Path) -> None:
+    """What another process then removes was there."""
+    killed = CREATE.replace("= 3</d/f>", "= ?")
+    assert killed != CREATE
+    assert replay(tmp_path, killed).current_files() == {"f": b""}
+    assert replay(tmp_path, killed, '8 2.0 unlink("/d/f") = 0 <0.1>').current_files() == {}
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -176,12 +176,12 @@ class _Reader:
             yield self._operation(WRITE, place[1], call, position=position, data=data)
 
     def _open(self, call: Call) -> Iterator[Operation]:
-        if call.result is None:
-            return
         (path,) = self._paths(call)
         if not self._is_ours(path):
             return
-        self._cursors[call.result, path] = 0
+        # A process that is killed in the call never hears of the file that the kernel has created.
+        if call.result is not None:
+            self._cursors[call.result, path] = 0
         if b"O_TMPFILE" in call.arguments or b"O_APPEND" in call.arguments:
             raise TraceError(f"what this does to the disk is not known: {call}")
         if call.name == "creat" or b"O_CREAT" in call.arguments:
