@@ -11,7 +11,7 @@ from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.effects import Answer
 from kgw.groups.reply import Reply
-from kgw.groups.requests import LeavingMember
+from kgw.groups.requests import JoinResult, LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
@@ -602,3 +602,11 @@ async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: Grou
     assert not again.done()
     assert NONE is (await driver.join(member.member_id, **options)).error
     assert NONE is (await answer(again)).error
+
+
+async def test_who_asks_for_an_assignment_of_no_group_is_unknown(driver: GroupDriver) -> None:
+    """As in Kafka; a group without a name is no group at all."""
+    member = JoinResult(NONE, "nobody", 1)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is (await driver.sync(member)).error
+    driver.group = ""
+    assert ErrorCode.INVALID_GROUP_ID is (await driver.sync(member)).error

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.groups import coordinator
-from kgw.groups.writes import TopicsDrop
+from kgw.groups.writes import OffsetsWrite, TopicsDrop
 from kgw.types import TopicId
 from tests.groups.driver import TOPIC, GroupDriver, turn
 
 if TYPE_CHECKING:
     from kgw.groups.group import Group
     from kgw.groups.writer import GroupWriter
+    from kgw.offsets.committed import OffsetChanges
 
 OTHER_TOPIC = TopicId(b"other" + bytes(11))
 NAMES = ("a", "b", "c", "d")
@@ -181,3 +182,23 @@ async def test_a_topic_that_goes_is_nothing_to_groups_without_offsets_of_it(
     assert ["b"] == told
     assert driver.committed(topic_id=OTHER_TOPIC) is None
     assert 1 == driver.committed()
+
+
+async def test_a_sweep_that_finds_nothing_old_writes_nothing(
+    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many thousand groups hardly one has an offset to let go."""
+    for driver.group in NAMES:
+        await driver.commit(2)
+    written: list[str] = []
+
+    def write(group: Group, offsets: OffsetChanges) -> OffsetsWrite:
+        written.append(group.group_id)
+        return OffsetsWrite(group, offsets)
+
+    monkeypatch.setattr(coordinator, "OffsetsWrite", write)
+    driver.advance(600.0)
+    for _ in range(4):
+        await turn()
+    assert [] == written
+    assert [*NAMES] == driver.groups.ids()
