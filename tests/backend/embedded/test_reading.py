@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def test_damage_above_the_bound_is_no_readers_concern() -> None:
     assert ([], 0, 1) == reading.read(driver.log(), 1, 1 << 20, 1)[:3]
 
 
+@pytest.mark.slow
 @given(
     times_ms=st.lists(st.integers(0, 9), min_size=1, max_size=8),
     bounds=st.tuples(st.integers(0, 8), st.integers(0, 8)),

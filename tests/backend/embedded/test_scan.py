@@ -10,6 +10,7 @@ from kgw.errors import CorruptionError
 from tests.backend.embedded.driver import ROOT, Driver
 
 
+@pytest.mark.slow
 def test_the_batch_behind_megabytes_of_damage_is_found() -> None:
     """The search goes on where the damage is longer than what is read at a time."""
     driver = Driver()
