@@ -325,7 +325,16 @@ def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
 
     job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)
     cleaning = Cleaning(driver.fs, plan_cleaning(driver.log(), job, 0), Counted())
+    synced = 0
+
+    def observe(call: str, path: str) -> None:
+        nonlocal synced
+        synced += call == "fdatasync" and path.endswith(".log")
+
+    driver.fs.on_operation = observe
     (cleaned,) = cleaning.run()
+    driver.fs.on_operation = None
+    assert len(synced_at) + 1 == synced
     assert cleaning.report.bytes_read + cleaned.size_bytes == sum(moved)
     assert cleaned.size_bytes // (4 << 20) <= len(synced_at)
 

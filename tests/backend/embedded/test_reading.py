@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.embedded import reading
-from tests.backend.embedded.driver import SETTINGS, SMALL_SEGMENTS, Driver
+from kgw.testing.faults import FaultKind, SimulatedFs
+from tests.backend.embedded.driver import JOURNALED, ROOT, SETTINGS, SMALL_SEGMENTS, Driver
 
 
 def test_damage_above_the_bound_is_no_readers_concern() -> None:
@@ -38,3 +39,40 @@ def test_the_newest_record_between_two_bounds_is_found(
     between = range(lower, upper)
     expected = max(between, key=lambda at: (times_ms[at], -at), default=None)
     assert expected == (None if found is None else found.base_offset)
+
+
+def test_entries_that_a_side_file_has_lost_are_missed() -> None:
+    """Those that wait in memory are not taken for them: readers would skip records."""
+    driver = Driver(JOURNALED)
+    values = [b"%d" % number * 50 for number in range(9)]
+    for number, value in enumerate(values):
+        driver.append(value)
+        if number == 5:
+            driver.checkpoint()
+    assert 6 * 40 == driver.fs.file_size(driver.segment_path(suffix="checksums"))
+    del driver.fs.content(driver.segment_path(suffix="checksums"))[2 * 40 :]
+    assert values == driver.values(max_bytes=300)
+    assert any("rebuilt" in problem for problem in driver.store.problems)
+
+
+def test_a_look_up_by_time_reads_one_batch() -> None:
+    """Where times rise the side file tells which; no header is read before it."""
+    looked: list[str] = []
+
+    class Watched(SimulatedFs):
+        def strike(self, call: str, path: str) -> FaultKind | None:
+            if call == "read" and path.endswith(".log"):
+                looked.append(path)
+            return super().strike(call, path)
+
+    fs = Watched()
+    fs.make_directory_durably(ROOT)
+    driver = Driver(fs=fs)
+    for number in range(40):
+        driver.append(b"v", timestamp_ms=number)
+    log = driver.log()
+    looked.clear()
+    for number in range(40):
+        found = reading.find_by_time(log, number, 0, 40, lambda batch: batch.base_offset)
+        assert number == found
+    assert 40 == len(looked)

@@ -293,6 +293,20 @@ def test_damage_that_could_not_be_noted_is_noted_before_the_next_append() -> Non
         driver.values()
 
 
+def test_whole_batches_that_a_sealed_segment_lost_are_missed() -> None:
+    """The segment behind it says where it ended; readers are not led past the hole."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    first, second = driver.log().segments[:2]
+    count = second.base_offset
+    size_bytes = driver.fs.file_size(first.log_path)
+    driver.store.abandon()
+    del driver.fs.content(first.log_path)[size_bytes * (count - 1) // count :]
+    driver.kill()
+    assert (DamagedRange(count - 1, count),) == driver.log().damaged
+    with pytest.raises(CorruptionError):
+        driver.values()
+
+
 def test_a_lost_checkpoint_costs_time_and_nothing_else() -> None:
     """Without the database's rows the log itself says where it ends."""
     driver = _filled(Driver(settings=SMALL_SEGMENTS))
