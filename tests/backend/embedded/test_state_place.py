@@ -231,7 +231,7 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
 @pytest.mark.slow
 async def test_a_long_lag_history_is_copied_whole(data_dir: str, url: str) -> None:
     """Set by set, however many samples of one moment the end of a set divides."""
-    samples = [LagSample(n // 7, "g", "t", n % 7, n, 9) for n in range(2 * SAMPLES_PER_SET + 3)]
+    samples = [LagSample(n // 7, "g", "t", n % 7, n, 9) for n in range(SAMPLES_PER_SET + 3)]
     async with opened(data_dir) as backend:
         await backend.state.lag_history.append(samples)
     assert len(samples) == (await copy_state(data_dir, url)).samples
