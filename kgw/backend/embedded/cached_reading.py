@@ -318,8 +318,6 @@ def read_piece(
         return None
     began_s = thread_time()
     view, is_cold = segment.read_shared(buffers, start, end - start)
-    if len(view) != end - start:
-        return None
     read_slowly = is_cold or is_slow(len(view), thread_time() - began_s)
     return _verified(place, view, start, entries, count, offset, upper_bound, read_slowly, is_full)
 

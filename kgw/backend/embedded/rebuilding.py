@@ -39,8 +39,8 @@ def rebuild_side(
         # The entries are about to say so of every batch.
         segment.sync()
         log.durable = None
-    if segment.side is not None:
-        segment.write_side(at_least_bytes=1)
+    # What waits in memory is known of batches that the file knows nothing of.
+    segment.write_side(at_least_bytes=1)
     scan_and_repair(
         directory,
         segment,

@@ -15,6 +15,7 @@ from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
 from kgw.records import batch
+from kgw.records.cleaning import make_filler
 from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile
@@ -128,6 +129,15 @@ def test_a_batch_that_the_bound_divides_is_not_served() -> None:
             assert bound - bound % 3 == plain.next_offset
             fast = _cached(log, start, bound, number=number)
             assert (None if bound < start + 3 else _flat(plain)) == (fast and _flat(fast))
+def test_a_batch_without_records_at_the_bound_is_an_answer() -> None:
+    """Nothing is behind it that a thread could add."""
+    driver = Driver(DIRECT)
+    log = driver.log()
+    driver.store.submit(log, [make_filler(0, 3, 0)])
+    driver.store.flush_group()
+    fast = _cached(log, 0, 3)
+    assert fast is not None
+    assert _flat(reading.read(log, 0, 1 << 20, 3)) == _flat(fast)
 
 
 def test_an_answer_may_take_several_buffers() -> None:

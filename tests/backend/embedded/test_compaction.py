@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.check import check_directory
-from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
+from kgw.backend.embedded.compaction import Cleaning, Pace, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.swap import swap_segment
+from kgw.backend.embedded.swap import CleanedSegment, swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
@@ -292,6 +293,54 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     with pytest.raises(StorageError, match="dropped"):
         swap_segment(store, log, cleaned)
     assert bases == [one.base_offset for one in log.segments]
+
+
+def test_the_segment_that_is_appended_to_is_never_exchanged() -> None:
+    """Whatever a run has made of it by then, records may have come behind."""
+    driver = Driver(settings=SETTINGS)
+    fill(driver, 20, 4)
+    log = driver.log()
+    before, active = records(log), log.segments[-1]
+    cleaned = CleanedSegment(active.base_offset, (active.base_offset,), 0, 0, 0)
+    with pytest.raises(StorageError):
+        swap_segment(driver.store, log, cleaned)
+    assert active is log.segments[-1]
+    assert before == records(log)
+    assert driver.store.is_writable
+
+
+def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
+    """One sync of a gigabyte would keep appends waiting; and a limit of its rate counts it all."""
+    driver = Driver(settings=SETTINGS._replace(segment_bytes=16 << 20))
+    append(driver, (b"again", b"old"))
+    for number in range(24):
+        append(driver, (b"key-%d" % number, b"v" * (300 << 10)))
+    append(driver, (b"again", b"new"))
+    driver.store.roll(driver.log())
+    moved: list[int] = []
+    synced_at: list[int] = []
+
+    class Counted(Pace):
+        def moved(self, size_bytes: int) -> None:
+            moved.append(size_bytes)
+
+        def synced(self) -> None:
+            synced_at.append(len(moved))
+
+    job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)
+    cleaning = Cleaning(driver.fs, plan_cleaning(driver.log(), job, 0), Counted())
+    synced = 0
+
+    def observe(call: str, path: str) -> None:
+        nonlocal synced
+        synced += call == "fdatasync" and path.endswith(".log")
+
+    driver.fs.on_operation = observe
+    (cleaned,) = cleaning.run()
+    driver.fs.on_operation = None
+    assert len(synced_at) + 1 == synced
+    assert cleaning.report.bytes_read + cleaned.size_bytes == sum(moved)
+    assert cleaned.size_bytes // (4 << 20) <= len(synced_at)
 
 
 def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import FilePool, PooledFile
-from kgw.testing.faults import SimulatedFile, SimulatedFs
+from kgw.backend.embedded.fs import RealFs
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from tests.backend.embedded.driver import DIRECT, ROOT, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 PATH = f"{ROOT}/file"
 OTHER = f"{ROOT}/other"
@@ -36,6 +38,28 @@ class WatchedFs(SimulatedFs):
             self.before_open(path)
         self.opened.append(path)
         return super().open(path, create=create)
+
+
+def test_a_write_goes_on_byte_by_byte_while_it_gets_on() -> None:
+    """A call that has written one byte has not failed."""
+    fs = WatchedFs()
+    file = fs.open(PATH, create=True)
+    fs.inject(Fault(FaultKind.SHORT, 1, persistent=True))
+    file.pwrite((b"ab", b"c"), 0)
+    fs.inject(None)
+    assert b"abc" == fs.read_bytes(PATH)
+    file.close()
+
+
+def test_nothing_is_left_of_a_tree_that_was_removed(tmp_path: Path) -> None:
+    """No directory either: it would be found at each start."""
+    fs = RealFs()
+    top = tmp_path / "partition"
+    (top / "compaction").mkdir(parents=True)
+    for directory in (top, top / "compaction"):
+        (directory / "file").write_bytes(b"x")
+    fs.remove_tree(str(top))
+    assert [] == list(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -82,6 +82,28 @@ async def test_settings_that_change_together_are_obeyed_once(
     await timer.aclose()
 
 
+async def test_it_is_known_while_a_round_waits_for_the_disk() -> None:
+    """Who writes in the event loop leaves that to a thread meanwhile."""
+    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
+    driver.append(b"asks for a reservation")
+    driver.append(b"unsynced")
+    helpers = Helpers(1, "kgw-test")
+    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
+    seen: list[bool] = []
+
+    def observe(call: str, _path: str) -> None:
+        if call == "fdatasync":
+            seen.append(timer.is_syncing)
+
+    driver.fs.on_operation = observe
+    timer.note(driver.log())
+    while driver.store.relaxed.unsynced_bytes:  # noqa: ASYNC110 - it is due within a few turns
+        await asyncio.sleep(0)
+    await timer.aclose()
+    helpers.shutdown()
+    assert ([True], False) == (seen, timer.is_syncing)
+
+
 async def test_what_no_thread_can_be_had_for_is_synced_by_the_flusher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,8 @@ from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
+from tests.backend.embedded.driver import (
+    DIRECT,
     JOURNALED,
     KEY,
     OTHER_KEY,
@@ -121,9 +123,10 @@ async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
     await backend.aclose()
 
 
-async def test_a_kernel_that_takes_no_syncs_is_not_asked_again() -> None:
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+async def test_a_kernel_that_takes_no_syncs_is_not_asked_again(options: EmbeddedOptions) -> None:
     """The group that has been written is synced by the thread, and every one after it."""
-    backend, syncs = await open_held()
+    backend, syncs = await open_held(options=options)
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
     await append_first(backend, log)
     syncs.refusal = OSError(errno.EINVAL, "what is that?")
@@ -131,6 +134,27 @@ async def test_a_kernel_that_takes_no_syncs_is_not_asked_again() -> None:
         assert 1 + number == (await log.append([make_batch([b"a"])])).base_offset
     assert syncs.is_closed
     assert any("threads do it" in problem for problem in backend.health.problems)
+    await backend.aclose()
+
+
+async def test_a_group_of_which_another_syncs_a_file_is_left_to_the_thread() -> None:
+    """All of its files, those too that the loop had taken already: nobody else would sync them."""
+    backend, syncs = await open_held(options=DIRECT)
+    logs = [await backend.create_partition(key, TOPIC, SETTINGS) for key in (KEY, OTHER_KEY)]
+    for log in logs:
+        await append_first(backend, log)
+    second = logs[1]
+    assert isinstance(second, EmbeddedPartitionLog)
+    segment = second._log.segments[-1]
+    other = segment.begin_sync()
+    assert other is not None
+    appends = [log.append([make_batch([b"a"])]) for log in logs]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (None, [False, False]) == (syncs.done, [append.is_done for append in appends])
+    segment.end_sync(other, None)
+    assert [1, 1] == [(await append).base_offset for append in appends]
+    assert () == backend.health.problems
     await backend.aclose()
 
 

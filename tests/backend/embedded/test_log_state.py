@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.backend.embedded.layout import LogState, encode_log_state
+from kgw.backend.embedded.layout import (
+    DamagedRange,
+    EpochStart,
+    LogState,
+    decode_log_state,
+    encode_log_state,
+    encode_small,
+)
 from tests.backend.embedded.driver import KEY, SMALL_SEGMENTS, Driver
 
 MAIN = "log-state.json"
@@ -75,3 +82,10 @@ def test_both_damaged_are_rebuilt_from_what_is_left() -> None:
     assert driver.checkpoints[KEY].log_start_offset == log.offsets.log_start_offset
     assert 2 == sum("; rebuilt" in problem for problem in driver.store.problems)
     assert log.leader_epoch == 1
+
+
+def test_a_state_that_knows_neither_gaps_nor_compaction_is_read() -> None:
+    """As one was written before there was either: nothing is left out, nothing compacted."""
+    older = encode_small({"log_start_offset": 2, "epochs": [[0, 0], [3, 2]], "damaged": [[4, 5]]})
+    expected = LogState(2, (EpochStart(0, 0), EpochStart(3, 2)), (DamagedRange(4, 5),), (), 0)
+    assert expected == decode_log_state(older)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -8,8 +9,9 @@ from kgw.backend.base import Snapshot
 from kgw.backend.embedded.journal import FILE_NAMES
 from kgw.backend.embedded.layout import EpochStart
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.layout import DamagedRange, EpochStart
 from kgw.errors import CorruptionError, DataDirectoryError
-from kgw.testing.faults import Fault, FaultKind
+from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
@@ -204,6 +206,19 @@ def test_a_damaged_partition_file_is_rewritten() -> None:
     assert [] == driver.problems()
 
 
+def test_the_partition_file_of_another_log_is_rewritten() -> None:
+    """It is whole, but not this log's: whoever adopts the directory would be misled."""
+    driver = _filled(Driver())
+    driver.append(b"x", key=OTHER_KEY)
+    path, other = (driver.path("partition.json", key) for key in (KEY, OTHER_KEY))
+    own = driver.fs.read_bytes(path)
+    driver.fs.content(path)[:] = driver.fs.read_bytes(other)
+    driver.kill()
+    assert VALUES == driver.values()
+    assert own == driver.fs.read_bytes(path)
+    assert any("partition.json: names orders" in problem for problem in driver.store.problems)
+
+
 def test_a_missing_directory_does_not_bring_offsets_back() -> None:
     """A log that is gone goes on behind its checkpoint, and it is said that it was gone."""
     driver = _filled(Driver())
@@ -233,6 +248,66 @@ def test_a_truncated_segment_does_not_bring_offsets_back() -> None:
     assert [b"next"] == driver.values()
     driver.kill()
     assert [b"next"] == driver.values()
+
+
+def test_offsets_do_not_come_back_where_the_state_of_a_log_is_lost_too() -> None:
+    """The checkpoint knows the end that was durable, whatever is left of the log."""
+    driver = _filled(Driver())
+    size_bytes = driver.fs.file_size(driver.segment_path())
+    driver.kill()
+    driver.append(b"under another epoch")
+    driver.checkpoint()
+    driver.store.abandon()
+    del driver.fs.content(driver.segment_path())[size_bytes // 2 :]
+    del driver.fs.content(driver.segment_path(suffix="checksums"))[10 * 40 :]
+    for name in ("log-state.json", "log-state.copy.json"):
+        driver.flip(driver.path(name), 30)
+    driver.kill()
+    log = driver.log()
+    assert (DamagedRange(10, 21),) == log.damaged
+    assert 21 == driver.append(b"next").result.base_offset
+
+
+def test_damage_that_could_not_be_noted_is_noted_before_the_next_append() -> None:
+    """Or readers would be led past the hole without a word after the next orderly stop."""
+
+    class FullDisk(SimulatedFs):
+        is_full = False
+
+        def strike(self, call: str, path: str) -> FaultKind | None:
+            if self.is_full and call == "write" and "log-state" in path:
+                raise OSError(errno.ENOSPC, "no space", path)
+            return super().strike(call, path)
+
+    fs = FullDisk()
+    fs.make_directory_durably(ROOT)
+    driver = _filled(Driver(fs=fs))
+    driver.checkpoint()
+    content = fs.content(driver.segment_path())
+    del content[len(content) // 2 :]
+    fs.is_full = True
+    driver.kill()
+    assert (DamagedRange(10, 20),) == driver.log().damaged
+    fs.is_full = False
+    driver.append(b"next")
+    driver.stop()
+    assert (DamagedRange(10, 20),) == driver.log().damaged
+    with pytest.raises(CorruptionError):
+        driver.values()
+
+
+def test_whole_batches_that_a_sealed_segment_lost_are_missed() -> None:
+    """The segment behind it says where it ended; readers are not led past the hole."""
+    driver = _filled(Driver(settings=SMALL_SEGMENTS))
+    first, second = driver.log().segments[:2]
+    count = second.base_offset
+    size_bytes = driver.fs.file_size(first.log_path)
+    driver.store.abandon()
+    del driver.fs.content(first.log_path)[size_bytes * (count - 1) // count :]
+    driver.kill()
+    assert (DamagedRange(count - 1, count),) == driver.log().damaged
+    with pytest.raises(CorruptionError):
+        driver.values()
 
 
 def test_a_lost_checkpoint_costs_time_and_nothing_else() -> None:

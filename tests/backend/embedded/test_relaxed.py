@@ -100,6 +100,27 @@ def test_what_comes_during_a_flush_waits_for_the_next() -> None:
     assert 2 == len(driver.values())
 
 
+def test_a_checkpoint_writes_side_entries_of_durable_batches_alone() -> None:
+    """Others call batches durable that a power loss takes, which would be damage then."""
+    driver = Driver(SMALL_BLOCKS, RELAXED)
+    for number in range(3):
+        driver.append(b"%d" % number)
+    driver.flush()
+    driver.checkpoint()
+    driver.append(b"covered")
+    (flush,) = driver.store.relaxed.begin_flush([driver.log()])
+    flush.mark.segment.sync()
+    driver.append(b"late")
+    driver.append(b"later")
+    driver.store.relaxed.finish_flush([flush], [None])
+    driver.store.begin_checkpoint()
+    assert 40 * 4 == driver.fs.file_size(driver.segment_path(suffix="checksums"))
+    flush.mark.segment.sync_side()
+    driver.lose_power()
+    assert () == driver.log().damaged
+    assert 4 == len(driver.values())
+
+
 def test_without_a_reservation_an_append_is_made_durable() -> None:
     """Nobody waits for one: until it is there the log is as a strict one."""
     driver = Driver(SMALL_BLOCKS, RELAXED)

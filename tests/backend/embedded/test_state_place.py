@@ -12,7 +12,7 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
-from kgw.backend.embedded.state_copy import COPYING_KEY, copy_state
+from kgw.backend.embedded.state_copy import COPYING_KEY, SAMPLES_PER_SET, copy_state
 from kgw.backend.embedded.state_place import BINDING_KIND, read_place
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
@@ -226,6 +226,17 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
         assert backend.state.problems == ()
         await check(backend)
     assert "move it with `kgw state copy`" in await refusal(data_dir, url)
+
+
+@pytest.mark.slow
+async def test_a_long_lag_history_is_copied_whole(data_dir: str, url: str) -> None:
+    """Set by set, however many samples of one moment the end of a set divides."""
+    samples = [LagSample(n // 7, "g", "t", n % 7, n, 9) for n in range(SAMPLES_PER_SET + 3)]
+    async with opened(data_dir) as backend:
+        await backend.state.lag_history.append(samples)
+    assert len(samples) == (await copy_state(data_dir, url)).samples
+    async with opened(data_dir, url) as backend:
+        assert samples == await backend.state.lag_history.load(limit=1 << 20)
 
 
 async def test_a_target_with_anything_in_it_is_refused(

@@ -20,6 +20,8 @@ from tests.backend.embedded.driver import (
     Driver,
 )
 
+NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
+
 
 @pytest.mark.parametrize("options", [DIRECT, JOURNALED])
 def test_an_acknowledged_append_survives_a_power_loss(options: EmbeddedOptions) -> None:
@@ -358,3 +360,43 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
     assert [f"problem {number}" for number in range(250)] == announced
     assert [f"problem {number}" for number in range(100)] == driver.store.problems[:100]
     assert ["150 more are in the log"] == driver.store.problems[100:]
+
+
+def test_a_failed_sync_of_a_log_start_is_final() -> None:
+    """Nobody knows what is on the disk: nothing is written any more until the next start."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(StorageError):
+        driver.store.drop_before(driver.log(), 1)
+    driver.fs.inject(None)
+    assert not driver.store.is_writable
+    with pytest.raises(StorageError, match="has failed"):
+        driver.submit(b"b")
+
+
+def test_a_failed_sync_of_what_was_compacted_is_told_and_final() -> None:
+    """Who asked for it is told, and nothing is written any more."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(StorageError):
+        driver.store.finish_compaction(driver.log(), 1)
+    driver.fs.inject(None)
+    assert not driver.store.is_writable
+
+
+def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
+    """Its directory may be gone: there is nothing to be noted, and nothing has failed."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    log = driver.store.retire_log(KEY)
+    assert log is not None
+    path = driver.store.remove_log(KEY, log)
+    assert path is not None
+    driver.store.remove_directory(path)
+    before = driver.fs.files(ROOT)
+    driver.store.finish_compaction(log, 1)
+    assert before == driver.fs.files(ROOT)
+    assert driver.store.is_writable
+    assert [] == driver.store.problems

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,7 @@ from kgw.partitions import catalog
 from kgw.partitions.topic import TopicRow
 from kgw.state.base import Change
 from kgw.testing.batches import make_batch
+from kgw.testing.faults import SimulatedFile, SimulatedFs
 from kgw.types import TopicId, format_uuid
 from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SMALL_SEGMENTS, TOPIC, Driver
 
@@ -92,6 +94,18 @@ def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
     driver.store.mark_clean()
     driver.flip(driver.path(name), 5)
     assert [] != driver.problems()
+
+
+def test_the_check_finds_a_flipped_bit_in_the_marker_of_an_orderly_stop() -> None:
+    """It says that nothing need be recovered, and is not believed then."""
+    driver = _driver_with_data()
+    driver.stop()
+    driver.store.close()
+    driver.store.mark_clean()
+    assert [] == driver.problems()
+    driver.flip(f"{ROOT}/clean.json", 5)
+    (problem,) = driver.problems()
+    assert "clean.json" in problem
 
 
 def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
@@ -254,6 +268,29 @@ def test_a_segment_is_dumped_batch_by_batch() -> None:
     assert 7 == last.size_bytes
     with pytest.raises(ValueError, match="not a segment"):
         list(dump_segment(driver.path("partition.json"), driver.fs))
+
+
+@pytest.mark.parametrize("most", [1, None])
+def test_a_dump_leaves_no_file_open(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is read to its end or not."""
+    driver = Driver()
+    for number in range(30):
+        driver.append(b"value %d" % number)
+    opened: list[SimulatedFile] = []
+    plain_open = driver.fs.open
+
+    def note(path: str, *, create: bool = False) -> SimulatedFile:
+        opened.append(plain_open(path, create=create))
+        return opened[-1]
+
+    monkeypatch.setattr(SimulatedFs, "open", staticmethod(note))
+    batches = dump_segment(driver.segment_path(), driver.fs)
+    assert (most or 30) == len(list(islice(batches, most)))
+    del batches
+    assert driver.segment_path() in {file.path for file in opened}
+    for file in opened:
+        with pytest.raises(OSError, match="closed"):
+            file.size()
 
 
 def test_a_small_file_can_be_read_by_people() -> None:
