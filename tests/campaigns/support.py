@@ -96,7 +96,9 @@ def replays(
 ) -> Callable[Concatenate[int, _Parameters], Report]:
     """Let a campaign on a simulated disk be the same run for each seed, to the last byte."""
 
-    def run_seeded(seed: int, /, *arguments: _Parameters.args, **named: _Parameters.kwargs) -> Report:
+    def run_seeded(
+        seed: int, /, *arguments: _Parameters.args, **named: _Parameters.kwargs
+    ) -> Report:
         # The generations of journals, which nobody may guess.
         with replaced(journal, "urandom", Random(seed).randbytes):
             return run(seed, *arguments, **named)

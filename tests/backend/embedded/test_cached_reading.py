@@ -129,6 +129,8 @@ def test_a_batch_that_the_bound_divides_is_not_served() -> None:
             assert bound - bound % 3 == plain.next_offset
             fast = _cached(log, start, bound, number=number)
             assert (None if bound < start + 3 else _flat(plain)) == (fast and _flat(fast))
+
+
 def test_a_batch_without_records_at_the_bound_is_an_answer() -> None:
     """Nothing is behind it that a thread could add."""
     driver = Driver(DIRECT)

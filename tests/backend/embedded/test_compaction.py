@@ -16,7 +16,6 @@ from kgw.backend.embedded.compaction import Cleaning, Pace, plan_cleaning
 from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.layout import encode_small
-from kgw.backend.embedded.swap import swap_segment
 from kgw.backend.embedded.swap import CleanedSegment, swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches

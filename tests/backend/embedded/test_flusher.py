@@ -23,7 +23,6 @@ from kgw.testing.clock import ManualClock
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
-from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
     KEY,

@@ -7,9 +7,8 @@ import pytest
 
 from kgw.backend.base import Snapshot
 from kgw.backend.embedded.journal import FILE_NAMES
-from kgw.backend.embedded.layout import EpochStart
-from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
+from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, DataDirectoryError
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
