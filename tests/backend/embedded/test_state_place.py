@@ -12,7 +12,7 @@ import pytest
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
-from kgw.backend.embedded.state_copy import COPYING_KEY, copy_state
+from kgw.backend.embedded.state_copy import COPYING_KEY, SAMPLES_PER_SET, copy_state
 from kgw.backend.embedded.state_place import BINDING_KIND, read_place
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
@@ -226,6 +226,22 @@ async def test_state_goes_to_a_server_and_back(data_dir: str, url: str) -> None:
         assert backend.state.problems == ()
         await check(backend)
     assert "move it with `kgw state copy`" in await refusal(data_dir, url)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_a_long_lag_history_is_copied_whole(
+    data_dir: str, postgresql_server: DatabaseServer
+) -> None:
+    """It goes in several sets; samples of one moment may be on both sides of a bound."""
+    samples = [LagSample(n // 3, "g", "t", n % 3, n, 9) for n in range(SAMPLES_PER_SET + 4)]
+    async with opened(data_dir) as backend:
+        await backend.state.lag_history.append(samples)
+    url = postgresql_server.url(postgresql_server.new_place())
+    report = await copy_state(data_dir, url)
+    assert len(samples) == report.samples
+    async with opened(data_dir, url) as backend:
+        assert samples == await backend.state.lag_history.load()
 
 
 async def test_a_target_with_anything_in_it_is_refused(
