@@ -80,7 +80,6 @@ class LogCreator:
             await to_thread(self._executor.shutdown)
         for order in (*self._group, *self._waiting):
             order.fail(StorageError("the backend is closed"))
-        self._waiting.clear()
 
     async def _run(self) -> None:
         # Made for the occasion: topics are created seldom, and a thread would stay.

@@ -77,7 +77,7 @@ class NotingState(MemoryStateStore):
 
 async def test_closing_waits_for_the_snapshots_before_a_checkpoint() -> None:
     """Whoever makes them has the state until then."""
-    options = EmbeddedOptions(checkpoint_bytes=1_000, min_free_bytes=0)
+    options = OPTIONS._replace(checkpoint_bytes=1_000)
     state = NotingState()
     backend = EmbeddedBackend(ROOT, options, fs=SimulatedFs(), state=state)
     await backend.open()
