@@ -500,8 +500,8 @@ async def test_a_reservation_that_ends_while_the_loop_writes_is_no_fault_of_the_
     relaxed, other_log = backend._store.relaxed, other._log
     writers: list[str] = []
 
-    def end_reservation(call: str, _: str) -> None:
-        if call == "write":
+    def end_reservation(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
             fs.on_operation = None
             writers.append(current_thread().name)
             # As a thread does, some time after the log was strict.
