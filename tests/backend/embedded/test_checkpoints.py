@@ -13,15 +13,18 @@ from kgw.errors import StorageError
 from kgw.offsets.recovery import Checkpoint
 from kgw.offsets.storage import CHECKPOINT_KIND, StateOffsetStorage
 from kgw.state.base import Change, Row
+from kgw.state.base import Change
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey, TopicId
-from tests.backend.embedded.driver import KEY, OTHER_KEY, SETTINGS, TOPIC
+from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from kgw.state.base import Row
 
 GONE_KEY = PartitionKey(TopicId(bytes([9] * 16)), 0)
 OPTIONS = EmbeddedOptions(min_free_bytes=0, journal_bytes=64 << 10)
@@ -104,6 +107,60 @@ async def test_a_start_that_fails_closes_the_state_that_it_opened() -> None:
     with pytest.raises(StorageError, match="cannot be read"):
         await backend.open()
     assert not state.is_open
+class NotingState(MemoryStateStore):
+    """Notes that it is closed; it cannot be read while it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+        self.is_failing = False
+
+    async def load(self, kind: str) -> dict[str, Row]:
+        if self.is_failing:
+            raise StorageError("cannot be read")
+        return await super().load(kind)
+
+    async def aclose(self) -> None:
+        self.steps.append("closed")
+
+
+async def test_closing_waits_for_the_snapshots_before_a_checkpoint() -> None:
+    """Whoever makes them has the state until then."""
+    options = OPTIONS._replace(checkpoint_bytes=1_000)
+    state = NotingState()
+    backend = EmbeddedBackend(ROOT, options, fs=SimulatedFs(), state=state)
+    await backend.open()
+    has_begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def before_checkpoint() -> None:
+        has_begun.set()
+        await may_go_on.wait()
+        state.steps.append("snapshots")
+
+    backend.before_checkpoint = before_checkpoint
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await log.append([make_batch([b"x" * 4_000])])
+    await has_begun.wait()
+    closing = asyncio.ensure_future(backend.aclose())
+    # More turns of the loop and of threads than closing has.
+    for _ in range(100):
+        await asyncio.to_thread(int)
+    may_go_on.set()
+    await closing
+    assert ["snapshots", "closed"] == state.steps[:2]
+
+
+async def test_a_start_that_cannot_read_its_checkpoints_lets_go_of_the_state() -> None:
+    """Its database is closed, and the next try finds nothing in use."""
+    state = NotingState()
+    backend = EmbeddedBackend(ROOT, OPTIONS, fs=SimulatedFs(), state=state)
+    state.is_failing = True
+    with pytest.raises(StorageError, match="cannot be read"):
+        await backend.open()
+    assert ["closed"] == state.steps
+    state.is_failing = False
+    await backend.open()
+    await backend.aclose()
 
 
 def checkpoint(key: PartitionKey) -> Checkpoint:

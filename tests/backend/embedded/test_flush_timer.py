@@ -266,3 +266,22 @@ def test_what_comes_during_a_long_round_is_synced_right_behind_it() -> None:
         assert 0.0 == timed.timer.age_s()
 
     _timed(story)
+
+
+def test_who_writes_beside_a_round_is_told_of_it() -> None:
+    """A round is said to be under way from its first sync to its last, and not after it."""
+
+    async def story(timed: Timed) -> None:
+        timed.log(flush_interval_ms=100)
+        await timed.answer(b"first")
+        before = timed.timer.is_syncing
+        timed.thread.is_held = True
+        await timed.move(0.1001)
+        during = timed.timer.is_syncing
+        timed.thread.is_held = False
+        timed.thread.go_on()
+        await timed.turns()
+        assert [b"first"] == timed.survivors()
+        assert (False, True, False) == (before, during, timed.timer.is_syncing)
+
+    _timed(story)

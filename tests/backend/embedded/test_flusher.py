@@ -126,11 +126,18 @@ async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
 async def test_a_kernel_that_takes_no_syncs_is_not_asked_again(options: EmbeddedOptions) -> None:
     """The group that has been written is synced by the thread, and every one after it."""
     backend, syncs = await open_held(options=options)
+@pytest.mark.parametrize("size", [1, JOURNALED.journal_append_bytes + 1])
+async def test_a_kernel_that_takes_no_syncs_is_not_asked_again(size: int) -> None:
+    """The group that has been written is synced by the thread, and every one after it.
+
+    Whether the journal is to be synced, or the segment, which the thread may use again.
+    """
+    backend, syncs = await open_held()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
     await append_first(backend, log)
     syncs.refusal = OSError(errno.EINVAL, "what is that?")
     for number in range(3):
-        assert 1 + number == (await log.append([make_batch([b"a"])])).base_offset
+        assert 1 + number == (await log.append([make_batch([bytes(size)])])).base_offset
     assert syncs.is_closed
     assert any("threads do it" in problem for problem in backend.health.problems)
     await backend.aclose()
@@ -506,6 +513,33 @@ async def test_a_sync_that_failed_beside_one_not_tried_is_final() -> None:
         with pytest.raises(StorageError, match="gone"):
             await append
     assert not backend.health.writable
+    await backend.aclose()
+
+
+async def test_a_reservation_that_ends_while_the_loop_writes_is_no_fault_of_the_kernel() -> None:
+    """The thread syncs what may no longer be answered unsynced, and nobody is told of a problem."""
+    backend, log, fs = await _relaxed(clock=ManualClock())
+    other = await backend.create_partition(OTHER_KEY, TOPIC, _UNTIMED)
+    await _reserved(backend, other)
+    await asleep(backend)
+    assert isinstance(other, EmbeddedPartitionLog)
+    relaxed, other_log = backend._store.relaxed, other._log
+    writers: list[str] = []
+
+    def end_reservation(call: str, path: str) -> None:
+        if call == "write" and path.endswith(".log"):
+            fs.on_operation = None
+            writers.append(current_thread().name)
+            # As a thread does, some time after the log was strict.
+            relaxed.reserve(other_log, 0)
+
+    fs.on_operation = end_reservation
+    appends = [one.append([make_batch([b"a"])]) for one in (log, other)]
+    for append in appends:
+        await append
+    assert ["MainThread"] == writers
+    assert other.end_offset == other_log.durable_end
+    assert () == backend.health.problems
     await backend.aclose()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from random import Random
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -162,6 +163,15 @@ def test_deleting_a_partition_drops_what_came_before(fs: SimulatedFs, journal: J
     journal.append_deletion(KEY)
     journal.append([_redo(b"new")])
     assert [b"other", b"new"] == _found(fs)
+
+
+def test_entries_lie_in_a_frame_as_they_are_documented(fs: SimulatedFs, journal: Journal) -> None:
+    """Other versions read them: a deletion has no place and no bytes."""
+    journal.append([_redo(b"bytes", 30)])
+    journal.append_deletion(OTHER_KEY)
+    content = fs.content(f"{DIRECTORY}/0.journal")
+    entries = [Struct(">16siIqQQ").unpack_from(content, n * PAGE_BYTES + 40) for n in (1, 2)]
+    assert [(*KEY, 0, 0, 30, 5), (*OTHER_KEY, 1, 0, 0, 0)] == entries
 
 
 def test_what_was_written_between_two_deletions_is_dropped(
