@@ -13,7 +13,6 @@ from kgw.errors import StorageError
 from kgw.offsets.recovery import Checkpoint
 from kgw.offsets.storage import CHECKPOINT_KIND, StateOffsetStorage
 from kgw.state.base import Change, Row
-from kgw.state.base import Change
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFs
@@ -107,6 +106,8 @@ async def test_a_start_that_fails_closes_the_state_that_it_opened() -> None:
     with pytest.raises(StorageError, match="cannot be read"):
         await backend.open()
     assert not state.is_open
+
+
 class NotingState(MemoryStateStore):
     """Notes that it is closed; it cannot be read while it is told so."""
 

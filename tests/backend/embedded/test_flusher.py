@@ -122,10 +122,6 @@ async def test_a_sync_of_the_kernel_that_fails_is_final() -> None:
     await backend.aclose()
 
 
-@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
-async def test_a_kernel_that_takes_no_syncs_is_not_asked_again(options: EmbeddedOptions) -> None:
-    """The group that has been written is synced by the thread, and every one after it."""
-    backend, syncs = await open_held(options=options)
 @pytest.mark.parametrize("size", [1, JOURNALED.journal_append_bytes + 1])
 async def test_a_kernel_that_takes_no_syncs_is_not_asked_again(size: int) -> None:
     """The group that has been written is synced by the thread, and every one after it.

@@ -237,19 +237,6 @@ async def test_a_long_lag_history_is_copied_whole(data_dir: str, url: str) -> No
     assert len(samples) == (await copy_state(data_dir, url)).samples
     async with opened(data_dir, url) as backend:
         assert samples == await backend.state.lag_history.load(limit=1 << 20)
-@pytest.mark.timeout(60)
-async def test_a_long_lag_history_is_copied_whole(
-    data_dir: str, postgresql_server: DatabaseServer
-) -> None:
-    """It goes in several sets; samples of one moment may be on both sides of a bound."""
-    samples = [LagSample(n // 3, "g", "t", n % 3, n, 9) for n in range(SAMPLES_PER_SET + 4)]
-    async with opened(data_dir) as backend:
-        await backend.state.lag_history.append(samples)
-    url = postgresql_server.url(postgresql_server.new_place())
-    report = await copy_state(data_dir, url)
-    assert len(samples) == report.samples
-    async with opened(data_dir, url) as backend:
-        assert samples == await backend.state.lag_history.load()
 
 
 async def test_a_target_with_anything_in_it_is_refused(
