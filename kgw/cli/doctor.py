@@ -24,8 +24,8 @@ _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, no
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _VALIDATION = "kgw.validation"
 _READ = {
-    "headers": "its header; one whose records are something else stops readers, --read finds it",
-    "records": "its header and every record",
+    "headers": "only its header is read",
+    "records": "its header and every record are read",
 }
 _TOPICS_NAMED = 10
 _PAGE_RECORDS = 500
@@ -315,11 +315,15 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
 
 def _say_validation(validation: Validation) -> str:
     """Return in a line what is read of a batch before it is stored."""
-    said = f"Read of a batch before it is stored: {_READ.get(validation.default, 'unknown')} "
-    said += f"({_VALIDATION}={validation.default})"
+    said = (
+        f"Before a batch is stored, {_READ.get(validation.default, 'it is unknown what is read')}"
+    )
+    said += f" ({_VALIDATION}={validation.default})"
+    if validation.default == "headers":
+        said += ". Readers stop at a batch whose records are not what it says; --read finds them"
     if validation.topics:
-        others = sorted(f"{topic}: {value}" for topic, value in validation.topics.items())
-        said += f"; otherwise for {', '.join(others[:_TOPICS_NAMED])}"
+        others = sorted(f"{topic}={value}" for topic, value in validation.topics.items())
+        said += f". Other topics: {', '.join(others[:_TOPICS_NAMED])}"
         if len(others) > _TOPICS_NAMED:
             said += f" and {len(others) - _TOPICS_NAMED} more topics"
     return printable(said + ".")

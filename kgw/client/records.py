@@ -116,8 +116,8 @@ class WireReader(RecordReader):
     async def _damage_end(self, partition: int, offset: int) -> int | None:
         """Return the first offset that can be read again: Kafka's answer does not say it.
 
-        Every offset of a damaged batch is answered with the same error, so that they are tried one
-        by one.
+        Every offset of a damaged batch is answered with the same error, so that each is tried,
+        several at a time.
         """
 
         async def is_damaged(probed_offset: int) -> bool:

@@ -166,14 +166,18 @@ class Setting:
         elif isinstance(raw, int) and self.type in {SettingType.INT, SettingType.LONG}:
             return self.validate(raw)
         elif isinstance(raw, (int, float)) and self.type is SettingType.DOUBLE:
-            return self.validate(float(raw))
+            try:
+                return self.validate(float(raw))
+            except OverflowError:
+                raise ConfigError(f"{self.name}: {raw} is out of range") from None
         shown = HIDDEN if self.is_sensitive else repr(raw)
         raise ConfigError(f"{self.name}: {shown} is not {_TYPE_WORDS[self.type]}")
 
     def validate(self, value: Value) -> Value:
         """Return the value when it lies within the setting's limits, else raise ConfigError."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            if not isfinite(value):
+            # Not asked of integers: one too large for a float raises OverflowError.
+            if isinstance(value, float) and not isfinite(value):
                 raise ConfigError(f"{self.name}: {value} is not a number to calculate with")
             if self.minimum is not None and value < self.minimum:
                 raise ConfigError(f"{self.name}: {value} is below the minimum of {self.minimum}")

@@ -96,6 +96,8 @@ class RecordRules(NamedTuple):
     needs_keys: bool
     time_range: tuple[int, int] | None
     """The first and the last timestamp that is allowed, in milliseconds."""
+    holds_max_timestamp: bool = False
+    """The greatest timestamp must be the one that the header says."""
 
 
 class UnfitRecordsError(KafkaError):
@@ -184,7 +186,11 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
         time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
     if rules.is_compacted or rules.validates_records:
-        return RecordRules(needs_keys=rules.is_compacted, time_range=time_range)
+        return RecordRules(
+            needs_keys=rules.is_compacted,
+            time_range=time_range,
+            holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
+        )
     if time_range is None or rules.timestamp_before_max_ms == NO_BEFORE_MAX_MS:
         return None
     return RecordRules(needs_keys=False, time_range=time_range)
@@ -200,7 +206,11 @@ def validate_records(batch: RecordBatch, rules: RecordRules, limits: Decompressi
     from kgw.records.unfit import find_unfit
 
     unfit = find_unfit(
-        batch, needs_keys=rules.needs_keys, time_range=rules.time_range, limits=limits
+        batch,
+        needs_keys=rules.needs_keys,
+        time_range=rules.time_range,
+        holds_max_timestamp=rules.holds_max_timestamp,
+        limits=limits,
     )
     if not unfit:
         return

@@ -1,7 +1,7 @@
 """Which records of a batch may not enter: for topics whose rules reach into the payload.
 
-A walk over what surrounds keys and values, without making records of them: 2 microseconds each,
-and one a header.
+A walk over what surrounds keys and values, without making records of them: it takes 2
+microseconds a record, and 1 more for each header of one.
 What passes it, `read_records` reads: no reader is stopped by it.
 """
 
@@ -39,20 +39,26 @@ def find_unfit(
     *,
     needs_keys: bool,
     time_range: tuple[int, int] | None,
+    holds_max_timestamp: bool = False,
     limits: DecompressionLimits = DEFAULT_LIMITS,
 ) -> list[UnfitRecord]:
     """Return the records of a whole batch that are at fault, MAX_NAMED of them at most.
 
     `time_range` is the first and the last timestamp that is allowed, in milliseconds; a record
     without a time always is. Raises RecordError for a payload that cannot be decompressed
-    within `limits`, or is not the records that the header counts, one for each offset.
+    within `limits`, or is not the records that the header counts, one for each offset;
+    with `holds_max_timestamp` also for a header with another greatest timestamp than theirs, where
+    no record is at fault.
     """
     payload = decompress(batch.compression, batch.records, limits)
     data = bytes(payload) if isinstance(payload, memoryview) else payload
     base_timestamp_ms = batch.base_timestamp_ms
     unfit: list[UnfitRecord] = []
+    largest_delta: int | None = None
     # Every record is walked, also when no more are named.
     for index, (timestamp_delta, has_key) in enumerate(_walk(data, batch.record_count)):
+        if largest_delta is None or timestamp_delta > largest_delta:
+            largest_delta = timestamp_delta
         if len(unfit) == MAX_NAMED:
             continue
         if needs_keys and not has_key:
@@ -63,6 +69,14 @@ def find_unfit(
                 time_range[0] <= timestamp_ms <= time_range[1]
             ):
                 unfit.append(UnfitRecord(index, is_keyless=False))
+    if holds_max_timestamp and not unfit and largest_delta is not None:
+        largest_timestamp_ms = as_int64(base_timestamp_ms + largest_delta)
+        if largest_timestamp_ms != batch.max_timestamp_ms:
+            raise RecordError(
+                f"the greatest timestamp is {largest_timestamp_ms}, and {batch.max_timestamp_ms} "
+                "by the header",
+                ErrorCode.INVALID_RECORD,
+            )
     return unfit
 
 

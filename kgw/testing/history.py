@@ -160,6 +160,7 @@ class _Checker:
             previous = log.log_start_offset - 1
             for offset, value in log.records:
                 self._offsets_of[partition, value].add(offset)
+                # Two comparisons, not a chain: the test of the checker leaves out each in turn.
                 if offset <= previous or offset >= log.high_watermark:
                     self._report(
                         AnomalyKind.INCONSISTENT_OFFSETS,

@@ -121,7 +121,7 @@ def test_the_doctor_says_what_is_validated(kgw: Commands) -> None:
     """The server's default, and the topics where it is another."""
     assert "kgw.validation=headers" in kgw.succeed("doctor")
     kgw.succeed("topics", "create", "checked", "--set", "kgw.validation=records")
-    assert "; otherwise for checked: records." in kgw.succeed("doctor")
+    assert ". Other topics: checked=records." in kgw.succeed("doctor")
     found = kgw.json("doctor")
     assert {"default": "headers", "topics": {"checked": "records"}} == found["validation"]
     kgw.succeed("topics", "delete", "checked", "--yes")

@@ -57,6 +57,14 @@ def test_clients_send_plain_numbers() -> None:
         SIZE.parse("64MB")
 
 
+@pytest.mark.parametrize("type_", [SettingType.INT, SettingType.LONG, SettingType.DOUBLE])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_too_large_for_a_float_is_refused(type_: SettingType, sign: int) -> None:
+    """TOML may hold it; it is out of range like any other."""
+    with pytest.raises(ConfigError, match=r"kgw\.some"):
+        Setting("kgw.some", type_, 1, "A number.", minimum=0).convert(sign * 10**400)
+
+
 def test_limits_hold_for_text_and_for_toml() -> None:
     """Minimum and maximum are checked whatever the value came from."""
     with pytest.raises(ConfigError, match="below the minimum of 0"):

@@ -130,6 +130,43 @@ async def test_a_time_behind_the_header_is_held_to_the_topics_range(
     assert [1] == [one.batch_index for one in answer.record_errors]
 
 
+@pytest.mark.parametrize("claimed_ms", [START_MS - 5000, START_MS, START_MS + 2])
+async def test_a_header_with_another_greatest_time_is_refused_where_records_are_validated(
+    gateway: InProcessGateway, claimed_ms: int
+) -> None:
+    """Look-ups by time and retention believe it; by default, and where time is ours, it enters."""
+    builder = BatchBuilder()
+    for timestamp_ms in (START_MS, START_MS + 1):
+        builder.add(value=b"v", timestamp_ms=timestamp_ms)
+    lie = builder.build()
+    lie[35:43] = claimed_ms.to_bytes(8, "big")
+    lie[17:21] = crc32c(memoryview(lie)[21:]).to_bytes(4, "big")
+    await create_topic(gateway, "strict", kgw_validation="records")
+    await create_topic(gateway, "loose")
+    await create_topic(
+        gateway,
+        "ours",
+        kgw_validation="records",
+        message_timestamp_type="LogAppendTime",
+    )
+    answers = {
+        name: (await produce(gateway, bytearray(lie), name=name)).error_code
+        for name in ("strict", "loose", "ours")
+    }
+    none = ErrorCode.NONE
+    assert {"strict": ErrorCode.INVALID_RECORD, "loose": none, "ours": none} == answers
+
+
+async def test_records_without_a_time_are_what_their_header_says(gateway: InProcessGateway) -> None:
+    """All of them, or those beside others that have one."""
+    await create_topic(gateway, kgw_validation="records")
+    for times in ((-1, -1), (-1, START_MS), (START_MS, -1)):
+        builder = BatchBuilder()
+        for timestamp_ms in times:
+            builder.add(value=b"v", timestamp_ms=timestamp_ms)
+        assert ErrorCode.NONE == (await produce(gateway, builder.build())).error_code
+
+
 async def test_a_topic_without_keys_may_be_validated(gateway: InProcessGateway) -> None:
     """Only a compacted topic needs keys."""
     await create_topic(gateway, kgw_validation="records")

@@ -123,7 +123,13 @@ class PartitionCheck:
         yield from self._check_small_files()
         names = self._fs.listdir(self._path)
         stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-        bases = sorted(self._take_exchanges({stem for stem in stems if stem is not None}))
+        known = {stem for stem in stems if stem is not None}
+        try:
+            known = self._take_exchanges(known)
+        except OSError as error:
+            path = f"{self._path}/{layout.COMPACTION_DIRECTORY}"
+            yield Problem(error.filename or path, error.strerror or str(error))
+        bases = sorted(known)
         expected = bases[0] if bases else 0
         for number, base_offset in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
@@ -138,7 +144,7 @@ class PartitionCheck:
     def _take_exchanges(self, bases: set[int]) -> set[int]:
         """Return the segments as they are once what compaction has begun to exchange is in place.
 
-        The next start finishes it.
+        The next start finishes it. Raises OSError for a damaged note.
         """
         if self._fs.is_directory(f"{self._path}/{layout.COMPACTION_DIRECTORY}"):
             for first, last in read_notes(self._fs, self._path):

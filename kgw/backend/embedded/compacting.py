@@ -152,7 +152,7 @@ class CompactionRun:
 
 
 async def _read_line(stream: StreamReader) -> bytes:
-    """Return the next line; less than one at the end, and where it has no end."""
+    """Return the next line, at the end what is left; a line that is too long is replaced."""
     try:
         return await stream.readline()
     except ValueError:

@@ -1,8 +1,8 @@
 """What recovery cuts off as torn tails, kept for whoever wants to know what it was.
 
 Nobody was ever answered for these bytes, and nothing reads them again. So they may take some room
-and not more: the oldest make room for what comes, and that is said of each before it goes
-(docs/decisions/0074-what-is-kept-of-torn-tails.md).
+and not more, in bytes and in files: the oldest make room for what comes, and that is said of each
+before it goes (docs/decisions/0074-what-is-kept-of-torn-tails.md).
 
 A file is called `<number>-<partition>-<segment>-<position>.torn`, and the newest has the largest
 number: nothing depends on the clock. Files of earlier versions have no number, and are the oldest.
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TAIL_BYTES: Final = 64 << 20
 """The most that is kept of one tail."""
+FILES_MAX: Final = 1_000
+"""So many tails are kept; of small ones many more would fit the limit in bytes."""
 _SUFFIX: Final = ".torn"
 _TEMPORARY_SUFFIX: Final = ".tmp"
 _NUMBERED: Final = pattern(r"(\d{10})-(.+)")
@@ -62,6 +64,9 @@ class Quarantine:
         self._lock = Lock()
         self.size_bytes = 0
         """What is kept, as of `look` or the last `keep`."""
+        self._known: list[_Kept] | None = None
+        # As of then, too: asking for the size of each file took 90 ms beside 5,000 of them. Some
+        # may have been taken away since. None until `look` has seen the directory.
 
     def look(self) -> None:
         """See how much there is, and remove what a crash has left half-written.
@@ -73,15 +78,16 @@ class Quarantine:
                 for name in self._fs.listdir(self._path):
                     if name.endswith(_SUFFIX + _TEMPORARY_SUFFIX):
                         self._fs.unlink(f"{self._path}/{name}")
-                self.size_bytes = sum(one.size_bytes for one in self._kept())
+                self._known = self._kept()
+                self.size_bytes = sum(one.size_bytes for one in self._known)
         except OSError as error:
             self._report(f"{self._path}: {error}")
 
     def keep(self, partition: str, stem: str, file: File, position: int) -> None:
         """Keep what a segment's file holds from `position` on, durably, before it is cut off.
 
-        Nothing where it is zeros alone. For want of space it is cut all the same, and that is said.
-        Raises OSError.
+        Nothing is kept of a tail that is zeros alone. For want of space it is cut all the
+        same, and that is said. Raises OSError.
         """
         data = file.pread(min(TAIL_BYTES, self._limit_bytes), position)
         if not data.strip(b"\0"):
@@ -89,11 +95,11 @@ class Quarantine:
         left_bytes = file.size() - position - len(data)
         what = f"{partition}-{stem}-{position}{_SUFFIX}"
         with self._lock:
-            kept = self._kept()
+            kept = self._kept() if self._known is None else self._known
             if any(self._has(one, what, data) for one in kept):
                 # By a start that was interrupted before it had cut all of them.
                 return
-            kept = self._make_room(kept, len(data))
+            kept = self._known = self._make_room(kept, len(data))
             number = max((one.number for one in kept), default=0) + 1
             name = f"{number:010d}-{what}"
             try:
@@ -113,17 +119,19 @@ class Quarantine:
             self.size_bytes = sum(one.size_bytes for one in kept)
 
     def _make_room(self, kept: list[_Kept], size_bytes: int) -> list[_Kept]:
-        """Remove the oldest files until so many bytes fit; return those that stay."""
+        """Remove the oldest files until one of so many bytes fits; return those that stay."""
         kept_bytes = sum(one.size_bytes for one in kept)
         removed = 0
-        while kept_bytes + size_bytes > self._limit_bytes:
+        while kept_bytes + size_bytes > self._limit_bytes or len(kept) - removed >= FILES_MAX:
             one = kept[removed]
-            self._report(
-                f"{self._path}/{one.name}: {one.size_bytes} bytes that were kept make room for "
-                f"newer ones; copy what you need of this directory"
-            )
-            with suppress(FileNotFoundError):
-                self._fs.unlink(f"{self._path}/{one.name}")
+            path = f"{self._path}/{one.name}"
+            if self._fs.exists(path):
+                self._report(
+                    f"{path}: {one.size_bytes} bytes that were kept make room for newer ones; "
+                    "copy what you need of this directory"
+                )
+                with suppress(FileNotFoundError):
+                    self._fs.unlink(path)
             kept_bytes -= one.size_bytes
             removed += 1
         return kept[removed:]

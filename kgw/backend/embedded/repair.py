@@ -144,8 +144,8 @@ class _SideMending:
     def _fits(self, entries: bytearray, end_position: int) -> bool:
         """Whether entries can be put where they belong without a loss of old ones that count yet.
 
-        Those of batches behind these lead the scan past damage. And a crash must not leave some of
-        them twice, or none of them.
+        Entries of batches behind these lead the scan past damage. And a crash must leave the entry
+        of each batch there once: not twice, and not missing.
         """
         old = self._old.pread(len(entries), self._position)
         if len(old) < len(entries) and entries.startswith(old):

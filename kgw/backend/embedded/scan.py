@@ -260,8 +260,8 @@ class SegmentScanner:
         """Go through the batches at hand that are just what is expected, as almost all are.
 
         Returns where that ends, and how many they were. It is `_batch_at` and `_keep` in one, for
-        batches under the epoch of the one before: a third of the time, of which small batches have
-        minutes to the gigabyte.
+        batches under the epoch of the one before. It takes a third of the time that they take,
+        which for a gigabyte of small batches is minutes.
         """
         known_epoch, vouch_below = self._last_epoch, self._vouch_below
         if known_epoch < 0 or (self._epochs and self._epoch_at(next_offset) != known_epoch):

@@ -139,7 +139,11 @@ def _read_old_note(fs: FileSystem, note_path: str) -> tuple[int, int]:
         return int(replaced[0]), int(replaced[-1])
     except (layout.SmallFileError, KeyError, TypeError, ValueError, IndexError) as error:
         raise OSError(
-            errno.EIO, f"the note of an exchange is damaged: {error}", note_path
+            errno.EIO,
+            f"the note of an exchange is damaged: {error}; move its directory out of the data "
+            "directory and run `kgw log check`: start without it if nothing is wrong with the "
+            "partition then, else it holds segments that the partition lacks",
+            note_path,
         ) from error
 
 

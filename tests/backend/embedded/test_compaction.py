@@ -532,7 +532,10 @@ def test_a_note_of_older_servers_is_read_or_the_log_is_refused(is_damaged: bool)
     )
     driver.kill()
     if is_damaged:
-        with pytest.raises(StorageError):
+        problems = check_directory(ROOT, driver.fs)
+        note_path = driver.path(f"compaction/{first}.swap")
+        assert [note_path] == [one.path for one in problems if "note" in one.detail]
+        with pytest.raises(StorageError, match=r"move its directory out .* `kgw log check`"):
             driver.log()
     else:
         assert expected(driver, 60, 7).keys() == records(driver.log()).keys()

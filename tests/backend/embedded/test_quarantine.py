@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.quarantine import Quarantine
 from kgw.metrics import render
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
@@ -77,6 +78,55 @@ def test_the_oldest_make_room_and_are_named_before_they_go() -> None:
     assert tails[-6:] == [*_kept(driver).values()]
     assert 34 == len([one for one in said if "make room" in one])
     assert [[b"first"], [b"first"]] == [driver.values(key) for key in (KEY, OTHER_KEY)]
+
+
+def _many(monkeypatch: pytest.MonkeyPatch, fs: SimulatedFs, said: list[str]) -> Quarantine:
+    """Return a quarantine of three files at most, which holds two of five bytes."""
+    monkeypatch.setattr("kgw.backend.embedded.quarantine.FILES_MAX", 3)
+    fs.make_directory_durably("/q")
+    for number in (1, 2):
+        fs.replace_durably(f"/q/{number:010d}-old.torn", b"old %d" % number)
+    quarantine = Quarantine(fs, "/q", 1_000, said.append, lambda _: None)
+    quarantine.look()
+    return quarantine
+
+
+def _keep(quarantine: Quarantine, fs: SimulatedFs, count: int) -> None:
+    for number in range(count):
+        file = fs.open(f"/{number}.log", create=True)
+        file.pwrite((b"%05d" % number,), 0)
+        quarantine.keep("topic-0", f"{number:020d}", file, 0)
+
+
+def test_the_number_of_files_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small tails would otherwise be looked through at each one that is cut."""
+    fs, said = SimulatedFs(), list[str]()
+    quarantine = _many(monkeypatch, fs, said)
+    _keep(quarantine, fs, 4)
+    assert [b"00001", b"00002", b"00003"] == [fs.read_bytes(path) for path in fs.files("/q")]
+    assert 3 == len([one for one in said if "make room" in one])
+    assert 15 == quarantine.size_bytes
+
+
+def test_the_directory_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that cuts many tails does not ask for all sizes at each of them."""
+    fs = SimulatedFs()
+    quarantine = _many(monkeypatch, fs, [])
+    listed: list[str] = []
+    monkeypatch.setattr(SimulatedFs, "listdir", lambda _, path: listed.append(path))
+    _keep(quarantine, fs, 4)
+    assert [] == listed
+    assert 3 == len(fs.files("/q"))
+
+
+def test_files_that_were_taken_away_need_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at the directory may move them; nothing is said of what is gone already."""
+    fs, said = SimulatedFs(), list[str]()
+    quarantine = _many(monkeypatch, fs, said)
+    fs.unlink("/q/0000000001-old.torn")
+    _keep(quarantine, fs, 2)
+    assert [b"old 2", b"00000", b"00001"] == [fs.read_bytes(path) for path in fs.files("/q")]
+    assert [] == said
 
 
 def test_files_of_others_are_not_counted_and_stay() -> None:

@@ -102,7 +102,7 @@ def test_no_room_for_the_journal_is_no_failure_of_the_disk(*, persistent: bool) 
 @pytest.mark.parametrize("kind", [FaultKind.EIO, FaultKind.ENOSPC])
 def test_reads_go_on_whatever_fails_for_good_in_writing(kind: FaultKind) -> None:
     """What was answered is served, also when taking back a failed roll fails in turn."""
-    reading = frozenset({"open", "read"})
+    reading = frozenset({"open", "read", "read_into", "peek", "direct"})
     for nth in range(1, 60):
         driver = Driver(DIRECT, SMALL_SEGMENTS)
         driver.log()
