@@ -95,7 +95,7 @@ def test_the_nearest_tests_are_shown_a_change_first() -> None:
 def test_a_line_that_an_import_runs_is_shown_to_all_tests_of_its_module() -> None:
     """A constant is nobody's in particular."""
     lines = {1: ["import"], 7: ["import|one"], 9: ["import|two"]}
-    reached = Reached({"kgw/offsets/manager.py": lines}, {"one": 1, "two": 2})
+    reached = Reached({"kgw/offsets/manager.py": lines}, {"one": 0.1, "two": 0.2})
     assert [["one", "two"]] == stages_for("kgw/offsets/manager.py", 1, reached, 10)
 
 
