@@ -1,8 +1,9 @@
 """Makes small, serious changes to the code and shows each to the tests that reach it.
 
 `python -m tests.campaigns.mutations reach FILE` runs the tests once and writes which reach what;
-`run` draws changes and tries them; `again` tries changes of an earlier run anew; `show` prints what
-nobody noticed. The checkout itself is never changed: work is done on a copy.
+`run` draws changes and tries them; `again` tries changes of an earlier run anew; `explain` writes
+down why nobody can notice one; `show` prints what nobody noticed. The checkout itself is never
+changed: work is done on a copy.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tests.campaigns.mutations.changes import Change, changes_of, is_compilable
+from tests.campaigns.mutations.outcomes import HUNG, Outcome, explain, load, summary
 from tests.campaigns.mutations.reached import PACKAGES, Reached, read
-from tests.campaigns.mutations.selection import stages_for
+from tests.campaigns.mutations.selection import first_to_notice, stages_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,24 +39,8 @@ _PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprov
 _SELECTION: Final = "not full and not bench and not interop"
 _MEMORY_BYTES: Final = 8 << 30
 _FILE_BYTES: Final = 8 << 30
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-
-
-class Outcome(NamedTuple):
-    """What became of one change. The text of its line finds it again in later code."""
-
-    path: str
-    line: int
-    text: str
-    old: str
-    new: str
-    noticed_by: str
-    """The first test that failed, or nothing."""
-    tests: int
-    """How many tests it was shown to."""
-    seconds: float
-    explanation: str = ""
-    """Why no test can notice it, or need not."""
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR|Timeout:) (tests/\S+)", re.MULTILINE)
+"""How pytest names a test, and the watcher of hung tests one for which it has ended the run."""
 
 
 def _source(path: str) -> bytes:
@@ -134,7 +120,7 @@ class Workshop:
         try:
             said, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return f"hung: {len(tests)} tests in {limit_s:.0f} s"
+            return f"{HUNG}{len(tests)} tests in {limit_s:.0f} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -163,14 +149,15 @@ def try_change(
     stages = stages_for(change.path, change.line, reached, budget_s)
     if "::" in first and (_ROOT / first.partition("::")[0]).exists():
         stages.insert(0, [first])
-    workshop.write(change.path, change.apply(source))
-    started_s, noticed_by = time.monotonic(), ""
+    started_s = time.monotonic()
+
+    def show(tests: Sequence[str], stage: Sequence[str], *, is_changed: bool) -> str:
+        expected_s = sum(reached.seconds.get(test, 1.0) for test in stage)
+        workshop.write(change.path, change.apply(source) if is_changed else source)
+        return workshop.run(tests, 90 + 4 * expected_s)
+
     try:
-        for stage in stages:
-            expected_s = sum(reached.seconds.get(test, 1.0) for test in stage)
-            noticed_by = workshop.run(stage, 90 + 4 * expected_s) if stage else ""
-            if noticed_by:
-                break
+        noticed_by = first_to_notice(stages, show)
     finally:
         workshop.write(change.path, source)
     return Outcome(
@@ -183,11 +170,6 @@ def try_change(
         sum(map(len, stages)),
         round(time.monotonic() - started_s, 1),
     )
-
-
-def load(path: Path) -> list[Outcome]:
-    """Read the outcomes of a run."""
-    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def _say(outcome: Outcome, out: Path) -> None:
@@ -243,10 +225,23 @@ def _again(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(arguments: argparse.Namespace) -> int:
+    explanations = [
+        json.loads(line)
+        for file in arguments.explanations
+        for line in file.read_text().splitlines()
+    ]
+    before = load(arguments.results)
+    after = explain(before, explanations)
+    arguments.results.write_text("".join(json.dumps(one._asdict()) + "\n" for one in after))
+    changed = sum(one != other for one, other in zip(before, after, strict=True))
+    print(f"{len(explanations)} explanations, {changed} outcomes changed")
+    return 0
+
+
 def _show(arguments: argparse.Namespace) -> int:
     outcomes = load(arguments.file)
-    noticed = sum(bool(outcome.noticed_by) for outcome in outcomes)
-    print(f"{len(outcomes)} changes, {noticed} noticed")
+    print(summary(outcomes))
     by_package: Counter[str] = Counter()
     for outcome in outcomes:
         if not outcome.noticed_by:
@@ -282,6 +277,15 @@ def main() -> int:
         verb.add_argument("--under", default="kgw/", help="only changes below this folder")
         verb.add_argument("--part", type=int, default=0, help="which part of the work is done")
         verb.add_argument("--parts", type=int, default=1)
+    explain_verb = verbs.add_parser("explain", help="write down why nobody can notice a change")
+    explain_verb.add_argument("results", type=Path, help="what `run` or `again` has written")
+    explain_verb.add_argument(
+        "explanations",
+        type=Path,
+        nargs="+",
+        help="lines of JSON: path, line, text, old, new, explanation",
+    )
+    explain_verb.set_defaults(do=_explain)
     show = verbs.add_parser("show", help="print what nobody noticed; fails if one is unexplained")
     show.add_argument("file", type=Path)
     show.set_defaults(do=_show)

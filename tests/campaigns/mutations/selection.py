@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tests.campaigns.mutations.reached import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from tests.campaigns.mutations.reached import Reached
 
 _STAGES_S: Final = (2.0, 20.0)
@@ -45,3 +49,37 @@ def stages_for(path: str, line: int, reached: Reached, budget_s: float) -> list[
             stages.append([])
         stages[-1].append(test)
     return stages
+
+
+class Show(Protocol):
+    """Runs tests of a stage on the source as it is, or with the change."""
+
+    def __call__(self, tests: Sequence[str], stage: Sequence[str], *, is_changed: bool) -> str:
+        """Return what failed first, as pytest names it; or how the run ended; or nothing."""
+
+
+def first_to_notice(stages: Iterable[Sequence[str]], show: Show) -> str:
+    """Return what fails with the change and passes without it, or nothing.
+
+    A test that fails in either case is left out from then on, and its stage is shown again. When no
+    test is named, as the stage hung or died, the whole stage has to pass without the change.
+    """
+    left_out: set[str] = set()
+    for stage in stages:
+        while tests := [test for test in stage if not _is_of(test, left_out)]:
+            failed = show(tests, stage, is_changed=True)
+            if not failed:
+                break
+            node = node_of(failed)
+            named = [test for test in tests if _is_of(test, {node})]
+            if not show(named or tests, stage, is_changed=False):
+                return failed
+            if not named:
+                break
+            left_out.add(node)
+    return ""
+
+
+def _is_of(test: str, nodes: set[str]) -> bool:
+    """Whether a test, or its file, is one of those."""
+    return node_of(test) in nodes or test.partition("::")[0] in nodes
