@@ -15,6 +15,7 @@ from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, RELAXED, Driver
+from tests.backend.embedded.stops import is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,28 +203,6 @@ def test_what_an_interrupted_recovery_has_begun_is_removed() -> None:
 def stop_recovery(driver: Driver, countdown: int) -> bool:
     """Stop opening the log before so many operations; False when there are fewer."""
     return is_stopped(driver, countdown, driver.log)
-
-
-def is_stopped(driver: Driver, countdown: int, work: Callable[[], object]) -> bool:
-    """Stop something before so many operations; False when there are fewer."""
-
-    class Stop(BaseException):
-        pass
-
-    def stop(call: str, path: str) -> None:
-        nonlocal countdown
-        countdown -= 1
-        if countdown < 0:
-            raise Stop
-
-    driver.fs.on_operation = stop
-    try:
-        work()
-    except Stop:
-        return True
-    finally:
-        driver.fs.on_operation = None
-    return False
 
 
 RECOVER = """
