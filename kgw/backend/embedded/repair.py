@@ -119,6 +119,8 @@ class _SideMending:
         self._make_durable(entries, end_position)
         if self._rewrite_from is not None:
             self._pool.sync(self._log_file)
+        if self._new is None and not self._fits(entries, end_position):
+            self._new = self._begin_anew()
         self._write(entries)
         if self._new is not None:
             self._replace(self._new)
