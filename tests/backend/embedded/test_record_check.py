@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded.record_check import RecordCheck
 from kgw.backend.embedded.side import SideEntry, encode_entry
 from kgw.records.batch import HEADER_BYTES
 from kgw.testing.faults import SimulatedFile, SimulatedFs
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_of_damage_only_the_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
