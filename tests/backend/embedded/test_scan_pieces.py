@@ -251,7 +251,7 @@ def readable(driver: Driver) -> set[int]:
         except SideFileDamagedError as error:
             rebuild_side(log.directory, log, error.segment, error)
         except CorruptionError as error:
-            offset = error.end_offset
+            offset = error.end_offset or end
         else:
             offsets.update(record.offset for record in read_stored(result.buffers))
             offset = result.next_offset
