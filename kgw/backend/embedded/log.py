@@ -282,7 +282,8 @@ class SegmentedLog:
             self.unindexed[old] = None
         segment = Segment(self.path, base_offset, self.directory.pool)
         self._created.append(segment)
-        for path in (segment.log_path, segment.side_path):
+        # The side file first: what a stop has left of an old one would speak for an empty segment.
+        for path in (segment.side_path, segment.log_path):
             pooled = self.directory.pool.acquire(path, create=True)
             try:
                 # A crash may have left a file of this name that no checkpoint ever knew. Durably:
@@ -331,7 +332,7 @@ class SegmentedLog:
         for segment in reversed(self._created):
             segment.forget()
             has_removed = False
-            for path in (segment.log_path, segment.side_path):
+            for path in (segment.side_path, segment.log_path):
                 if fs.exists(path):
                     fs.unlink(path)
                     has_removed = True

@@ -35,9 +35,10 @@ class RecordCheck:
             entry = decode_entry(entries, place)
             if entry is None:
                 continue
+            header = self._file.pread(HEADER_BYTES, entry.position)
+            if crc32c(header) != entry.header_crc:
+                continue  # damage, which is told already, and may be as long as the segment
             data = self._file.pread(entry.size_bytes, entry.position)
-            if crc32c(data[:HEADER_BYTES]) != entry.header_crc:
-                continue  # damage, which is told already
             try:
                 deque(read_records(read_batch(data)), maxlen=0)
             except RecordError as error:

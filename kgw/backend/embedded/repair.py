@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
@@ -101,6 +102,7 @@ class _SideMending:
         self._old = old
         self._old_bytes = old.size()
         self._new: File | None = None
+        self._is_placed = False
         self._new_path = segment.stem_path + layout.NEW_SIDE_SUFFIX
         self._position = index * ENTRY_BYTES
         self._rewrite_from = rewrite_from
@@ -119,6 +121,8 @@ class _SideMending:
         self._make_durable(entries, end_position)
         if self._rewrite_from is not None:
             self._pool.sync(self._log_file)
+        if self._new is None and not self._fits(entries, end_position):
+            self._new = self._begin_anew()
         self._write(entries)
         if self._new is not None:
             self._replace(self._new)
@@ -126,9 +130,11 @@ class _SideMending:
             self._old.truncate(self._position)
 
     def close(self) -> None:
-        """Let go of a new file."""
+        """Let go of a new file, and remove one that was not put in place."""
         if self._new is not None:
             self._new.close()
+            if not self._is_placed:
+                self._remove_new()
 
     def _make_durable(self, entries: bytearray, end_position: int) -> bool:
         """Write again what nothing proves to be durable; whether there was any."""
@@ -173,8 +179,13 @@ class _SideMending:
                 )
         except BaseException:
             file.close()
+            self._remove_new()
             raise
         return file
+
+    def _remove_new(self) -> None:
+        with suppress(OSError):
+            self._fs.unlink(self._new_path)
 
     def _write(self, entries: bytearray) -> None:
         file = self._new or self._old
@@ -190,6 +201,7 @@ class _SideMending:
             self._fs.unlink(self._new_path)
             return
         self._fs.rename(self._new_path, self._segment.side_path)
+        self._is_placed = True
         self._pool.forget(self._segment.side_path)
         self._pool.sync_directory(self._segment.stem_path.rsplit("/", 1)[0])
 

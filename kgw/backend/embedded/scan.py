@@ -221,7 +221,7 @@ class SegmentScanner:
             else:
                 end_position, end_offset = resumed
             damaged.append(DamagedRange(next_offset, end_offset))
-            self._keep_damage(position, end_position, next_offset, largest_timestamp_ms)
+            self._keep_damage(position, end_position, next_offset, end_offset, largest_timestamp_ms)
             position, next_offset = end_position, end_offset
         return SegmentScan(
             end_position=position,
@@ -316,13 +316,15 @@ class SegmentScanner:
             count += 1
         return position + at, next_offset, largest_timestamp_ms, count
 
-    def _keep_damage(self, start: int, end: int, offset: int, largest_timestamp_ms: int) -> None:
+    def _keep_damage(
+        self, start: int, end: int, offset: int, end_offset: int, largest_timestamp_ms: int
+    ) -> None:
         header_crc = crc32c(self._window.view(start, min(HEADER_BYTES, end - start)))
         self.entries += encode_entry(
             SideEntry(
                 offset,
                 largest_timestamp_ms,
-                min(self._proven_end, offset),
+                min(self._proven_end, end_offset),
                 start,
                 end - start,
                 header_crc ^ DAMAGE_MASK,

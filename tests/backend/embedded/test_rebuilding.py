@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.testing.batches import make_batch
-from tests.backend.embedded.driver import JOURNALED, Driver
+from kgw.testing.faults import Fault, FaultKind
+from tests.backend.embedded.driver import DIRECT, JOURNALED, Driver
 
 
 def test_what_is_known_of_the_newest_batches_is_not_given_up() -> None:
@@ -29,3 +32,29 @@ def test_what_is_known_of_the_newest_batches_is_not_given_up() -> None:
     assert bytes(driver.fs.content(driver.segment_path())[-result.size_bytes :]) == b"".join(
         result.buffers
     )
+
+
+def test_a_rebuilding_that_fails_leaves_no_file() -> None:
+    """Nobody would remove it before the next unclean start."""
+    source = Driver(DIRECT._replace(scanned_entries=2))
+    for number in range(8):
+        source.append(b"%d" % number)
+    source.store.roll(source.log())
+    source.append(b"in another segment")
+    source.stop()
+    # One batch fewer, so that the entries behind it lie elsewhere.
+    size_bytes = source.fs.file_size(source.segment_path()) // 8
+    source.flip(source.segment_path(), 3 * size_bytes + 70)
+    source.flip(source.segment_path(), 4 * size_bytes + 70)
+    failed = 0
+    for nth in range(1, 8):
+        driver = Driver(source.options, fs=source.fs.clone())
+        driver.checkpoints = source.checkpoints
+        log = driver.log()
+        driver.fs.inject(Fault(FaultKind.ENOSPC, nth))
+        with suppress(OSError, SyncFailedError):
+            rebuild_side(log.directory, log, log.segments[0])
+        failed += bool(driver.fs.struck)
+        driver.fs.inject(None)
+        assert not driver.fs.exists(driver.segment_path(suffix="checksums.new")), nth
+    assert failed > 2

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.layout import DamagedRange
 from kgw.errors import CorruptionError
+from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import ROOT, Driver
+from tests.backend.embedded.stops import is_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.slow
@@ -47,3 +55,39 @@ def test_damage_behind_which_nothing_follows_is_kept() -> None:
     assert 3 == driver.append(b"next").result.base_offset
     assert 2 == reading.read(log, 0, 1 << 20, 4).next_offset
     assert 4 == reading.read(log, 3, 1 << 20, 4).next_offset
+
+
+@pytest.mark.parametrize(
+    "crash",
+    [
+        Driver.kill,
+        *(partial(Driver.lose_power, mode=mode) for mode in CrashMode),
+    ],
+)
+def test_a_start_that_has_found_damage_at_the_end_may_be_interrupted_anywhere(
+    crash: Callable[[Driver], None],
+) -> None:
+    """The next one reports it as well, and gives no acknowledged offset a second time."""
+    source = Driver()
+    for number in range(3):
+        source.append(b"%d" % number)
+    # The side file alone knows where the log ends: no checkpoint does.
+    segment = source.log().segments[-1]
+    segment.write_side(at_least_bytes=1)
+    segment.sync_side()
+    source.store.abandon()
+    file = source.fs.open(source.segment_path())
+    file.pwrite((b"rot",), file.size() - 3)
+    file.fdatasync()
+    file.close()
+    stops = 0
+    is_done = False
+    while not is_done:
+        driver = Driver(fs=source.fs.clone())
+        is_done = not is_stopped(driver, stops, driver.log)
+        crash(driver)
+        log = driver.log()
+        assert (DamagedRange(2, 3),) == log.damaged, stops
+        assert 3 == log.offsets.next_offset, stops
+        stops += 1
+    assert stops > 10

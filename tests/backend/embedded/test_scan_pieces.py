@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kgw.backend.embedded import reading
+from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry, encode_batches
+from kgw.errors import CorruptionError
+from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.simulated_disk import CrashMode
+from kgw.types import NO_TIMESTAMP_MS
 from tests.backend.embedded.driver import DIRECT, RELAXED, Driver
+from tests.backend.embedded.stops import is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +195,69 @@ def test_a_rebuilding_in_pieces_may_be_interrupted_anywhere() -> None:
     assert len(VALUES) - 2 == len(positions)
 
 
+def with_gaps() -> Driver:
+    """Return a log whose first segment is sealed and has a gap before every batch, by its side."""
+    driver = Driver()
+    driver.append(*[b"v"] * 400)
+    driver.store.roll(driver.log())
+    driver.append(b"in another segment")
+    driver.stop()
+    batches = [make_batch([b"v"]) for _ in range(200)]
+    for number, batch in enumerate(batches):
+        batch.assign(2 * number + 1, 0)
+    entries, _ = encode_batches(batches, 0, NO_TIMESTAMP_MS)
+    log = b"".join(bytes(batch.buffer) for batch in batches)
+    for suffix, content in (("log", log), ("checksums", entries)):
+        file = driver.fs.open(driver.segment_path(suffix=suffix))
+        file.truncate(0)
+        file.pwrite((content,), 0)
+        file.fdatasync()
+        file.close()
+    return driver
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scanned_entries", [50, DIRECT.scanned_entries])
+def test_a_power_loss_after_a_rebuilding_costs_no_batch_that_was_readable(
+    scanned_entries: int,
+) -> None:
+    """Where only the side file vouches for gaps, none of its entries may be lost half-way."""
+    source = with_gaps()
+    source.options = DIRECT._replace(scanned_entries=scanned_entries)
+    file = source.fs.open(source.segment_path(suffix="checksums"))
+    for number in (100, 101):
+        file.pwrite((b"rot",), number * ENTRY_BYTES + 5)
+    file.fdatasync()
+    file.close()
+    for seed in range(20):
+        driver = Driver(source.options, fs=source.fs.clone())
+        driver.checkpoints = source.checkpoints
+        log = driver.log()
+        rebuild_side(log.directory, log, log.segments[0])
+        before = readable(driver)
+        assert 199 == len(before)
+        driver.lose_power(CrashMode.RANDOM, seed)
+        assert before == readable(driver), seed
+
+
+def readable(driver: Driver) -> set[int]:
+    """Return the offsets that a consumer gets that goes on behind damage."""
+    log = driver.log()
+    offset, end = log.offsets.log_start_offset, log.offsets.high_watermark
+    offsets: set[int] = set()
+    while offset < end:
+        try:
+            result = reading.read(log, offset, 1 << 20, end)
+        except SideFileDamagedError as error:
+            rebuild_side(log.directory, log, error.segment, error)
+        except CorruptionError as error:
+            offset = error.end_offset or end
+        else:
+            offsets.update(record.offset for record in read_stored(result.buffers))
+            offset = result.next_offset
+    return offsets
+
+
 def test_what_an_interrupted_recovery_has_begun_is_removed() -> None:
     """The next one may not need it."""
     driver = filled(2)
@@ -202,28 +271,6 @@ def test_what_an_interrupted_recovery_has_begun_is_removed() -> None:
 def stop_recovery(driver: Driver, countdown: int) -> bool:
     """Stop opening the log before so many operations; False when there are fewer."""
     return is_stopped(driver, countdown, driver.log)
-
-
-def is_stopped(driver: Driver, countdown: int, work: Callable[[], object]) -> bool:
-    """Stop something before so many operations; False when there are fewer."""
-
-    class Stop(BaseException):
-        pass
-
-    def stop(call: str, path: str) -> None:
-        nonlocal countdown
-        countdown -= 1
-        if countdown < 0:
-            raise Stop
-
-    driver.fs.on_operation = stop
-    try:
-        work()
-    except Stop:
-        return True
-    finally:
-        driver.fs.on_operation = None
-    return False
 
 
 RECOVER = """

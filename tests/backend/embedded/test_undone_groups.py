@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
+from tests.backend.embedded.stops import is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,3 +110,21 @@ def test_what_was_noted_of_a_group_that_was_taken_back_is_never_said_of_others()
                 assert [*before, *(value for value in answered for _ in range(3))] == left.values()
                 assert () == left.log().damaged
                 assert [] == left.store.problems
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_power_loss", [False, True])
+def test_a_stop_at_the_first_append_after_one_reports_no_damage(is_power_loss: bool) -> None:
+    """A side file that was left alone does not speak for the empty segment that takes its name."""
+    for stop_after in (3, 6, 9):
+        for stops in range(14, 22):
+            driver, _ = _undone(stop_after)
+            driver.kill()
+            driver.log()
+            is_stopped(driver, stops, partial(driver.append, *[b"another"] * 3))
+            if is_power_loss:
+                driver.lose_power(CrashMode.EVERYTHING)
+            else:
+                driver.kill()
+            assert () == driver.log().damaged, (stop_after, stops)
+            assert [] == driver.store.problems
