@@ -142,7 +142,7 @@ def test_two_answers_to_one_request_are_refused(tmp_path: Path) -> None:
 def test_two_syncs_of_one_file_in_one_call_are_refused(tmp_path: Path) -> None:
     """Two syncs that nothing tells apart end the reading."""
     one = "{aio_data=0x%d, aio_lio_opcode=IOCB_CMD_FDSYNC, aio_fildes=3</d/f>}"
-    events = ", ".join("{data=0x%d, obj=0x1, res=0, res2=0}" % number for number in (5, 6))
+    events = "{data=0x5, obj=0x1, res=0, res2=0}, {data=0x6, obj=0x1, res=0, res2=0}"
     with pytest.raises(TraceError):
         replay(
             tmp_path,
