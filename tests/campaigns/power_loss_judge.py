@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.errors import ErrorCode
 from kgw.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -31,6 +30,7 @@ from tests.campaigns.power_loss_work import (
     RELAXED,
     ROLLING,
     SINGLE,
+    TOPIC_SETTINGS,
     Batch,
     Book,
     Given,
@@ -154,7 +154,7 @@ class Verdict(NamedTuple):
 
 def judge(found: Found, book: Book, crash: Crash) -> Verdict:
     """Compare what there is with what was promised."""
-    problems: list[str] = []
+    problems = list(_judge_offsets(found))
     lost_ages_s: list[float] = []
     batches = book.batches()
     for topic in STRICT:
@@ -170,6 +170,16 @@ def judge(found: Found, book: Book, crash: Crash) -> Verdict:
         problems += _judge_changes(found, subject, changes, crash)
     problems += _judge_starts(found, book, crash)
     return Verdict(problems, lost_ages_s)
+
+
+def _judge_offsets(found: Found) -> Iterator[str]:
+    """Offsets rise in every log, and none is at or above the high watermark."""
+    for (topic, partition), log in found.logs.items():
+        previous = log.log_start_offset - 1
+        for offset, _ in log.records:
+            if not previous < offset < log.high_watermark:
+                yield f"{topic}-{partition}: {offset} after {previous}, below {log.high_watermark}"
+            previous = offset
 
 
 def _placed(batch: Batch) -> Iterator[tuple[int, bytes]]:
@@ -268,6 +278,30 @@ def _judge_starts(found: Found, book: Book, crash: Crash) -> Iterator[str]:
     for (topic, partition), log in found.logs.items():
         if topic not in {BEGUN_LATER, ROLLING} and log.log_start_offset:
             yield f"{topic}-{partition} begins at {log.log_start_offset}"
+        if topic == ROLLING:
+            yield from _judge_size(partition, log, book, crash)
+
+
+def _judge_size(partition: int, log: FinalLog, book: Book, crash: Crash) -> Iterator[str]:
+    """Retention by size removes only while `retention.bytes` remain."""
+    sizes = {
+        batch: len(batch.encoded())
+        for batch in book.batches()
+        if (batch.topic, batch.partition) == (ROLLING, partition)
+    }
+    promised_bytes = sum(size for batch, size in sizes.items() if batch.place in crash.answered_s)
+    # What was stored and not answered yet counts for retention, too.
+    left_bytes = sum(
+        size
+        for batch, size in sizes.items()
+        if log.log_start_offset <= batch.offset < log.high_watermark
+    )
+    needed_bytes = min(promised_bytes, int(TOPIC_SETTINGS[ROLLING]["retention.bytes"]))
+    if left_bytes < needed_bytes:
+        yield (
+            f"{ROLLING}-{partition} begins at {log.log_start_offset}, with {left_bytes} bytes "
+            f"of {needed_bytes}"
+        )
 
 
 async def use(ask: Ask, book: Book, found: Found, crash: Crash) -> list[str]:
@@ -282,26 +316,26 @@ async def use(ask: Ask, book: Book, found: Found, crash: Crash) -> list[str]:
     }
     if new.producer_id in promised:
         problems.append(f"producer id {new.producer_id} is handed out again")
-    for batch in _repeatable(book, crash):
+    for batch in _repeatable(book, found, crash):
         problems += await _repeat(ask, batch, found)
     for (topic, partition), log in found.logs.items():
         problems += await _append(ask, book, topic, partition, log, crash)
     return problems
 
 
-def _repeatable(book: Book, crash: Crash) -> Iterator[Batch]:
-    """Return the last batch of each idempotent producer in each partition, where it is promised."""
-    newest: dict[tuple[int, str, int], list[Batch]] = {}
+def _repeatable(book: Book, found: Found, crash: Crash) -> Iterator[Batch]:
+    """Return what is promised of the last batches of idempotent producers, the oldest first."""
+    values = {place: {value for _, value in log.records} for place, log in found.logs.items()}
+    there: dict[tuple[int, str, int], list[Batch]] = {}
     for batch in book.batches():
-        if batch.producer_id >= 0:
-            place = (batch.producer_id, batch.topic, batch.partition)
-            newest.setdefault(place, []).append(batch)
-    for batches in newest.values():
-        known = [batch for batch in batches if batch.place in crash.answered_s]
-        # Those after it may be there, too.
-        behind = len(batches) - len(known)
-        if known and behind < KEPT_BATCHES:
-            yield known[-1]
+        place = (batch.topic, batch.partition)
+        # Promised or not, what is there is known. What is missing is judged elsewhere.
+        if batch.producer_id >= 0 and batch.values[0] in values.get(place, ()):
+            there.setdefault((batch.producer_id, *place), []).append(batch)
+    for batches in there.values():
+        for batch in batches[-KEPT_BATCHES:]:
+            if batch.place in crash.answered_s:
+                yield batch
 
 
 async def _produce(ask: Ask, batch: Batch) -> tuple[int, int]:
@@ -314,9 +348,6 @@ async def _produce(ask: Ask, batch: Batch) -> tuple[int, int]:
 async def _repeat(ask: Ask, batch: Batch, found: Found) -> list[str]:
     problems: list[str] = []
     code, offset = await _produce(ask, batch)
-    if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        # It is known, though its offset is not any more.
-        code, offset = 0, batch.offset
     if code or offset != batch.offset:
         problems.append(
             f"{batch.topic}-{batch.partition}: a repeated batch of {batch.worker} gets code {code} "

@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import options
+from kgw.backend.embedded import options, relaxed
 from kgw.backend.embedded.fs import FileSystem, RealFile, RealFs
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.kernel_sync import KernelSyncs
@@ -92,6 +92,13 @@ def normal_database() -> None:
     plant(sqlite_file, "_PRAGMAS", (*pragmas, "synchronous = NORMAL"))
 
 
+def late_flush_timer() -> None:
+    """Have relaxed logs synced a second later than they ask for, and by no checkpoint before."""
+    sys.argv += ["--set", "kgw.checkpoint.interval.ms=60000"]
+    interval_s = relaxed._interval_s
+    plant(relaxed, "_interval_s", lambda log: interval_s(log) + log.settings.is_relaxed)
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "void-fdatasync": void_fdatasync,
@@ -100,6 +107,7 @@ BUGS: dict[str, Callable[[], None]] = {
     "no-journal": no_journal,
     "void-kernel-queue": void_kernel_queue,
     "normal-database": normal_database,
+    "late-flush-timer": late_flush_timer,
 }
 
 

@@ -290,9 +290,10 @@ def setting_request(topic: str, name: str, value: str) -> IncrementalAlterConfig
 
 
 class Work:
-    """Workers, each with a connection of its own, that do `steps` things each, all at once.
+    """Workers, each with a connection of its own, all at once; `steps` says how much each does.
 
-    What is compacted is written to for `linger_s` at least.
+    That is half of it for those who administer and take ids, twice or three times of it for some
+    who write. What is compacted is written to for `linger_s` at least.
     """
 
     def __init__(

@@ -155,7 +155,7 @@ def _rows(database: dict[str, bytes], directory: Path) -> bytes:
 
 def test_every_answer_is_durable(tmp_path: Path) -> None:
     """When an answer is sent all that it needs has been synced, by a sync begun after the write."""
-    assert answered_too_early(tmp_path) == []
+    assert [] == answered_too_early(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,6 @@ class TestShort:
         """A process that is killed under real producers loses nothing and starts unattended."""
         kill_loop.run(SEED, full=False).conclude()
 
-    @pytest.mark.skipif(not disk_full.may_mount(), reason="needs the right to mount")
     @needs_strace
     def test_power_loss(self) -> None:
         """Whatever a power loss leaves of a real process's files, all that it answered is there."""

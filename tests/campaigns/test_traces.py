@@ -32,14 +32,14 @@ def replay(tmp_path: Path, *lines: str) -> TracedDisk:
 def test_synced_file_and_name_are_durable(tmp_path: Path) -> None:
     """What was written is durable once the file and its directory have been synced."""
     disk = replay(tmp_path, CREATE, WRITE, SYNC, SYNC_NAMES)
-    assert disk.durable_files() == {"f": b'a\0"b'}
+    assert {"f": b'a\0"b'} == disk.durable_files()
 
 
 def test_name_is_not_durable_by_the_sync_of_its_file(tmp_path: Path) -> None:
     """A sync of a new file leaves its name in doubt."""
     disk = replay(tmp_path, CREATE, WRITE, SYNC)
-    assert disk.current_files() == {"f": b'a\0"b'}
-    assert disk.durable_files() == {}
+    assert {"f": b'a\0"b'} == disk.current_files()
+    assert {} == disk.durable_files()
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_name_is_not_durable_by_the_sync_of_its_file(tmp_path: Path) -> None:
 def test_sync_that_proves_nothing(tmp_path: Path, sync: tuple[str, ...]) -> None:
     """A write is in doubt until a sync that began after it has returned with success."""
     disk = replay(tmp_path, CREATE, SYNC_NAMES, *sync)
-    assert disk.current_files() == {"f": b'a\0"b'}
-    assert disk.durable_files() == {"f": b""}
+    assert {"f": b'a\0"b'} == disk.current_files()
+    assert {"f": b""} == disk.durable_files()
 
 
 def test_sync_in_the_kernels_queue(tmp_path: Path) -> None:
@@ -82,23 +82,23 @@ def test_sync_in_the_kernels_queue(tmp_path: Path) -> None:
         f"8 1.2 {QUEUED} = 1 <0.1>",
         "8 1.3 io_getevents(0x7f, 1, 1, [{data=0x5, obj=0x1, res=0, res2=0}], NULL) = 1 <0.1>",
     )
-    assert disk.durable_files() == {"f": b'a\0"b'}
+    assert {"f": b'a\0"b'} == disk.durable_files()
 
 
 def test_unsynced_rename_leaves_the_old_name(tmp_path: Path) -> None:
     """A rename is in doubt until its directory has been synced after it."""
     before = (CREATE, WRITE, SYNC, SYNC_NAMES, '7 2.0 rename("/d/f", "/d/g") = 0 <0.1>')
-    assert replay(tmp_path, *before).durable_files() == {"f": b'a\0"b'}
+    assert {"f": b'a\0"b'} == replay(tmp_path, *before).durable_files()
     after = replay(tmp_path, *before, "7 2.1 fsync(4</d>) = 0 <0.1>")
-    assert after.durable_files() == {"g": b'a\0"b'}
+    assert {"g": b'a\0"b'} == after.durable_files()
 
 
 def test_file_is_created_though_its_process_is_killed_in_the_call(tmp_path: Path) -> None:
     """What another process then removes was there."""
     killed = CREATE.replace("= 3</d/f>", "= ?")
     assert killed != CREATE
-    assert replay(tmp_path, killed).current_files() == {"f": b""}
-    assert replay(tmp_path, killed, '8 2.0 unlink("/d/f") = 0 <0.1>').current_files() == {}
+    assert {"f": b""} == replay(tmp_path, killed).current_files()
+    assert {} == replay(tmp_path, killed, '8 2.0 unlink("/d/f") = 0 <0.1>').current_files()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,27 @@ def test_answer_is_sent_by_the_call_with_its_last_byte(tmp_path: Path) -> None:
         f'7 1.1 write({peer}, "\\0\\0\\4\\0\\0\\0\\4", 7 <unfinished ...>\n'
     )
     frames = sent_frames(read_calls(trace))
-    assert {place: call.entered for place, call in frames.items()} == {
-        (4000, 3): 0,
-        (4000, 4): 2,
-    }
+    assert {(4000, 3): 0, (4000, 4): 2} == {place: call.entered for place, call in frames.items()}
+
+
+def test_two_answers_to_one_request_are_refused(tmp_path: Path) -> None:
+    """A second answer at the same place cannot be told from the first, and ends the reading."""
+    trace = tmp_path / "trace"
+    peer = "9<TCP:[127.0.0.1:9092->127.0.0.1:4000]>"
+    answer = f'write({peer}, "\\0\\0\\0\\4\\0\\0\\0\\3", 8) = 8 <0.1>'
+    trace.write_text(f"7 1.0 {answer}\n7 1.1 {answer}\n")
+    with pytest.raises(TraceError):
+        sent_frames(read_calls(trace))
+
+
+def test_two_syncs_of_one_file_in_one_call_are_refused(tmp_path: Path) -> None:
+    """Two syncs that nothing tells apart end the reading."""
+    one = "{aio_data=0x%d, aio_lio_opcode=IOCB_CMD_FDSYNC, aio_fildes=3</d/f>}"
+    events = "{data=0x5, obj=0x1, res=0, res2=0}, {data=0x6, obj=0x1, res=0, res2=0}"
+    with pytest.raises(TraceError):
+        replay(
+            tmp_path,
+            CREATE,
+            f"8 1.2 io_submit(0x7f, 2, [{one % 5}, {one % 6}]) = 2 <0.1>",
+            f"8 1.3 io_getevents(0x7f, 2, 2, [{events}], NULL) = 2 <0.1>",
+        )

@@ -9,7 +9,8 @@ system calls of a real process (`traces`):
   once the sync has returned with success: bytes and length, by `fdatasync` as well. A sync in the
   kernel's queue begins with `io_submit` and ends with the `io_getevents` that brings its success.
 - A sync of a directory does the same for names in it; a rename between two directories is one
-  change, made durable by a sync of either (one transaction of the file system's journal).
+  change, made durable by a sync of either. That is what ext4 and XFS do, with one transaction of
+  their journal; it is kinder than POSIX, which promises nothing of the kind.
 - `sync_file_range` and closing a file make nothing durable. Nor does a sync of a file its name.
 
 Real file systems leave less to chance: ext4 and XFS keep the order of names.
@@ -199,7 +200,10 @@ class _Reader:
             if place in self._queued:
                 raise TraceError(f"number {number!r} is in the queue twice: {call}")
             if not deleted and self._is_ours(path.decode()):
-                self._queued[place] = self._operation(SYNC, path.decode(), call)._replace(left=None)
+                operation = self._operation(SYNC, path.decode(), call)._replace(left=None)
+                if operation in self._queued.values():
+                    raise TraceError(f"one call syncs a file twice: {call}")
+                self._queued[place] = operation
 
     def _end_queued(self, call: Call) -> Iterator[Operation]:
         queue = call.arguments.split(b",", 1)[0]

@@ -210,6 +210,9 @@ def sent_frames(calls: Sequence[Call]) -> dict[tuple[int, int], Call]:
             end = 4 + int.from_bytes(stream[:4], "big")
             if end > len(stream):
                 break
-            frames[ports[1], int.from_bytes(stream[4:8], "big", signed=True)] = call
+            place = (ports[1], int.from_bytes(stream[4:8], "big", signed=True))
+            if place in frames:
+                raise TraceError(f"two answers at {place}: {call}")
+            frames[place] = call
             del stream[:end]
     return frames
