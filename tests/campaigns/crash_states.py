@@ -40,8 +40,6 @@ INSIDE_RECOVERY_SHARE = 0.3
 SECOND_RECOVERY_SHARE = 0.25
 STATE_SHARES = (0.5, 0.1, 0.03)
 """A run is stopped after each operation, or after some of them: then more runs are seen."""
-STATES_A_RUN = 250
-"""Not one machine seen everywhere, but many seen in some places."""
 STATES_A_NOTE = 15
 STATES_A_FRAME = 3
 STEPS_A_LIFE = 25
@@ -193,7 +191,9 @@ def _explore(report: Report, seed: int, wanted: int, kind: type[Machine]) -> Non
         run_seed = seed * 1_000 + run
         run += 1
         failures = report.failure_count
-        explore_run(report, run_seed, min(wanted, report.counts["states"] + STATES_A_RUN), kind)
+        explore_run(
+            report, run_seed, min(wanted, report.counts["states"] + kind.states_a_run), kind
+        )
         if report.failure_count > failures:
             report.failures.append(f"  ^ run seed {run_seed}")
     report.count("runs", run)
@@ -309,7 +309,7 @@ class LargeBatchMachine(CompactingMachine):
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 50_000 if full else 1_500
+    wanted = 50_000 if full else 1_200
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from functools import wraps
 from random import Random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -97,8 +96,9 @@ def replays(
 ) -> Callable[Concatenate[int, _Parameters], Report]:
     """Let a campaign on a simulated disk be the same run for each seed, to the last byte."""
 
-    @wraps(run)
-    def run_seeded(seed: int, *arguments: _Parameters.args, **named: _Parameters.kwargs) -> Report:
+    def run_seeded(
+        seed: int, /, *arguments: _Parameters.args, **named: _Parameters.kwargs
+    ) -> Report:
         # The generations of journals, which nobody may guess.
         with replaced(journal, "urandom", Random(seed).randbytes):
             return run(seed, *arguments, **named)

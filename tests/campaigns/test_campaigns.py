@@ -27,7 +27,7 @@ SEED = 20_261
 
 @pytest.mark.campaign
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 class TestShort:
     """Every campaign; 140 seconds together beside other work."""
 
