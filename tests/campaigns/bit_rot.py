@@ -340,7 +340,7 @@ def run(seed: int, full: bool) -> Report:
     flip_files(report, seed, 8_500 if full else 300)
     flip_database(report, seed, 1_500 if full else 150)
     report.require("flips", 10_000 if full else 450)
-    report.require("flips.journal", 150 if full else 2)
+    report.require("flips.journal", 60 if full else 2)
     flip_running(report, seed, 3_000 if full else 100)
     report.require("flips_while_running_found", 2_000 if full else 80)
     require_ways(report, 3_000 if full else 300)
