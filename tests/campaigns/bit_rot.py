@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.side import SideEntry
     from tests.campaigns.stored_logs import Served, StoredDirectory
 
-TRIALS_A_DIRECTORY = 150
+TRIALS_A_DIRECTORY = 75
 ROWS = 12
 
 
@@ -337,9 +337,10 @@ def control(seed: int) -> int:
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("bit-rot", seed)
-    flip_files(report, seed, 8_500 if full else 450)
+    flip_files(report, seed, 8_500 if full else 300)
     flip_database(report, seed, 1_500 if full else 150)
-    report.require("flips", 10_000 if full else 600)
+    report.require("flips", 10_000 if full else 450)
+    report.require("flips.journal", 60 if full else 2)
     flip_running(report, seed, 3_000 if full else 100)
     report.require("flips_while_running_found", 2_000 if full else 80)
     require_ways(report, 3_000 if full else 300)

@@ -55,6 +55,7 @@ LEAST_DIRECT_BYTES = 150
 """What is worth a read past the page cache here, where a partition has a few kilobytes."""
 CACHE_BYTES = 64 << 10
 _PIECES_AHEAD = 4
+_BUFFERS = 8
 # Of a header: base offset, length, last offset delta.
 _FIELDS = Struct(">qi11xi")
 
@@ -86,11 +87,10 @@ def batches_of(result: ReadResult) -> list[Batch]:
 
 
 class Clients:
-    """What the readers of all stores of a campaign share: time, memory, and what is counted."""
+    """What the readers of all stores of a campaign share: time, and what is counted."""
 
     def __init__(self) -> None:
         self.loop = SimulatedLoop()
-        self.buffers = ReadBuffers(4)
         self.ways: Counter[str] = Counter()
         """How many answers with records came which way."""
 
@@ -170,10 +170,11 @@ class ClientReads:
         self._store = store
         self._partitions: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._cache = HotCache(cache_bytes)
-        self.read_buffers = clients.buffers
+        # Of its own: which buffers are free must not depend on when garbage is collected.
+        self.read_buffers = ReadBuffers(_BUFFERS)
         self.places = ReadPlaces(64)
         self.read_ahead = _Ahead(
-            _PIECES_AHEAD, clients.buffers, self.places, self._start_ahead, clients.loop.time
+            _PIECES_AHEAD, self.read_buffers, self.places, self._start_ahead, clients.loop.time
         )
         self.read_ahead.note = self._note
         self.way = ""

@@ -45,6 +45,8 @@ def key_of(value: bytes) -> bytes:
 class CompactingMachine(Machine):
     """Records have keys, and logs are rolled and compacted beside all else."""
 
+    states_a_run = 60
+
     def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
         super().__init__(random, fs, options)
         self.settings = self.settings._replace(

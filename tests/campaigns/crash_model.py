@@ -244,6 +244,9 @@ class Machine:
     reading_share = 0.15
     """How often somebody reads between two steps."""
 
+    states_a_run = 250
+    """Not one machine seen everywhere, but many seen in some places."""
+
     large_batch_share = 0.0
     """Part of the batches that have hundreds of records: to read them takes long."""
 
@@ -615,6 +618,7 @@ class Machine:
 class BusyJournalMachine(Machine):
     """One that fills its small journal again and again, and seldom does anything else."""
 
+    states_a_run = 80
     relaxed_share = 0.0
 
     def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:

@@ -413,6 +413,8 @@ class ChangingPenMachine(PenMachine):
     durable, beside others that the journal makes durable.
     """
 
+    states_a_run = 50
+
     def __init__(self, random: Random, fs: SimulatedFs, options: EmbeddedOptions) -> None:
         options = options._replace(
             journal_append_bytes=32 << 10,
@@ -434,10 +436,13 @@ class ChangingPenMachine(PenMachine):
         """Append to a partition that is strict again, and to one that was strict before."""
         store = self.started()
         changing, other = self.random.sample(list(self.partitions), 2)
-        for key, is_relaxed in ((changing, True), (other, False)):
-            self._be_relaxed(key, is_relaxed)
+        self._be_relaxed(changing, True)
+        self._be_relaxed(other, False)
+        # The first append asks for offsets to be reserved, the second has them.
+        for key in (changing, other, changing):
             self._flusher.take(self._submit(store, key))
             self.drain()
+            self._retire_waiting()
         self._be_relaxed(changing, False)
         for key in self.random.sample([changing, other], 2):
             self._flusher.take(self._submit(store, key))

@@ -386,7 +386,7 @@ def fail_syncs(report: Report, script: int, suffix: str, *, full: bool) -> None:
                     steps,
                 ):
                     report.count(f"failed_syncs{suffix}{'_of_the_kernel' if is_kernel else ''}")
-                    nth += 1 if full else far * 2 if persistent else far
+                    nth += far if full or not persistent else far * 2
 
 
 class ReadFaults:

@@ -40,7 +40,7 @@ needs_strace = pytest.mark.skipif(
 
 @pytest.mark.campaign
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 class TestShort:
     """Every campaign; 180 seconds together beside other work."""
 
