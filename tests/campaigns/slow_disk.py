@@ -71,7 +71,7 @@ FULL = (
     Phase("stall", 0, 30.0, is_stall=True),
 )
 SHORT = (Phase("quiet", 0, 0.8), Phase("50 ms", 50, 0.8), Phase("500 ms", 500, 1.8))
-CONTROL = (Phase("quiet", 0, 0.3), Phase("500 ms", 500, 1.2))
+CONTROL = (Phase("quiet", 0, 1.2), Phase("500 ms", 500, 1.2))
 OVER = Phase("over", 0, 0.0)
 
 
