@@ -42,7 +42,7 @@ needs_strace = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestShort:
-    """Every campaign; 180 seconds together beside other work."""
+    """Every campaign but `failing_calls`, in its short form."""
 
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""

@@ -65,8 +65,8 @@ class Quarantine:
         self.size_bytes = 0
         """What is kept, as of `look` or the last `keep`."""
         self._known: list[_Kept] | None = None
-        # As of then, too: asking for the size of each file took 90 ms beside 5,000 of them. Some
-        # may have been taken away since. None until `look` has seen the directory.
+        """The files as of `look` or the last `keep`; None before `look`. An operator may have taken
+        some away since: asking the directory each time is slow beside thousands of files."""
 
     def look(self) -> None:
         """See how much there is, and remove what a crash has left half-written.
