@@ -38,10 +38,16 @@ STEPS = 90
 ANSWER_S = 10.0
 SETTINGS = ("kgw.cache.bytes=0", "kgw.min.free.bytes=0", "kgw.checkpoint.bytes=1048576")
 TRACED = "pwritev2,pwrite64,fdatasync,fsync,ftruncate,rename,unlink,pread64"
-_INJECTED = re.compile(
-    r"^\d+ +(?P<time_s>[\d.]+) (?P<call>\w+)\((?:\d+<(?P<file>[^>]*)>|\"(?P<path>[^\"]*)\")"
-    r".*\(INJECTED\)"
+_CALL = re.compile(
+    r"^(?P<thread>\d+) +(?P<time_s>[\d.]+) (?P<call>\w+)"
+    r"\((?:\d+<(?P<file>[^>]*)>|\"(?P<path>[^\"]*)\").*"
+    r"(?P<end>\(INJECTED\)|<unfinished \.\.\.>)$"
 )
+_RESUMED = re.compile(
+    r"^(?P<thread>\d+) +(?P<time_s>[\d.]+) <\.\.\. (?P<call>\w+) resumed>(?P<result>.*)$"
+)
+NO_KERNEL_SYNCS = "io_setup:error=ENOSYS"
+"""Has threads sync records. The kernel's own syncs would be no calls of which one could fail."""
 
 
 class Injection(NamedTuple):
@@ -58,7 +64,10 @@ class Injection(NamedTuple):
     def command(self, serve: Sequence[str], trace: Path) -> list[str]:
         """Return what runs the gateway so. It stays the process that is started, and killed."""
         options = ["-D", "-f", "-qq", "-y", "-ttt", "--seccomp-bpf", "-o", str(trace)]
-        return ["strace", *options, "-e", f"trace={TRACED}", "-e", f"inject={self}", *serve]
+        options += ["-e", f"trace={TRACED},io_setup", "-e", f"inject={self}"]
+        if self.call == "fdatasync":
+            options += ["-e", f"inject={NO_KERNEL_SYNCS}"]
+        return ["strace", *options, *serve]
 
 
 class Strike(NamedTuple):
@@ -76,23 +85,35 @@ class Strike(NamedTuple):
 
 def choose(random: Random) -> Injection:
     """Choose a call that the gateway makes, most of all those that write."""
-    call = random.choice(
-        ("pwritev2", "pwritev2", "fdatasync", "fdatasync", "pwrite64", "fsync", *TRACED.split(","))
-    )
+    writes = ("pwritev2", "pwritev2", "pwrite64", "fsync", *["fdatasync"] * 4)
+    call = random.choice((*writes, *TRACED.split(",")))
     # Few threads rename or remove often; what is written is written hundreds of times.
-    most = {"pwritev2": 60, "pwrite64": 60, "fdatasync": 60, "pread64": 200}.get(call, 6)
+    most = {"pwritev2": 60, "pwrite64": 60, "fdatasync": 30, "pread64": 200}.get(call, 6)
     errors = ("EIO",) if call == "pread64" else ("EIO", "ENOSPC")
     return Injection(call, random.choice(errors), random.randint(1, most), random.random() < 0.5)
 
 
 def read_strikes(trace: Path) -> list[Strike]:
     """Return every call that strace made to fail."""
-    found = [_INJECTED.match(line) for line in trace.read_text(errors="replace").splitlines()]
-    return [
-        Strike(float(one["time_s"]), one["call"], one["file"] or one["path"] or "")
-        for one in found
-        if one is not None
-    ]
+    strikes: list[Strike] = []
+    begun: dict[str, Strike] = {}
+    for line in trace.read_text(errors="replace").splitlines():
+        if (call := _CALL.match(line)) is not None:
+            name = call["file"] or call["path"] or ""
+            strike = Strike(float(call["time_s"]), call["call"], name)
+            if call["end"] == "(INJECTED)":
+                strikes.append(strike)
+            else:
+                # Another thread's call is written before its end.
+                begun[call["thread"]] = strike
+        elif (resumed := _RESUMED.match(line)) is not None:
+            ended = begun.pop(resumed["thread"], None)
+            # It may be the end of a call that is not looked at: `io_setup`, which always fails.
+            is_same = ended is not None and ended.call == resumed["call"]
+            if ended is not None and is_same and resumed["result"].endswith("(INJECTED)"):
+                # It has failed when it ends.
+                strikes.append(ended._replace(time_s=float(resumed["time_s"])))
+    return strikes
 
 
 class Script:
