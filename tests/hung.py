@@ -3,9 +3,9 @@
 pytest-timeout raises an exception in the main thread when a test's limit is over, once. A test goes
 on whose event loop has a callback's exceptions logged, or that catches all of them, and so does one
 in C code that does not return. Therefore the exception is raised again, three times in all. When
-the test, or its teardown, is still not over, a process beside this one ends the whole run, which
-needs neither a turn of the loop nor the interpreter: with the test's name, the stacks of all
-threads and a failing exit code.
+the test, or its teardown, is still not over, a process beside this one ends it, which needs neither
+a turn of the loop nor the interpreter: with the test's name, the stacks of all threads and a
+failing exit code. Where several processes share the tests, another one takes its place.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def watch(pid: int) -> None:
         if lines:
             seconds, _, name = lines[-1].partition(b" ")
             deadline_s = time.monotonic() + float(seconds) if seconds else None
-    text = b"\nTimeout: %s hangs and cannot be interrupted, the run ends here.\n" % name
+    text = b"\nTimeout: %s hangs and cannot be interrupted: its process ends here.\n" % name
     for number, wait_s in ((signal.SIGABRT, _DUMP_S), (signal.SIGKILL, 0.0)):
         if os.getppid() != pid:
             return
