@@ -40,6 +40,9 @@ TOPIC = "orders"
 PARTITIONS = 3
 INSTANCE = "instance"
 SESSION_MS = 3_000
+"""Of who is evicted."""
+PATIENCE_MS = 120_000
+"""The session and the rebalance timeout of all others: a slow machine must evict nobody."""
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
 REQUESTS = ("heartbeat", "sync", "commit", "leave", "join")
 ATTEMPTS_A_GROUP = 40
@@ -85,7 +88,7 @@ class Story:
         self._remember("left", leaver)
         await leaver.leave()
         await self._settle()
-        evicted = await self._guest()
+        evicted = await self._guest(SESSION_MS)
         self._remember("evicted", evicted)
         await self._evict()
         await self._settle()
@@ -110,12 +113,20 @@ class Story:
         await self._commit()
         self._report.count("groups_that_go_on")
 
-    async def _member(self, instance: str | None = None) -> WireMember:
+    async def _member(
+        self, instance: str | None = None, session_ms: int = PATIENCE_MS
+    ) -> WireMember:
         ask = await self._place.connect()
-        return WireMember(self.group_id, ask, instance=instance, session_ms=SESSION_MS)
+        return WireMember(
+            self.group_id,
+            ask,
+            instance=instance,
+            session_ms=session_ms,
+            rebalance_ms=PATIENCE_MS,
+        )
 
-    async def _guest(self) -> WireMember:
-        guest = await self._member()
+    async def _guest(self, session_ms: int = PATIENCE_MS) -> WireMember:
+        guest = await self._member(session_ms=session_ms)
         await settle([*self.members, guest])
         return guest
 
