@@ -63,9 +63,12 @@ def _is_note_of_many(path: str) -> bool:
 class Explorer:
     """Takes crash states out of a running machine and recovers each of them beside it."""
 
-    def __init__(self, report: Report, seed: int, wanted: int, machine: Machine) -> None:
+    def __init__(
+        self, report: Report, seed: int, wanted: int, machine: Machine, until: str | None
+    ) -> None:
         self._report = report
         self._random = Random(seed)
+        self._until = until
         self._machine = machine
         self._share = self._random.choice(STATE_SHARES)
         self._wanted = wanted
@@ -95,7 +98,7 @@ class Explorer:
             self._report.count("states_while_the_kernel_syncs")
         is_unsynced = is_compacting and self._machine.started().relaxed.unsynced_bytes > 0
         self._report.count("states_inside_compaction_with_unsynced_records", int(is_unsynced))
-        if self._report.counts["states"] >= self._wanted:
+        if self._report.counts["states"] >= self._wanted or _has_found(self._report, self._until):
             raise EnoughError
 
     def _leave(self, fs: SimulatedFs) -> SimulatedFs:
@@ -186,31 +189,55 @@ def _taking(
     return observe
 
 
-def explore(report: Report, seed: int, wanted: int, kind: type[Machine] = Machine) -> None:
-    """Take `wanted` states, from as many machines as that needs."""
+def _has_found(report: Report, until: str | None) -> bool:
+    return until is not None and any(until in failure for failure in report.failures)
+
+
+def explore(
+    report: Report,
+    seed: int,
+    wanted: int,
+    kind: type[Machine] = Machine,
+    until: str | None = None,
+) -> None:
+    """Take `wanted` states, from as many machines as that needs.
+
+    A control ends when a finding says `until`.
+    """
     with small_direct_reads():
-        _explore(report, seed, wanted, kind)
+        _explore(report, seed, wanted, kind, until)
 
 
-def _explore(report: Report, seed: int, wanted: int, kind: type[Machine]) -> None:
+def _explore(
+    report: Report, seed: int, wanted: int, kind: type[Machine], until: str | None
+) -> None:
     run = 0
-    while report.counts["states"] < wanted and report.failure_count < 50:
+    while (
+        report.counts["states"] < wanted
+        and report.failure_count < 50
+        and not _has_found(report, until)
+    ):
         run_seed = seed * 1_000 + run
         run += 1
         failures = report.failure_count
-        explore_run(
-            report, run_seed, min(wanted, report.counts["states"] + kind.states_a_run), kind
-        )
+        most = min(wanted, report.counts["states"] + kind.states_a_run)
+        explore_run(report, run_seed, most, kind, until)
         if report.failure_count > failures:
             report.failures.append(f"  ^ run seed {run_seed}")
     report.count("runs", run)
 
 
-def explore_run(report: Report, run_seed: int, wanted: int, kind: type[Machine] = Machine) -> None:
+def explore_run(
+    report: Report,
+    run_seed: int,
+    wanted: int,
+    kind: type[Machine] = Machine,
+    until: str | None = None,
+) -> None:
     """Take states from one machine through several lives."""
     random = Random(run_seed)
     machine = kind(random, SimulatedFs(), random_options(random))
-    explorer = Explorer(report, run_seed, wanted, machine)
+    explorer = Explorer(report, run_seed, wanted, machine, until)
     try:
         fs = machine.fs
         for _ in range(LIVES):
@@ -316,7 +343,7 @@ class LargeBatchMachine(CompactingMachine):
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 50_000 if full else 1_200
+    wanted = 26_000 if full else 1_200
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
@@ -345,13 +372,13 @@ def run(seed: int, full: bool) -> Report:
     report.require("relaxed_losses", wanted // 100)
     for kind, found in CONTROLS.items():
         control = Report(kind.__name__, seed)
-        explore(control, seed, 1_000, kind)
+        explore(control, seed, 1_000, kind, until=found)
         report.expect_alarm(control, found)
     for unsafe in UNSAFE:
         control = Report(unsafe.__name__, seed)
         with unsafe():
             for attempt in range(1, 5):
-                explore(control, seed + attempt, 1_500 * attempt, JournaledMachine)
+                explore(control, seed + attempt, 1_500 * attempt, JournaledMachine, until="")
                 if control.failure_count:
                     break
         report.count("control_alarms", control.failure_count)
