@@ -1,7 +1,8 @@
 """D13: data directories as the last revision before each change of format left them.
 
 Today's code opens each: stopped in order and killed; again after its first open was interrupted, at
-an operation on a file or between two steps of the database; and after a kill at any moment.
+an operation on a file or between two steps of the database; and after kills between the moment at
+which a process has the directory's lock and the one at which it is ready.
 `old_data_fixture` makes them. Run as `python -m tests.campaigns.old_data --full --seed N`.
 """
 
@@ -11,11 +12,12 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,8 @@ from kgw.protocol.messages.offset_fetch import OffsetFetchRequest
 from kgw.records.batch import split_batches
 from kgw.records.reader import read_records
 from kgw.state.kinds import GROUP_OFFSETS
-from kgw.state.sql.migrations import MIGRATIONS
+from kgw.state.sql import sqlite_file
+from kgw.state.sql.migrations import MIGRATIONS, pending_migrations
 from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.state.sql.store import SqlStateStore
 from kgw.testing.batches import make_batch
@@ -51,9 +54,10 @@ from tests.campaigns.support import Report, main, replaced
 from tests.handlers.support import fetch_request, produce_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from kgw.state.base import Row
+    from kgw.state.sql.migrations import Migration
     from kgw.types import Buffer
     from tests.groups.wire import Ask
 
@@ -68,7 +72,13 @@ OPTIONS = EmbeddedOptions(min_free_bytes=0)
 FIXTURES = 21
 KILLED_OPENS = 3
 INTERRUPTED_OPENS = 4
-LONGEST_OPEN_S = 0.6
+INTERRUPTED_MIGRATIONS = 12
+"""All that there are: an open that takes two steps has one place between them. Half are killed."""
+OPENS_TRIED = 12
+LONGEST_OPEN_S = 0.06
+"""From the lock to being ready, at the least."""
+LOOK_S = 0.001
+LOCKS = Path("/proc/locks")
 COPIES_TRIED = 20
 MOST_OPERATIONS = 60
 """Of one open, more or less."""
@@ -96,7 +106,7 @@ class Fixture:
 
 
 def fixtures() -> list[Fixture]:
-    """Return all of them, the oldest first."""
+    """Return all of them by name, which begins with the revision's number: the oldest is first."""
     return [Fixture(manifest) for manifest in sorted(DIRECTORY.glob("*.json"))]
 
 
@@ -248,7 +258,7 @@ async def opened(fixture: Fixture, data: Path, fs: RealFs | None = None) -> Asyn
     clock = ManualClock(wall_ms=fixture.manifest["made_ms"] + 60_000)
     settings = [one.partition("=") for one in SETTINGS]
     config = load_config(overrides=[(name, text, "the campaign") for name, _, text in settings])
-    backend = EmbeddedBackend(data, OPTIONS, fs=fs, clock=clock)
+    backend = EmbeddedBackend(data, OPTIONS, fs=fs or ThreadsFs(), clock=clock)
     async with InProcessGateway(config, backend, clock) as gateway:
         yield gateway.request
 
@@ -274,7 +284,14 @@ async def _judge_opened(report: Report, fixture: Fixture, data: Path, place: str
         await Judge(report, fixture, place, ask).judge()
 
 
-class CopyingFs(RealFs):
+class ThreadsFs(RealFs):
+    """Syncs in threads alone: to close the kernel's queue takes longer than to open a directory."""
+
+    def open_kernel_syncs(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        """Say that there are none."""
+
+
+class CopyingFs(ThreadsFs):
     """Takes a copy of the directory after the n-th operation that changes a file or a name."""
 
     def __init__(self, data: Path, copy: Path, nth: int) -> None:
@@ -372,15 +389,34 @@ async def _open_and_close(fixture: Fixture, data: Path, fs: CopyingFs) -> None:
         """It has been opened."""
 
 
+def interrupt_somewhere(report: Report, fixture: Fixture, parent: Path, random: Random) -> None:
+    """Interrupt an open after some operation of those that it makes."""
+    nth = random.randint(1, MOST_OPERATIONS)
+    while not interrupt(report, fixture, parent, nth):
+        if nth == 1:
+            report.fail(f"{fixture.name}: an open changes no file: it cannot be INTERRUPTED")
+            return
+        nth = random.randint(1, nth - 1)
+
+
+@contextmanager
+def noted_steps(pending: list[int]) -> Iterator[None]:
+    """Note of each database that is opened how many steps it has before it."""
+
+    def noted(applied: Any, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
+        steps = pending_migrations(applied, known)
+        pending.append(len(steps))
+        return steps
+
+    with replaced(sqlite_file, "pending_migrations", noted):
+        yield
+
+
 def interrupt_migration(report: Report, fixture: Fixture, parent: Path, steps: int) -> None:
     """Open what is left when the database has taken some of its steps, each a transaction."""
     data = fixture.unpack(parent)
     store = SqliteStateStore(data / "meta.sqlite", migrations=MIGRATIONS[:steps])
-    try:
-        asyncio.run(_open_store(store))
-    except DataDirectoryError:
-        shutil.rmtree(data)
-        return  # its steps go further already
+    asyncio.run(_open_store(store))
     report.count("interrupted_migrations")
     if fixture.was_stopped:
         # The marker of an orderly stop says how the database was left.
@@ -395,20 +431,49 @@ async def _open_store(store: SqliteStateStore) -> None:
 
 def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random) -> None:
     """Kill a process while it opens a directory, a few times, and look at what the next serves."""
-    data = fixture.unpack(parent)
+    data, killed = fixture.unpack(parent), 0
+    for _ in range(OPENS_TRIED):
+        if _is_killed_opening(data, random.uniform(0.0, LONGEST_OPEN_S)):
+            killed += 1
+            report.count("killed_opens")
+        else:
+            # There is nothing old about that directory any more.
+            report.count("opens_that_were_ready")
+            shutil.rmtree(data)
+            data, killed = fixture.unpack(parent), 0
+        if killed == KILLED_OPENS:
+            break
+    else:
+        report.fail(f"{fixture.name}: no {KILLED_OPENS} opens in a row were KILLED in time")
     gateway = GatewayProcess(data, *SETTINGS)
-    command = [*SERVE, "--data-dir", str(data), "--listen", "127.0.0.1:0"]
-    for _ in range(KILLED_OPENS):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(random.uniform(0.1, LONGEST_OPEN_S))
-        process.kill()
-        process.wait()
-        report.count("killed_opens")
     try:
         with gateway:
             asyncio.run(_judge_process(report, fixture, gateway))
     except RuntimeError as error:
         report.fail(f"{fixture.name}: killed while opening: NOT OPENED: {error}"[:2_000])
+
+
+def _is_killed_opening(data: Path, after_s: float) -> bool:
+    """Kill an open so long after it has taken the lock; False when it was ready by then."""
+    command = [*SERVE, "--data-dir", str(data), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        lock = data / layout.LOCK_NAME
+        while process.poll() is None and not _is_locked(lock, process.pid):
+            time.sleep(LOOK_S)
+        time.sleep(after_s)
+        process.kill()
+        said, _ = process.communicate()
+    return process.returncode == -signal.SIGKILL and b"ready" not in said
+
+
+def _is_locked(path: Path, pid: int) -> bool:
+    """Whether that process has the lock, without trying it, which would get in its way."""
+    if not path.exists():
+        return False
+    # A line has a number, FLOCK, ADVISORY, WRITE, the process, and the inode behind its device.
+    wanted = (str(pid), str(path.stat().st_ino))
+    locks = (line.split() for line in LOCKS.read_text().splitlines() if " FLOCK " in line)
+    return any(wanted == (one[4], one[5].rpartition(":")[2]) for one in locks)
 
 
 async def _judge_process(report: Report, fixture: Fixture, gateway: GatewayProcess) -> None:
@@ -422,20 +487,20 @@ async def _judge_process(report: Report, fixture: Fixture, gateway: GatewayProce
 
 def _open_all(report: Report, random: Random, parent: Path, *, full: bool) -> None:
     interrupted = fixtures()
-    # In the short form half of them, others with each seed.
+    # In the short form a quarter of them, others with each seed.
     random.shuffle(interrupted)
-    is_left = {one.name: not full and number % 2 == 1 for number, one in enumerate(interrupted)}
+    is_left = {one.name: not full and number % 4 > 0 for number, one in enumerate(interrupted)}
     for fixture in fixtures():
         report.count("fixtures")
-        open_and_judge(report, fixture, fixture.unpack(parent), "opened")
-        if is_left[fixture.name]:
-            continue
-        for _ in range(INTERRUPTED_OPENS if full else 1):
-            nth = random.randint(1, MOST_OPERATIONS)
-            while not interrupt(report, fixture, parent, nth):
-                nth = random.randint(1, max(1, nth - 1))
-        for step in range(1, len(MIGRATIONS)):
-            interrupt_migration(report, fixture, parent, step)
+        pending: list[int] = []
+        with noted_steps(pending):
+            open_and_judge(report, fixture, fixture.unpack(parent), "opened")
+        # In the short form only where the log of the database is still there.
+        for left in range(1, pending[0] if full or not fixture.was_stopped else 1):
+            interrupt_migration(report, fixture, parent, len(MIGRATIONS) - left)
+        if not is_left[fixture.name]:
+            for _ in range(INTERRUPTED_OPENS if full else 1):
+                interrupt_somewhere(report, fixture, parent, random)
 
 
 def _refuse_older(_: bytes) -> None:
@@ -473,8 +538,8 @@ def run(seed: int, full: bool) -> Report:
         _run_controls(report, seed, parent)
     count = len(fixtures())
     report.require("fixtures", FIXTURES)
-    report.require("interrupted_opens", count * INTERRUPTED_OPENS if full else count // 2)
-    report.require("interrupted_migrations", 3)
+    report.require("interrupted_opens", count * INTERRUPTED_OPENS if full else count // 4)
+    report.require("interrupted_migrations", INTERRUPTED_MIGRATIONS // (1 if full else 2))
     report.require("killed_opens", count * KILLED_OPENS if full else 0)
     return report
 

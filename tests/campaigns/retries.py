@@ -24,6 +24,7 @@ from kgw.state.memory import MemoryStateStore
 from kgw.testing.faults import SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from tests.campaigns.crash_model import random_options
+from tests.campaigns.failpoint_serve import PLACES as PROCESS_PLACES
 from tests.campaigns.retry_clients import Clients, Crash, Life
 from tests.campaigns.retry_kills import kill_processes
 from tests.campaigns.support import Report, main, replaced
@@ -88,6 +89,8 @@ class Failpoint(Crash):
         self._state = state
         self._is_kill = is_kill
         self._place = ""
+        self._has_come = False
+        self._came_at = ""
         self._to_come = 0
         self._taking = Lock()
         self.left: tuple[SimulatedFs, KeptState] | None = None
@@ -97,13 +100,17 @@ class Failpoint(Crash):
 
     @property
     def has_come(self) -> bool:
-        return self.left is not None
+        return self._has_come
+
+    @property
+    def came_at(self) -> str:
+        return self._came_at
 
     def arm(self) -> str:
         place = self._place = self._random.choice(PLACES)
         self._to_come = self._random.choice((1, 1, 2, 3, 5, 8))
         if place == PLACES[0]:
-            self.come()
+            self._come_at(place)
         self._fs.on_operation = self._observe
         return place
 
@@ -118,12 +125,19 @@ class Failpoint(Crash):
     def _pass_one(self) -> None:
         self._to_come -= 1
         if self._to_come == 0:
-            self.come()
+            self._come_at(self._place)
 
     def come(self) -> None:
+        self._come_at("")
+
+    def _come_at(self, place: str) -> None:
         # The file system waits: what is copied belongs together.
         with self._fs.lock, self._taking:
             if self.left is None:
+                # Before anything is copied: clients that go on meanwhile send more than five
+                # batches without an answer, and nobody sends the first of them again.
+                self._has_come = True
+                self._came_at = place
                 self._answered = dict(self._clients.answered)
                 self._ids = len(self._clients.ids)
                 state = self._state.copied()
@@ -238,18 +252,22 @@ def run(seed: int, full: bool) -> Report:
     asyncio.run(run_points(report, seed, points))
     for place in PLACES:
         report.require(f"points_at: {place}", points // 20)
+        report.require(f"crashes_at: {place}", points // 20)
     report.require("points_killed", points // 4)
     report.require("points_without_power", points // 8)
     report.require("points_while_sending_again", points // 15)
     report.require("points_beside_a_checkpoint", points // 20)
     report.require("retries_of_stored_batches", points)
     report.require("retries_of_answered_batches", points)
+    report.require("retries_of_stored_unanswered_batches", points)
     report.require("producer_ids", points // 2)
     if full:
         asyncio.run(kill_processes(report, seed, PROCESS_KILLS))
         points += PROCESS_KILLS
         report.require("process_kills", PROCESS_KILLS)
         report.require("process_kills_at_the_place", PROCESS_KILLS // 2)
+        for place in PROCESS_PLACES:
+            report.require(f"crashes_at: {place} of a process", PROCESS_KILLS // 20)
     report.require("points", points)
     for broken, found in CONTROLS.items():
         control = Report(broken.__name__, seed)

@@ -136,6 +136,9 @@ class Clients:
                     continue
                 before = -1
                 for batch in own:
+                    if batch not in self.answered:
+                        yield f"UNANSWERED: {batch}"
+                        continue
                     for number, value in enumerate(batch.values):
                         offset = offsets.pop(value, None)
                         expected = self.answered[batch] + number
@@ -157,6 +160,11 @@ class Crash(ABC):
     @abstractmethod
     def has_come(self) -> bool:
         """Whether the crash has come: what is answered from now on, nobody hears."""
+
+    @property
+    @abstractmethod
+    def came_at(self) -> str:
+        """The place that it has come at; empty where somebody ended a life that went on."""
 
     @abstractmethod
     def arm(self) -> str:
@@ -203,6 +211,7 @@ class Life(ABC):
             await self._live()
             self._crash.come()
         self._report.count("points")
+        self._report.count(f"crashes_at: {self._crash.came_at or 'the end'}")
 
     async def _create_topic(self) -> None:
         mode = "relaxed" if self._is_relaxed else "strict"
@@ -300,6 +309,9 @@ class Life(ABC):
             self._report.count("retries")
             self._report.count("retries_of_stored_batches", is_stored)
             self._report.count("retries_of_answered_batches", batch in known)
+            # What the campaign is about: the append was done, and its answer did not arrive.
+            is_unheard = is_stored and batch not in known
+            self._report.count("retries_of_stored_unanswered_batches", is_unheard)
             original = known.get(batch, stored.get(batch.values[0], offset))
             if offset not in (-1, original):
                 self._report.fail(f"MOVED: {batch} was stored at {original}, now answered {offset}")

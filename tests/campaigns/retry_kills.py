@@ -44,15 +44,21 @@ class _Kill(Crash):
         self.is_lost = False
         """Whether somebody has not got an answer."""
         self.died_at_the_place = False
+        self._place = ""
 
     @property
     def has_come(self) -> bool:
         return self.is_lost or not self._gateway.running or self._gateway.ended
 
+    @property
+    def came_at(self) -> str:
+        return self._place if self.died_at_the_place else ""
+
     def arm(self) -> str:
         place = self._random.choice(PLACES)
         arm(self._failpoint, place, self._random.choice((1, 1, 2, 3, 5)))
-        return f"{place} of a process"
+        self._place = f"{place} of a process"
+        return self._place
 
     def answer(self) -> None:
         """Let it arrive: who is dead does not answer."""

@@ -72,28 +72,27 @@ class _SlowDisk:
         if self.how == "hasty":
             return
         if self.how == "loop" and self._loop is not None:
-            self._loop.call_soon_threadsafe(time.sleep, delay_s)
+            self._loop.call_soon_threadsafe(_sleep_until, time.monotonic() + delay_s)
         time.sleep(delay_s)
 
     async def watch_loop(self) -> None:
         """Note how long the event loop is held up, but for the time that others had the processor.
 
-        A thread that could run and may not waits for other processes: that is none of ours.
+        A thread that could run and may not waits for other processes: that is none of ours. Those
+        of all threads count, as the loop also waits for the interpreter's lock, which any may have.
         """
         self._loop = asyncio.get_running_loop()
-        before_s, waited_s = time.monotonic(), _waited_s()
+        before_s, waits = time.monotonic(), RunQueueWaits()
         while True:
             await asyncio.sleep(LOOK_S)
             now_s = time.monotonic()
             lag_s = now_s - before_s - LOOK_S
             if lag_s > NOTED_LAG_S:
-                now_waited_s = _waited_s()
-                lag_s -= now_waited_s - waited_s
-                waited_s = now_waited_s
+                lag_s -= waits.take_s()
                 if lag_s > NOTED_LAG_S:
                     self.lags.append((now_s, lag_s))
             elif before_s % 0.1 > now_s % 0.1:
-                waited_s = _waited_s()
+                waits.take_s()
             before_s = now_s
 
     def write_report(self) -> None:
@@ -102,15 +101,36 @@ class _SlowDisk:
         self._path.with_suffix(REPORT_SUFFIX).write_text(json.dumps(report))
 
 
-def _waited_s() -> float:
-    """Return for how long the threads of this process could have run and had no processor."""
-    waited_ns = 0
-    for thread in Path("/proc/self/task").iterdir():
-        try:
-            waited_ns += int((thread / "schedstat").read_text().split()[1])
-        except OSError:
-            continue  # it has ended
-    return waited_ns / 1e9
+def _sleep_until(when_s: float) -> None:
+    time.sleep(max(0.0, when_s - time.monotonic()))
+
+
+class RunQueueWaits:
+    """For how long the threads of this process could run and had no processor, by the kernel.
+
+    Each thread is followed by itself: what an ended one had waited is in no sum any more, and the
+    difference of two sums would take it from what the others waited.
+    """
+
+    def __init__(self, threads: Path = Path("/proc/self/task")) -> None:
+        self._threads = threads
+        self._waited_ns: dict[str, int] = {}
+        self.take_s()
+
+    def take_s(self) -> float:
+        """Return what all threads have waited since this was asked last."""
+        before, self._waited_ns = self._waited_ns, {}
+        added_ns = 0
+        for thread in self._threads.iterdir():
+            try:
+                waited_ns = int((thread / "schedstat").read_text().split()[1])
+            except OSError:
+                continue  # it has ended
+            self._waited_ns[thread.name] = waited_ns
+            known_ns = before.get(thread.name, 0)
+            # Less than before is another thread, with the id of one that has ended.
+            added_ns += waited_ns - known_ns if waited_ns >= known_ns else waited_ns
+        return added_ns / 1e9
 
 
 def _slow_down(disk: _SlowDisk) -> None:
