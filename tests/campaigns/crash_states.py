@@ -343,7 +343,7 @@ class LargeBatchMachine(CompactingMachine):
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 26_000 if full else 1_200
+    wanted = 27_000 if full else 1_200
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
@@ -352,7 +352,7 @@ def run(seed: int, full: bool) -> Report:
     changing_states = wanted // 5
     before = wanted + wanted // 10 + pen_states
     explore(report, seed + 4, before + changing_states, ChangingPenMachine)
-    journal_states = wanted // 6
+    journal_states = wanted // 12
     explore(report, seed + 5, before + changing_states + journal_states, BusyJournalMachine)
     report.require("states", before + changing_states + journal_states)
     require_ways(report, wanted // 10)
