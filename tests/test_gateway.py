@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
@@ -12,7 +15,9 @@ from kgw.gateway import BROKER_CONFIG, Gateway
 from kgw.groups.requests import SyncRequest
 from kgw.offsets.committed import CommittedOffset
 from kgw.state.base import Change
+from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
+from kgw.testing.faults import SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import TopicId
 from tests.handlers.support import batch, create_topic, produce
@@ -147,6 +152,60 @@ async def test_checkpoints_that_meet_save_a_snapshot_once(monkeypatch: pytest.Mo
         await produce(gateway, batch())
         await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
     assert 1 == saved
+
+
+class SlowSnapshots:
+    """An embedded backend with one thread for snapshots, whose writes wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.fs = SimulatedFs()
+        self.fs.make_directory_durably("/data")
+        self.backend = EmbeddedBackend(
+            "/data",
+            EmbeddedOptions(journal_bytes=256 << 10, min_free_bytes=0, io_threads=1),
+            fs=self.fs,
+            state=MemoryStateStore(),
+        )
+        self.has_begun = Event()
+        self.may_go_on = Event()
+        self.calls: list[str] = []
+        """What was done to the snapshots' temporary files, in order."""
+
+    def hold(self) -> None:
+        """Let the next snapshots wait."""
+        self.fs.on_operation = self._note
+
+    def _note(self, call: str, path: str) -> None:
+        if path.endswith(".state.tmp"):
+            self.calls.append(call)
+            if call == "truncate":
+                self.has_begun.set()
+                self.may_go_on.wait()
+
+
+async def test_a_checkpoint_that_is_cancelled_waits_for_the_snapshot_that_it_writes() -> None:
+    """The one at the stop begins right after it, and would write the same temporary file."""
+    slow = SlowSnapshots()
+    async with InProcessGateway(backend=slow.backend) as gateway:
+        await create_topic(gateway, partitions=2)
+        for index in (0, 1):
+            await produce(gateway, batch(), index=index)
+        slow.hold()
+        try:
+            checkpoint = asyncio.ensure_future(gateway.gateway.checkpoint())
+            await asyncio.to_thread(slow.has_begun.wait)
+            for _ in range(2):
+                checkpoint.cancel()
+                await turns()
+                assert not checkpoint.done()
+        finally:
+            slow.may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await checkpoint
+        # The other snapshot, which no thread had begun, is not waited for.
+        once = ["open", "truncate", "write", "fdatasync", "rename"]
+        assert once == slow.calls
+    assert once * 3 == slow.calls
 
 
 async def test_group_asked_for_first_while_the_server_stops_waits_for_nobody() -> None:

@@ -79,6 +79,7 @@ class AsyncClient:
         self._clock = clock or SystemClock()
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._is_closed = False
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[TopicName, TopicDescription] = {}
         self._cluster = ClusterDescription(None, -1, ())
@@ -104,13 +105,20 @@ class AsyncClient:
 
     async def open(self) -> None:
         """Connect to the first address that answers. Raises the last failure, without retrying."""
+        self._is_closed = False
         await self.any_connection()
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection, and let none be opened any more, until `open` is called."""
+        self._is_closed = True
         connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            await connection.aclose()
+        try:
+            for connection in connections.values():
+                await connection.aclose()
+        finally:
+            # Whoever is cancelled here leaves none open: nobody knows of them any more.
+            for connection in connections.values():
+                connection.abort()
 
     # Cluster and topics
 
@@ -358,13 +366,24 @@ class AsyncClient:
     async def _connection(self, host: str, port: int) -> Connection:
         address = (host, port)
         async with self._opening.setdefault(address, asyncio.Lock()):
+            self._check_open()
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await Connection.open(
                     host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
                 )
+                try:
+                    self._check_open()
+                except ClientError:
+                    # Closed meanwhile: nobody would close this one.
+                    await connection.aclose()
+                    raise
                 self._connections[address] = connection
             return connection
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientError("the client is closed")
 
     async def _leader(self, topic: str, partition: int) -> tuple[TopicDescription, Connection]:
         description = self._topics.get(TopicName(topic))

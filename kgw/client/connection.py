@@ -28,6 +28,7 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 # "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: neither may look like a long answer.
 MAX_FRAME_BYTES = 256 << 20
 SOFTWARE_NAME = "kgw"
+_CLOSE_S = 1.0
 
 
 class _Waiting:
@@ -209,12 +210,21 @@ class Connection(asyncio.Protocol):
 
     async def aclose(self) -> None:
         """Close the connection; answers still awaited fail with ConnectionLostError."""
-        if self._transport is not None and not self._closed.done():
-            self._transport.close()
+        if self._transport is None or self._closed.done():
+            return
+        self._transport.close()
+        try:
             # A peer that takes no bytes must not hold up the one who leaves.
-            await asyncio.wait([self._closed], timeout=1.0)
-            if not self._closed.done():
-                self._transport.abort()
+            await asyncio.wait([self._closed], timeout=_CLOSE_S)
+        finally:
+            self.abort()
+        # The socket is closed in the next turn of the loop, which may have no other.
+        await asyncio.wait([self._closed])
+
+    def abort(self) -> None:
+        """Close the connection in the next turn of the loop, and forget what was not sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # asyncio.Protocol
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import Event, get_running_loop, timeout
+from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 if TYPE_CHECKING:
     from asyncio import AbstractServer, Transport
     from collections.abc import Callable, Sequence
+    from socket import socket
 
     from kgw.clock import Clock, Timer
     from kgw.config import Listener
@@ -35,6 +36,8 @@ TURN_S = 0.005
 # Connections whose answers are written before others are looked at again: some 3 ms. So it is with
 # those whose deadlines are looked at, which takes less.
 CONNECTIONS_PER_TURN = 256
+# From an accepted socket to its connection.
+_ACCEPT_TURNS = 2
 
 
 class Server:
@@ -55,7 +58,7 @@ class Server:
         self.connections: set[KafkaConnection] = set()
         self._clock = clock
         self._by_host: dict[str, int] = {}
-        self._listening: list[AbstractServer] = []
+        self._listening: list[tuple[AbstractServer, socket]] = []
         self._timer: Timer | None = None
         """What sweeps next: a timer, or the next turn of the sweep under way."""
         self._due: list[KafkaConnection] = []
@@ -90,22 +93,31 @@ class Server:
         for listener, sockets in opened:
             limit_sending(sockets, self.limits.send_buffer_bytes)
             for one in sockets:
-                self._listening.append(
-                    await self.loop.create_server(
-                        self._factory(listener.name), sock=one, backlog=self.limits.backlog
-                    )
+                server = await self.loop.create_server(
+                    self._factory(listener.name), sock=one, backlog=self.limits.backlog
                 )
+                self._listening.append((server, one))
         self._arm_sweep()
         return bound
 
     def _factory(self, listener_name: str) -> _ConnectionFactory:
         return _ConnectionFactory(self, listener_name, self.limits.frame_bytes)
 
-    def stop_listening(self) -> None:
-        """Accept no further connection; those that are open go on."""
-        for one in self._listening:
-            one.close()
-        self._listening.clear()
+    async def _stop_listening(self) -> None:
+        """Accept no further connection; those that were accepted before are open on return."""
+        listening, self._listening = self._listening, []
+        if not listening:
+            return
+        try:
+            for _, bound in listening:
+                self.loop.remove_reader(bound)
+            # asyncio makes a connection in the turns after it has accepted it, and loses its
+            # socket when the server is closed by then.
+            for _ in range(_ACCEPT_TURNS):
+                await sleep(0)
+        finally:
+            for server, _ in listening:
+                server.close()
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class Server:
 
         Long polls end at once; requests that had not been started are never answered.
         """
-        self.stop_listening()
+        await self._stop_listening()
         for connection in list(self.connections):
             connection.finish()
         try:
@@ -281,10 +293,10 @@ class Server:
 
     async def aclose(self) -> int:
         """Close everything now. Returns how many connections were still open."""
-        self.stop_listening()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        await self._stop_listening()
         cut = len(self.connections)
         for connection in list(self.connections):
             connection.cut()

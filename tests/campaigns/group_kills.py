@@ -46,12 +46,16 @@ class Link:
     def __init__(self, gateway: GatewayProcess) -> None:
         self._gateway = gateway
         self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
 
     async def ask(self, request: Request, version: int) -> Response:
         """Send a request. Raises ClientError when the gateway ends before it answers."""
-        if self._connection is None or not self._connection.is_open:
-            self._connection = await Connection.open(self._gateway.host, self._gateway.port)
-        return await self._connection.request(request, version=version, timeout_s=20.0)
+        # Of two connections one would be forgotten, and never closed.
+        async with self._opening:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await Connection.open(self._gateway.host, self._gateway.port)
+            connection = self._connection
+        return await connection.request(request, version=version, timeout_s=20.0)
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -65,7 +65,7 @@ class CuttingProxy:
         self.cuts = 0
         """How many of the next answers are lost with their connection."""
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -79,10 +79,13 @@ class CuttingProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task that is cancelled before it begins closes nothing by itself.
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        task.add_done_callback(lambda _: writer.transport.abort())
+        self._tasks.append(task)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
         passing = [
             asyncio.ensure_future(self._pass_on(reader, back, is_answer=False)),
@@ -93,7 +96,6 @@ class CuttingProxy:
         finally:
             for one in passing:
                 one.cancel()
-            writer.transport.abort()
             back.transport.abort()
 
     async def _pass_on(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from kgw.client import (
     AdminClient,
     AsyncClient,
     CannotConnectError,
+    ClientError,
     NewRecord,
     Producer,
     ServerRefusedError,
@@ -25,6 +27,7 @@ from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
 from tests.client.serving import CuttingProxy, ServedGateway
+from tests.client.test_connection import reply, versions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -176,6 +179,81 @@ async def test_the_next_address_is_tried_when_one_is_down(unused_tcp_port: int) 
         assert [served.port] == [broker.port for broker in (await client.cluster()).brokers]
     with pytest.raises(CannotConnectError, match="refused"):
         await AsyncClient([("127.0.0.1", unused_tcp_port)]).open()
+
+
+class HeldServer:
+    """Answers ApiVersions, each connection when it is told to; knows when clients hang up."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.accepted = 0
+        self.has_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.rest = asyncio.get_running_loop().create_future()
+        """What came after the first request, complete when the client has hung up."""
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        """Listen."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        try:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            frame = await reader.readexactly(size)
+            self.has_asked.set()
+            await self.may_answer.wait()
+            writer.write(reply(frame, versions(METADATA=(0, 13)), 4))
+            self.rest.set_result(await reader.read())
+        finally:
+            writer.close()
+
+
+async def test_a_connection_that_is_being_opened_when_the_client_closes_is_closed() -> None:
+    """Nobody else would: whoever opened it is told, and so is who asks later."""
+    server = HeldServer()
+    async with server.served(), asyncio.timeout(10):
+        client = AsyncClient([("127.0.0.1", server.port)])
+        opening = [asyncio.ensure_future(client.any_connection()) for _ in range(2)]
+        await server.has_asked.wait()
+        await client.aclose()
+        server.may_answer.set()
+        for one in opening:
+            with pytest.raises(ClientError, match="the client is closed"):
+                await one
+        assert b"" == await server.rest
+        with pytest.raises(ClientError, match="the client is closed"):
+            await client.topics()
+        assert 1 == server.accepted
+
+
+async def test_a_closed_client_can_be_opened_again() -> None:
+    """With new connections."""
+    async with ServedGateway() as served:
+        client = AsyncClient([(served.host, served.port)])
+        for _ in range(2):
+            async with client:
+                assert [] == await client.topics()
+
+
+async def test_a_close_that_is_cancelled_closes_every_connection() -> None:
+    """Not the first alone: nobody knows of the others any more."""
+    async with ServedGateway() as one, ServedGateway() as other:
+        client = AsyncClient([(one.host, one.port)])
+        opened = [await client.connection_to(served.host, served.port) for served in (one, other)]
+        closing = asyncio.ensure_future(client.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert closing.cancelled()
+        assert [False, False] == [connection.is_open for connection in opened]
 
 
 async def test_an_advertised_address_that_is_wrong_is_named(unused_tcp_port: int) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,13 @@ from kgw.protocol.framing import response_frame
 from kgw.protocol.headers import peek_request_header
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kgw.protocol.messages.produce import ProduceRequest
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.client.serving import ServedGateway
+from tests.unclosed import unclosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -52,6 +58,12 @@ async def scripted_server(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+async def pass_turns(count: int) -> None:
+    """Let the loop turn so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def reply(frame: bytes, message: Response, version: int) -> bytes:
@@ -250,3 +262,58 @@ async def test_apis_of_a_newer_kafka_are_listed_by_number() -> None:
         assert ("Vote", None) == (support[52].name, support[52].spoken)
         assert "API 999" == support[999].name
         await connection.aclose()
+
+
+@pytest.mark.parametrize("again_after", [None, 0, 1])
+def test_an_opening_that_is_cancelled_leaves_nothing_open(again_after: int | None) -> None:
+    """Before the socket connects, after it, or while the versions are awaited; once or twice."""
+
+    async def open_and_cancel(port: int, turns: int) -> None:
+        opening = asyncio.ensure_future(Connection.open("127.0.0.1", port))
+        await pass_turns(turns)
+        opening.cancel()
+        if again_after is not None:
+            await pass_turns(again_after)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+
+    # The system connects for a server that never accepts.
+    with socket.create_server(("127.0.0.1", 0)) as silent, unclosed() as left:
+        for turns in range(7):
+            asyncio.run(open_and_cancel(silent.getsockname()[1], turns))
+    assert [] == left
+
+
+@asynccontextmanager
+async def stuck_connection() -> AsyncIterator[Connection]:
+    """Give a connection whose peer takes no bytes, with more to send than fits into the sockets."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        connection = await Connection.open("127.0.0.1", port, negotiate=False)
+        data = [PartitionProduceData(index=0, records=bytearray(32 << 20))]
+        topics = [TopicProduceData(name="events", partition_data=data)]
+        connection.send_unanswered(ProduceRequest(acks=0, timeout_ms=0, topic_data=topics), 9)
+        yield connection
+
+
+async def test_a_peer_that_takes_no_bytes_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a while what was not sent is given up, and the socket is closed on return."""
+    monkeypatch.setattr("kgw.client.connection._CLOSE_S", 0)
+    async with stuck_connection() as connection:
+        await connection.aclose()
+        assert not connection.is_open
+
+
+async def test_a_close_that_is_cancelled_closes() -> None:
+    """What was not sent to a peer that takes no bytes is given up at once."""
+    async with stuck_connection() as connection:
+        closing = asyncio.ensure_future(connection.aclose())
+        await pass_turns(3)
+        assert connection.is_open
+        closing.cancel()
+        await pass_turns(3)
+        assert closing.cancelled()
+        assert not connection.is_open

@@ -12,6 +12,7 @@ from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeEr
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.offsets.subscription import OffsetSubscriber
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServedGateway
@@ -82,6 +83,18 @@ async def test_a_batch_that_is_cut_off_is_no_hole() -> None:
         {0: Seek(SeekKind.RESET_TO_EARLIEST)}
     )
     assert [0] == [one.offset for one in await subscription.next_page(1)]
+
+
+@pytest.mark.parametrize("length", [HEADER_BYTES - PREFIX_BYTES - 1, 0, -PREFIX_BYTES, -1])
+async def test_a_length_below_that_of_a_header_is_damage(length: int) -> None:
+    """No batch is that short: what is whole before it is given, and then the damage is told."""
+    whole, damaged = batch(0, b"a"), batch(1, b"b")
+    damaged[8:PREFIX_BYTES] = length.to_bytes(4, "big", signed=True)
+    assert [len(whole)] == await read(CuttingServer(whole + damaged))
+    reader = WireReader(CuttingServer(damaged), EVENTS)  # type: ignore[arg-type]
+    answer = (await reader.read({0: 1}, max_bytes=1 << 20, max_wait_ms=0))[0]
+    assert isinstance(answer, DamagedRangeError)
+    assert (0, 1, None) == (answer.partition, answer.start_offset, answer.end_offset)
 
 
 async def test_bounds_and_times_over_the_wire() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +28,7 @@ from tests.server.fakes import (
     request,
     until,
 )
+from tests.unclosed import unclosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -268,6 +269,30 @@ async def test_drain_answers_and_closes() -> None:
         assert [4, 1, 3] == sorted(one.dispatcher.started, key=[4, 1, 3].index)
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await one.connect()
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+async def test_a_connection_that_comes_with_the_end_is_closed(
+    is_drained: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In line, accepted, not made yet or just admitted: nothing of it is left, nor an error."""
+    with unclosed() as left:
+        for turns in range(5):
+            one = Running()
+            (bound,) = await one.server.open([LOCAL])
+            with socket.create_connection((bound.host, bound.port)) as client:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await (one.server.drain(0) if is_drained else one.server.aclose())
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                client.setblocking(False)
+                with suppress(ConnectionResetError):
+                    # Raises BlockingIOError while the connection is open.
+                    assert b"" == client.recv(1)
+            assert not one.server.connections
+    assert [] == left
+    assert [] == [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 async def test_drain_cuts_in_the_end() -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,6 +69,73 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
+class Images:
+    """Copies of a database's directory, as a crash after each call for a small file leaves it."""
+
+    def __init__(self, database: Path, into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.killed: list[Path] = []
+        self.without_power: list[Path] = []
+        """What has never been synced since it was written is empty: names may outlive content."""
+        self._database = database
+        self._into = into
+        self._unsynced: set[int] = set()
+        for name in ("open", "ftruncate", "pwrite", "write", "fsync", "fdatasync", "rename"):
+            monkeypatch.setattr(os, name, self._watched(name))
+
+    def _watched(self, name: str) -> Any:
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            result = real(*arguments, **named)
+            if name in {"ftruncate", "pwrite", "write"}:
+                self._unsynced.add(os.fstat(arguments[0]).st_ino)
+            elif name in {"fsync", "fdatasync"}:
+                self._unsynced.discard(os.fstat(arguments[0]).st_ino)
+            elif name == "open" and arguments[1] & os.O_CREAT and os.fstat(result).st_size == 0:
+                self._unsynced.add(os.fstat(result).st_ino)
+            self._take()
+            return result
+
+        return call
+
+    def _take(self) -> None:
+        number = len(self.killed)
+        killed, without_power = self._into / f"killed-{number}", self._into / f"power-{number}"
+        for directory in (killed, without_power):
+            directory.mkdir(parents=True)
+        for file in self._database.parent.glob(f"{self._database.name}*"):
+            content = file.read_bytes()
+            (killed / file.name).write_bytes(content)
+            if file.stat().st_ino in self._unsynced:
+                content = b""
+            (without_power / file.name).write_bytes(content)
+        self.killed.append(killed / self._database.name)
+        self.without_power.append(without_power / self._database.name)
+
+
+@pytest.mark.parametrize("before", ["new", "stopped", "killed"])
+async def test_a_start_that_ends_anywhere_leaves_no_note_that_is_reported(
+    killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Neither a kill nor a power loss finds a note in the making, which damage looks like."""
+    expected = {"a": Row(b"2", 3)}
+    if before == "new":
+        killed, expected = tmp_path / "new" / "meta.sqlite", {}
+        killed.parent.mkdir()
+    elif before == "stopped":
+        await load(killed)
+    store = SqliteStateStore(killed, quick_check=True)
+    with monkeypatch.context() as watching:
+        images = Images(killed, tmp_path / "images", watching)
+        await store.open()
+    await store.aclose()
+
+    assert await asyncio.to_thread(noted, images.killed[-1]) == (0 if before == "new" else 3)
+    assert await asyncio.to_thread(noted, images.without_power[-1]) is not None
+    for image in (*images.killed, *images.without_power):
+        assert (expected, ()) == await load(image), image
+
+
 async def test_every_commit_is_noted(killed: Path) -> None:
     """A kill leaves the number of commits that were answered, and nothing is missed."""
     assert await asyncio.to_thread(noted, killed) == 3
@@ -124,11 +192,12 @@ async def test_a_damaged_note_is_reported(killed: Path, position: int) -> None:
     assert (await load(killed))[1] == ()
 
 
-async def test_a_cut_note_is_reported(killed: Path) -> None:
-    """Shorter than it must be, it says nothing."""
-    beside(killed, NOTE_SUFFIX).write_bytes(b"kgw")
+@pytest.mark.parametrize("kept", [b"", b"kgw"])
+async def test_a_cut_note_is_reported(killed: Path, kept: bytes) -> None:
+    """Shorter than it must be, it says nothing; empty, it has lost what it said."""
+    beside(killed, NOTE_SUFFIX).write_bytes(kept)
 
-    assert "has 3 bytes" in (await load(killed))[1][0]
+    assert f"has {len(kept)} bytes" in (await load(killed))[1][0]
 
 
 async def test_counting_goes_on_after_a_kill(killed: Path) -> None:

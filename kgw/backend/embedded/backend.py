@@ -480,6 +480,26 @@ class EmbeddedBackend(Backend):
         """Run a function that waits for the disk, in one of several threads."""
         return await self._run_in(self._threads.io, function)
 
+    async def write_in_io(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that writes files which the next call writes, too, as `run_in_io`.
+
+        Who is cancelled goes on when the thread is done: no other may write beside it.
+        """
+        work = self._threads.io.submit(function)
+        written = wrap_future(work, loop=self._loop)
+        try:
+            return await asyncio.shield(written)
+        except asyncio.CancelledError:
+            # What no thread has begun need not be waited for.
+            work.cancel()
+            while not written.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([written])
+            if not written.cancelled():
+                # Nobody is told of it any more.
+                written.exception()
+            raise
+
     async def note(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that replaces small files of a log, beside the flusher."""
         return await self._run_in(self._threads.notes, function)

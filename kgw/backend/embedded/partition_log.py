@@ -259,7 +259,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            await self._backend.run_in_io(partial(save_snapshot, self._log, snapshot))
+            await self._backend.write_in_io(partial(save_snapshot, self._log, snapshot))
         except OSError as error:
             raise StorageError(
                 f"cannot save a snapshot of partition {self.key}: {error}"

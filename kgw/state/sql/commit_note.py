@@ -3,9 +3,10 @@
 Damage in the very last commit of a write-ahead log, or a log that was cut or lost, looks to SQLite
 like a commit that a power loss has torn: it is dropped without a word, although it was answered.
 So commits are counted: in the database, within each commit, and in a note beside it, written when
-the commit has returned. The note is not synced, which would double the price of a commit: it
-outlives a kill of the process, and a power loss may leave an older one. It never runs ahead of what
-was durable, so that a database which lacks commits of the note has lost answered ones.
+the commit has returned. The note is synced when it is made and not afterwards, which would double
+the price of a commit: it outlives a kill of the process, and a power loss may leave an older one.
+It never runs ahead of what was durable, so that a database which lacks commits of the note has lost
+answered ones.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 NOTE_SUFFIX: Final = "-commits"
+_NEW_SUFFIX: Final = ".new"
 
 _NOTE: Final = Struct(">8sQI")
 _MAGIC: Final = b"kgwState"
@@ -40,13 +42,24 @@ class CountedConnection(sqlite3.Connection):
     _descriptor: int | None = None
 
     def count_commits(self, path: str, count: int) -> None:
-        """Keep the note at `path`, going on from `count`. Raises OSError."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
+        """Keep the note at `path`, going on from `count`. Raises OSError.
+
+        It gets its name when it is durable: neither a kill nor a power loss leaves one that is
+        empty or cut, so that such a note is always damage.
+        """
+        new_path = f"{path}{_NEW_SUFFIX}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(new_path, flags, 0o600)
+        try:
+            os.pwrite(descriptor, encode_note(count), 0)
+            os.fdatasync(descriptor)
+            os.rename(new_path, path)  # noqa: PTH104 - as in small_files
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
         self._path = path
         self._count = count
-        os.ftruncate(self._descriptor, _NOTE.size)
-        os.pwrite(self._descriptor, encode_note(count), 0)
 
     def commit(self) -> None:
         """Commit with the count of it, then note that. Raises sqlite3.Error."""
