@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,21 +40,3 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await opened.open()
     yield opened
     await opened.aclose()
-
-
-STORE_OF_TEST = re.compile(r"tests/state/(test_\w+)\.py::\w+\[(memory|sqlite|postgresql|mysql)\b")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests each store has passed, in the suite of all and in that of the servers."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in terminalreporter.stats.get(outcome, ()):
-            found = STORE_OF_TEST.match(report.nodeid)
-            if found is not None:
-                suite = "servers" if found[1] == "test_servers" else "all stores"
-                counts[suite, found[2], outcome] += 1
-    if counts:
-        terminalreporter.section("state stores")
-        for (suite, store, outcome), count in sorted(counts.items()):
-            terminalreporter.write_line(f"suite of {suite}: {store} {count} {outcome}")
