@@ -438,6 +438,7 @@ class Machine:
         store = self.started()
         self._retire_waiting()
         if clean:
+            self.drain()
             made = store.close()
         else:
             plan = store.begin_checkpoint()
@@ -445,6 +446,9 @@ class Machine:
                 made = store.finish_checkpoint(plan)
         for checkpoint in made:
             self.checkpoints[PartitionKey(checkpoint.topic_id, checkpoint.partition)] = checkpoint
+
+    def drain(self) -> None:
+        """Let everything that is queued be answered: here nothing stays queued."""
 
     def _choose_mode(self, key: PartitionKey) -> None:
         self.relaxed.discard(key)

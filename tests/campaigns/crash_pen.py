@@ -277,9 +277,14 @@ class PenMachine(Machine):
 
     def _with_pen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: object, **named: object) -> object:
-            while self._flusher._pen.locked():
+            while self._flusher._pen.locked() or self._flusher._jobs:
                 assert not self._is_thread_running
-                self._syncs.step()
+                if self._flusher._pen.locked():
+                    self._syncs.step()
+                else:
+                    # The thread runs this after what it has to do: a group, perhaps, which the
+                    # loop has written and the kernel did not take.
+                    self._run_thread()
             result = function(*arguments, **named)
             # The loop hears of it behind all that was due before.
             for _ in range(self._loop.count_due()):
@@ -288,13 +293,7 @@ class PenMachine(Machine):
 
         return run
 
-    def checkpoint(self, *, clean: bool) -> None:
-        if clean:
-            self.drain()
-        super().checkpoint(clean=clean)
-
     def drain(self) -> None:
-        """Let everything that is queued be answered."""
         while self.turn():
             pass
 
