@@ -367,7 +367,7 @@ def run(seed: int, full: bool) -> Report:
     report.require("states_inside_compaction", wanted // 15)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)
-    report.require("states_inside_recovery", wanted // 10)
+    report.require("states_inside_recovery", wanted // 5)
     report.require("appends_beside_other_work", wanted // 100)
     report.require("relaxed_losses", wanted // 100)
     for kind, found in CONTROLS.items():
