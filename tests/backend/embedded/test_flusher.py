@@ -492,6 +492,36 @@ async def test_what_the_kernel_does_not_take_of_a_set_is_synced_by_the_thread() 
     await backend.aclose()
 
 
+async def test_a_checkpoint_waits_for_a_group_that_the_kernel_has_not_synced() -> None:
+    """The thread syncs what is written before it does what came later.
+
+    A checkpoint between the two would say that the next record lies behind the group.
+    """
+    fs = SimulatedFs()
+    backend, syncs = await open_held(fs)
+    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+    await append_first(backend, log)
+    append = log.append([make_batch([b"a"])])
+    await until_due(syncs)
+    checkpoint = asyncio.ensure_future(backend.checkpoint())
+    await asyncio.sleep(0)
+    done, syncs.done = syncs.done, None
+    assert done is not None
+    done([SyncNotTriedError(errno.EAGAIN, "not that many")] * len(syncs.files))
+    await append
+    await checkpoint
+    for value in (b"b", b"c", b"d"):
+        await log.append([make_batch([value])])
+
+    after = EmbeddedBackend("/data", JOURNALED, fs=fs.clone(), state=backend.state)
+    await after.open()
+    reopened = await after.open_partition(KEY, TOPIC, SETTINGS)
+    assert 5 == reopened.high_watermark
+    assert [] == [problem for problem in after.health.problems if "damaged" in problem]
+    await after.aclose()
+    await backend.aclose()
+
+
 async def test_a_sync_that_failed_beside_one_not_tried_is_final() -> None:
     """No other sync may make the group look durable."""
     backend, syncs = await open_held()
