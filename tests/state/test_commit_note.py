@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,8 @@ from kgw.state.base import Change, Row
 from kgw.state.sql.commit_note import NOTE_SUFFIX, encode_note, read_note
 from kgw.state.sql.sqlite import SqliteStateStore
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FRAME_BYTES = 24 + 4096
+FRAMES_A_COMMIT = 2
 SUFFIXES = ("", "-wal", NOTE_SUFFIX)
 
 
@@ -178,6 +177,43 @@ async def test_an_older_note_proves_less(killed: Path) -> None:
     beside(killed, NOTE_SUFFIX).write_bytes(encode_note(1))
 
     assert ({"a": Row(b"2", 3)}, ()) == await load(killed)
+
+
+async def test_a_commit_that_was_never_synced_is_not_missed(killed: Path) -> None:
+    """A process was killed before it had synced its last commit, and the power went later.
+
+    The start in between has read that commit, and must not have noted it.
+    """
+    beside(killed, NOTE_SUFFIX).write_bytes(encode_note(2))
+    between = killed.parent.with_name("between") / killed.name
+    shutil.copytree(killed.parent, between.parent)
+    store = SqliteStateStore(between, quick_check=True)
+    await store.open()
+    try:
+        assert {"a": Row(b"2", 3)} == await store.load("topic")
+        shutil.copy(beside(between, NOTE_SUFFIX), beside(killed, NOTE_SUFFIX))
+    finally:
+        await store.aclose()
+    log = beside(killed, "-wal")
+    log.write_bytes(log.read_bytes()[: -FRAMES_A_COMMIT * FRAME_BYTES])
+
+    assert ({"a": Row(b"1", 2)}, ()) == await load(killed)
+
+
+async def test_what_a_start_reads_from_the_log_is_synced(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is served from then on: a power loss must not take it back."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    await load(killed)
+    assert f"{killed.name}-wal" in synced
 
 
 @pytest.mark.parametrize("position", [0, 9, -1])

@@ -26,7 +26,7 @@ from kgw.config.state_url import parse_state_url
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change
 from kgw.state.history import FOR_EVER_MS, SampleFilter
-from kgw.state.sql.commit_note import NOTE_SUFFIX
+from kgw.state.sql.commit_note import NEW_NOTE_SUFFIX, NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ async def _copy_into_directory(
 
 def _clear(fs: FileSystem, path: str) -> None:
     """Remove a database that an interrupted copy left."""
-    for suffix in ("", "-wal", NOTE_SUFFIX):
+    for suffix in ("", "-wal", NOTE_SUFFIX, NEW_NOTE_SUFFIX):
         with suppress(FileNotFoundError):
             fs.unlink(path + suffix)
 

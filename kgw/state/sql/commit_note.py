@@ -6,7 +6,8 @@ So commits are counted: in the database, within each commit, and in a note besid
 the commit has returned. The note is synced when it is made and not afterwards, which would double
 the price of a commit: it outlives a kill of the process, and a power loss may leave an older one.
 It never runs ahead of what was durable, so that a database which lacks commits of the note has lost
-answered ones.
+answered ones. So a start that finds more commits than the note knows leaves the note as it is: the
+last of them may never have been synced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
 NOTE_SUFFIX: Final = "-commits"
-_NEW_SUFFIX: Final = ".new"
+NEW_NOTE_SUFFIX: Final = f"{NOTE_SUFFIX}.new"
+"""Of a note that is being made."""
 
 _NOTE: Final = Struct(">8sQI")
 _MAGIC: Final = b"kgwState"
@@ -41,13 +43,24 @@ class CountedConnection(sqlite3.Connection):
     _path: str | None = None
     _descriptor: int | None = None
 
-    def count_commits(self, path: str, count: int) -> None:
-        """Keep the note at `path`, going on from `count`. Raises OSError.
+    def count_commits(self, path: str, count: int, noted: int | None) -> None:
+        """Keep the note of the database at `path`, going on from `count`. Raises OSError.
+
+        What is noted already, if that is known, stays until the first commit.
+        """
+        self._path = f"{path}{NOTE_SUFFIX}"
+        if noted is not None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        else:
+            self._descriptor = self._make_note(f"{path}{NEW_NOTE_SUFFIX}", self._path, count)
+        self._count = count
+
+    def _make_note(self, new_path: str, path: str, count: int) -> int:
+        """Return the descriptor of a new note. Raises OSError.
 
         It gets its name when it is durable: neither a kill nor a power loss leaves one that is
         empty or cut, so that such a note is always damage.
         """
-        new_path = f"{path}{_NEW_SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(new_path, flags, 0o600)
         try:
@@ -57,9 +70,7 @@ class CountedConnection(sqlite3.Connection):
         except OSError:
             os.close(descriptor)
             raise
-        self._descriptor = descriptor
-        self._path = path
-        self._count = count
+        return descriptor
 
     def commit(self) -> None:
         """Commit with the count of it, then note that. Raises sqlite3.Error."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.config.paths import absolute_path
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
 from kgw.state.sql.commit_note import (
+    NEW_NOTE_SUFFIX,
     NOTE_SUFFIX,
     CountedConnection,
     has_count,
@@ -153,7 +154,7 @@ def _create_database(path: str, migrations: tuple[Migration, ...]) -> None:
         )
     new_path = f"{path}.new"
     leftovers = (new_path, f"{new_path}-journal", f"{new_path}-wal")
-    for leftover in (*leftovers, f"{path}{NOTE_SUFFIX}"):
+    for leftover in (*leftovers, f"{path}{NOTE_SUFFIX}", f"{path}{NEW_NOTE_SUFFIX}"):
         remove_if_there(leftover)
     _write_new(new_path, b"")
     connection = _connect(new_path)
@@ -289,7 +290,10 @@ def _count_commits(connection: CountedConnection, path: str, report: Callable[[s
             "write-ahead log is damaged, cut or gone; the log was left as it is. Restore it or, "
             f"to go on without them, move {note_path} away"
         )
-    connection.count_commits(note_path, max(count or 0, noted or 0))
+    # A killed process may have left commits that it has not synced; they are served from now on.
+    if exists(f"{path}-wal"):
+        _sync(f"{path}-wal", os.O_RDONLY)
+    connection.count_commits(path, max(count or 0, noted or 0), noted)
 
 
 @contextmanager
