@@ -118,6 +118,9 @@ class Server:
         finally:
             for server, _ in listening:
                 server.close()
+        # uvloop has accepted meanwhile, whatever reader was removed: it makes the connection in
+        # the turn after that.
+        await sleep(0)
 
     # --- connections ------------------------------------------------------------------------------
 

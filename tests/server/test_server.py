@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from kgw.config import Listener
 from kgw.errors import ListenError
@@ -31,7 +32,7 @@ from tests.server.fakes import (
 from tests.unclosed import unclosed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from kgw.handlers.context import DueAnswer, Session
     from kgw.types import Buffer
@@ -271,26 +272,49 @@ async def test_drain_answers_and_closes() -> None:
             await one.connect()
 
 
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("is_drained", [True, False])
-async def test_a_connection_that_comes_with_the_end_is_closed(
-    is_drained: bool, caplog: pytest.LogCaptureFixture
+def test_a_connection_that_comes_with_the_end_is_closed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    is_drained: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In line, accepted, not made yet or just admitted: nothing of it is left, nor an error."""
-    with unclosed() as left:
-        for turns in range(5):
-            one = Running()
-            (bound,) = await one.server.open([LOCAL])
-            with socket.create_connection((bound.host, bound.port)) as client:
-                for _ in range(turns):
+
+    async def end(turns_before: int, turns_after: int) -> None:
+        """Connect so many turns before the server ends, or after it has begun to."""
+        one = Running()
+        (bound,) = await one.server.open([LOCAL])
+        with socket.socket() as client, suppress(ConnectionRefusedError, ConnectionResetError):
+            if not turns_after:
+                client.connect((bound.host, bound.port))
+            for _ in range(turns_before):
+                await asyncio.sleep(0)
+            ending = asyncio.ensure_future(
+                one.server.drain(0) if is_drained else one.server.aclose()
+            )
+            try:
+                for _ in range(turns_after):
                     await asyncio.sleep(0)
-                await (one.server.drain(0) if is_drained else one.server.aclose())
-                for _ in range(3):
+                if turns_after:
+                    client.connect((bound.host, bound.port))
+            finally:
+                await ending
+                for _ in range(5):
                     await asyncio.sleep(0)
-                client.setblocking(False)
-                with suppress(ConnectionResetError):
-                    # Raises BlockingIOError while the connection is open.
-                    assert b"" == client.recv(1)
-            assert not one.server.connections
+            client.setblocking(False)
+            # Raises BlockingIOError while the connection is open.
+            assert b"" == client.recv(1)
+        assert not one.server.connections
+
+    async def end_everywhere() -> None:
+        for turns_before in range(5):
+            await end(turns_before, 0)
+        for turns_after in range(1, 6):
+            await end(0, turns_after)
+
+    with unclosed() as left, asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(end_everywhere())
     assert [] == left
     assert [] == [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
 
