@@ -108,7 +108,6 @@ class Config:
     admin_listeners: tuple[str, ...]
     admin_connections_max: int
     socket_request_max_bytes: int
-    pre_auth_frame_bytes: int
     request_memory_bytes: int
     inflight_requests_max: int
     inflight_bytes_max: int
