@@ -317,8 +317,9 @@ class Gateway:
         else:
             stored = json.loads(row.value)
             self.cluster_id = stored["cluster_id"]
-            if not self.config.is_given("node.id"):
+            if not self.config.is_given("node.id") and stored["node_id"] != self.node_id:
                 self.node_id = stored["node_id"]
+                self.config = self.config.with_kept("node.id", self.node_id)
             if stored["node_id"] == self.node_id:
                 return
             _log.warning("this node was %d and is %d now", stored["node_id"], self.node_id)

@@ -126,7 +126,15 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @json_option()
 def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show how many records a group has still to read, topic by topic."""
-    rows = with_client(bootstrap, lambda client: standings(client, group))
+
+    async def action(client: AsyncClient) -> list[Standing]:
+        rows = await standings(client, group)
+        if not rows:
+            # OffsetFetch answers the same for a group that does not exist; this one raises.
+            await GroupClient(client).describe(group)
+        return rows
+
+    rows = with_client(bootstrap, action)
     topics: dict[str, list[Standing]] = {}
     for one in rows:
         topics.setdefault(one.topic, []).append(one)

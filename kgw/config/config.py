@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ORIGIN = "default"
 DYNAMIC_ORIGIN = "changed while running"
+KEPT_ORIGIN = "kept from an earlier start"
 _EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 
 
@@ -108,7 +109,6 @@ class Config:
     admin_listeners: tuple[str, ...]
     admin_connections_max: int
     socket_request_max_bytes: int
-    pre_auth_frame_bytes: int
     request_memory_bytes: int
     inflight_requests_max: int
     inflight_bytes_max: int
@@ -236,6 +236,14 @@ class Config:
             else:
                 dynamic[setting.name] = setting.parse(text)
         return Config(self._static, dynamic=dynamic, warnings=self.warnings)
+
+    def with_kept(self, name: str, value: Value) -> Config:
+        """Return this configuration with a setting that an earlier start was given."""
+        return Config(
+            {**self._static, name: Given(value, KEPT_ORIGIN)},
+            dynamic=self.dynamic,
+            warnings=self.warnings,
+        )
 
     def topic_default(self, name: str) -> Value:
         """Return what a topic setting is worth for a topic that does not set it."""

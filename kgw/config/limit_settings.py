@@ -18,15 +18,6 @@ LIMIT_SETTINGS = (
         minimum=1024,
     ),
     Setting(
-        "kgw.pre.auth.frame.bytes",
-        INT,
-        64 << 10,
-        "Largest request before authentication, on listeners that ask for it.",
-        section="limits",
-        unit="bytes",
-        minimum=1024,
-    ),
-    Setting(
         "kgw.request.memory.bytes",
         LONG,
         -1,

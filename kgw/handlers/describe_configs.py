@@ -3,7 +3,9 @@
 Behaviour:
 - the values are those that are acted on, each with the place it comes from; settings that can have
   one value alone are listed with it, so that nobody has to guess;
-- broker "" lists what was changed while running;
+- what a file, the environment or a flag has set is static, also where it equals the default, and
+  so is the node id that is kept from an earlier start;
+- broker "" lists what was changed while running, with no values from the start of this one;
 - a group has no settings. Asked by its name and from v4 on, `kgw.group.trace` is what the group
   decided lately and why, as JSON: what `kgw groups explain` shows;
 - other resources are refused with INVALID_REQUEST.
@@ -216,12 +218,17 @@ def _entry(
 def _server_synonyms(
     setting: Setting, config: Config, *, is_default_broker: bool = False
 ) -> list[DescribeConfigsSynonym]:
-    """Return the places that could give a server setting its value, the one that does first."""
+    """Return the places that could give a server setting its value, the one that does first.
+
+    Of all brokers, as Kafka answers: where one of them starts from is nothing of all.
+    """
     name = setting.name
     synonyms = []
     if name in config.dynamic:
         source = broker_source(name, config, is_default_broker=is_default_broker)
         synonyms.append(_synonym(name, setting, config.dynamic[name], source))
+    if is_default_broker:
+        return synonyms
     if config.is_given(name):
         synonyms.append(
             _synonym(name, setting, config.static_value(name), ConfigSource.STATIC_BROKER)

@@ -13,7 +13,8 @@ v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: th
 (KIP-124). v4: the client may forbid creation (KIP-4). v5: offline replicas (KIP-112). v7: leader
 epochs (KIP-320). v8: authorised operations when asked for, those of the cluster until v10
 (KIP-430). v9: flexible (KIP-482). v10: topic ids in the answer (KIP-516). v12: topics asked for by
-id. v13: an error of the whole answer (KIP-1102), never set here.
+id, as Kafka does it: a name beside an id is not looked at, and where any topic has an id, those
+without one are left out. v13: an error of the whole answer (KIP-1102), never set here.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
 """For each version, the first one that describes a topic in the same bytes."""
 
+_BY_ID = 12
+"""The first version that asks for topics by id."""
+
 # Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 25 for each partition.
 _TURN_UNITS = 15_000
 _PARTITION_UNITS = 25
@@ -67,6 +71,8 @@ def handle(request: MetadataRequest, context: RequestContext) -> Answer:
             _describe(request, context, list(catalog.topics.values())), context.gateway.answer_turns
         )
     may_create = context.gateway.config.auto_create_topics_enable
+    if context.api_version >= _BY_ID:
+        wanted = [one for one in wanted if one.topic_id != ZERO_TOPIC_ID] or wanted
     found = [_find(one, context) for one in wanted]
     if (
         may_create
@@ -94,10 +100,11 @@ def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
     """Return one topic that was asked for, or say why not."""
     catalog = context.gateway.catalog
     by_id = wanted.topic_id != ZERO_TOPIC_ID
-    if context.api_version < 12 and (by_id or wanted.name is None):
+    if context.api_version < _BY_ID and (by_id or wanted.name is None):
         # Versions 10 and 11 have the field, and no broker has ever looked at it.
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
-    if wanted.name is None:
+    # Java's Admin sends an empty name beside the id, not null.
+    if by_id or wanted.name is None:
         return catalog.by_id(wanted.topic_id) or MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
         )

@@ -28,7 +28,6 @@ class Limits(NamedTuple):
     """Limits of the server in the units that it counts in. A timeout of None never fires."""
 
     frame_bytes: int = 100 << 20
-    frame_before_authentication_bytes: int = 64 << 10
     request_memory_bytes: int = DEFAULT_MEMORY_BYTES // 4
     inflight_requests: int = 32
     inflight_bytes: int = 16 << 20
@@ -54,7 +53,6 @@ def limits_from(config: Config) -> Limits:
         request_memory_bytes = available_memory_bytes() // 4
     return Limits(
         frame_bytes=config.socket_request_max_bytes,
-        frame_before_authentication_bytes=config.pre_auth_frame_bytes,
         request_memory_bytes=request_memory_bytes,
         inflight_requests=config.inflight_requests_max,
         inflight_bytes=config.inflight_bytes_max,

@@ -223,6 +223,25 @@ def test_shares_of_workers_are_not_made_up() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("command", ["describe", "members", "lag", "explain"])
+def test_a_group_that_does_not_exist_is_named(kgw: Commands, command: str) -> None:
+    """What looks at a group says that there is none, and does not take it for one without lag."""
+    message = kgw.fail(ExitCode.FAILED, "groups", command, "nobody")
+    assert "GROUP_ID_NOT_FOUND (there is no group 'nobody')" in message
+    told = json.loads(kgw.fail(ExitCode.FAILED, "groups", command, "nobody", "--json"))
+    assert "GROUP_ID_NOT_FOUND" == told["kafka_error"]
+
+
+def test_a_group_that_has_committed_nothing_has_no_lag(kgw: Commands) -> None:
+    """A group of one member that has just joined exists."""
+    produced(kgw, "unread")
+    member_id = asyncio.run(joined(kgw, "beginners", "unread"))
+    assert {"group": "beginners", "lag": 0, "topics": []} == kgw.json("groups", "lag", "beginners")
+    assert "total lag 0" in kgw.succeed("groups", "lag", "beginners")
+    assert [] == kgw.json("groups", "offsets", "beginners")
+    asyncio.run(left(kgw, "beginners", member_id))
+
+
 def test_offsets_are_deleted(kgw: Commands, tmp_path: Path) -> None:
     """One partition's, or a topic's; the others stay."""
     produced(kgw, "partly")

@@ -84,6 +84,32 @@ def test_wrong_usage_is_one_line(offline: Commands, arguments: list[str], expect
     assert expected.lower() in message.lower()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["consum"], "consume"),
+        (["topic", "list"], "topics"),
+        (["topics", "lst"], "list"),
+        (["groups", "lags", "g"], "lag"),
+        (["groups", "lag", "g", "--bootstra", "x:1"], "--bootstrap"),
+        (["serve", "--data-dirs", "d"], "--data-dir"),
+    ],
+)
+def test_a_mistyped_name_gets_the_nearest_one(
+    offline: Commands, arguments: list[str], near: str
+) -> None:
+    """Commands of each depth and options, which are refused, say what may have been meant."""
+    message = offline.fail(ExitCode.USAGE, *arguments)
+    assert f"Did you mean {near!r}? (see kgw" in message
+
+
+@pytest.mark.parametrize("name", ["xyzzy", "", "--xyzzy"])
+def test_a_name_like_no_other_gets_none(offline: Commands, name: str) -> None:
+    """What resembles nothing is refused without a guess."""
+    message = offline.fail(ExitCode.USAGE, name)
+    assert (True, False) == ("no such" in message.lower(), "did you mean" in message.lower())
+
+
 def test_no_arguments_print_the_help(offline: Commands) -> None:
     """Kgw alone, and a group alone, print what can be called."""
     result = offline.run()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, load_config
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ConfigSource, ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
@@ -24,6 +24,8 @@ from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import batch, create_topic, produce
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kgw.backend.memory import MemoryBackend
 
 TOPIC = ResourceType.TOPIC
@@ -146,8 +148,6 @@ async def test_describes_every_setting_of_a_topic(gateway: InProcessGateway, ver
 @pytest.mark.parametrize("version", range(5))
 async def test_describes_the_broker(version: int) -> None:
     """Static values are told from defaults, and what cannot change now is read-only."""
-    from kgw.config import load_config
-
     config = load_config(overrides=[("num.partitions", "3", "--set")])
     async with InProcessGateway(config) as gateway:
         entries = await describe(gateway, BROKER, "0", version=version)
@@ -162,10 +162,71 @@ async def test_describes_the_broker(version: int) -> None:
             ]
 
 
+@pytest.fixture
+def started_config(tmp_path: Path) -> Config:
+    """A configuration with a setting from each place that a start takes them from."""
+    file = tmp_path / "kgw.toml"
+    file.write_text('"num.partitions" = 3\n')
+    environ = {"KGW_DELETE_TOPIC_ENABLE": "true"}
+    return load_config(file, environ, [("listeners", "A://127.0.0.1:1", "--listen")])
+
+
+async def test_each_place_of_a_start_is_static(started_config: Config) -> None:
+    """A file, the environment and a flag are STATIC_BROKER_CONFIG, also for what cannot change."""
+    given = {"num.partitions": "3", "delete.topic.enable": "true", "listeners": "A://127.0.0.1:1"}
+    async with InProcessGateway(started_config) as gateway:
+        entries = await describe(gateway, BROKER, "0")
+    assert {
+        name: (
+            value,
+            True,
+            ConfigSource.STATIC_BROKER,
+            [(name, value, ConfigSource.STATIC_BROKER), (name, default, ConfigSource.DEFAULT)],
+        )
+        for name, value in given.items()
+        for default in [SERVER_SETTINGS[name].format(SERVER_SETTINGS[name].default)]
+    } == {
+        name: (
+            entry.value,
+            entry.read_only,
+            entry.config_source,
+            [(one.name, one.value, one.source) for one in entry.synonyms],
+        )
+        for name, entry in entries.items()
+        if entry.config_source != ConfigSource.DEFAULT
+    }
+
+
+async def test_the_node_id_of_an_earlier_start_is_static(backend: MemoryBackend) -> None:
+    """A node that is not told its id anew says the one that it has kept, and no default."""
+    async with InProcessGateway(Config.of(node_id=7), backend=backend):
+        pass
+    async with InProcessGateway(backend=backend) as gateway:
+        node_id = (await describe(gateway, BROKER, "7"))["node.id"]
+    assert ("7", ConfigSource.STATIC_BROKER) == (node_id.value, node_id.config_source)
+    assert [("7", ConfigSource.STATIC_BROKER), ("0", ConfigSource.DEFAULT)] == [
+        (one.value, one.source) for one in node_id.synonyms
+    ]
+
+
+async def test_all_brokers_have_no_static_values() -> None:
+    """What is listed of all brokers ("") names neither the start of one nor its defaults."""
+    async with InProcessGateway(Config.of(message_max_bytes=9)) as gateway:
+        await alter(gateway, {"message.max.bytes": "100"}, BROKER, "")
+        of_all = (await describe(gateway, BROKER, ""))["message.max.bytes"]
+        of_one = (await describe(gateway, BROKER, "0"))["message.max.bytes"]
+    assert [("100", ConfigSource.DYNAMIC_DEFAULT_BROKER)] == [
+        (one.value, one.source) for one in of_all.synonyms
+    ]
+    assert [
+        ("100", ConfigSource.DYNAMIC_BROKER),
+        ("9", ConfigSource.STATIC_BROKER),
+        ("1048588", ConfigSource.DEFAULT),
+    ] == [(one.value, one.source) for one in of_one.synonyms]
+
+
 async def test_a_default_in_a_coarser_unit_says_where_it_is_from() -> None:
     """retention.ms from log.retention.hours, until log.retention.ms is set while running."""
-    from kgw.config.load import load_config
-
     config = load_config(overrides=[("log.retention.hours", "2", "--set")])
     async with InProcessGateway(config) as gateway:
         await create_topic(gateway)

@@ -159,6 +159,53 @@ async def test_by_topic_id(gateway: InProcessGateway, version: int) -> None:
     ] == [(one.error_code, one.name, one.topic_id) for one in response.topics]
 
 
+@pytest.mark.parametrize("version", [12, 13])
+async def test_an_id_wins_over_a_name(gateway: InProcessGateway, version: int) -> None:
+    """A name beside an id is not looked at, be it empty, as Java's Admin sends it, or another's."""
+    orders = await create_topic(gateway, "orders")
+    await create_topic(gateway, "other")
+    unknown = bytes(range(16))
+    response = await gateway.ask(
+        MetadataRequest(
+            topics=[
+                MetadataRequestTopic(name="", topic_id=orders.topic_id),
+                MetadataRequestTopic(name="other", topic_id=orders.topic_id),
+                MetadataRequestTopic(name="missing", topic_id=orders.topic_id),
+                MetadataRequestTopic(name="", topic_id=unknown),
+                MetadataRequestTopic(name="other", topic_id=unknown),
+                MetadataRequestTopic(name="missing", topic_id=unknown),
+            ]
+        ),
+        version,
+        MetadataResponse,
+    )
+    assert [
+        *[(ErrorCode.NONE, "orders", orders.topic_id)] * 3,
+        *[(ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)] * 3,
+    ] == [(one.error_code, one.name, one.topic_id) for one in response.topics]
+    assert {"orders", "other"} == set(gateway.gateway.catalog.topics)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_ids_keep_names_out(gateway: InProcessGateway, version: int) -> None:
+    """Topics named without an id are neither answered nor created beside one named by its id."""
+    orders = await create_topic(gateway, "orders")
+    await create_topic(gateway, "other")
+    response = await gateway.ask(
+        MetadataRequest(
+            topics=[
+                MetadataRequestTopic(name="other"),
+                MetadataRequestTopic(name=None, topic_id=orders.topic_id),
+                MetadataRequestTopic(name="missing"),
+            ]
+        ),
+        version,
+        MetadataResponse,
+    )
+    assert ["orders"] == [one.name for one in response.topics]
+    assert {"orders", "other"} == set(gateway.gateway.catalog.topics)
+
+
 @pytest.mark.parametrize("version", [10, 11])
 async def test_ids_are_not_heeded_before_version_12(
     gateway: InProcessGateway, version: int

@@ -26,7 +26,6 @@ def test_limits_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> 
     limits = limits_from(
         Config.of(
             socket_request_max_bytes=2000,
-            pre_auth_frame_bytes=1500,
             request_memory_bytes=5000,
             inflight_requests_max=3,
             inflight_bytes_max=4000,
@@ -41,7 +40,7 @@ def test_limits_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> 
             busy_poll_us=500,
         )
     )
-    assert (2000, 1500, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000, 0.0005) == limits
+    assert (2000, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000, 0.0005) == limits
 
 
 def test_nobody_is_waited_for_on_a_single_core(monkeypatch: pytest.MonkeyPatch) -> None:
