@@ -29,7 +29,7 @@ _WATCHER = pytest.StashKey["subprocess.Popen[bytes]"]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the setting: tests of this file have less patience."""
-    text = "seconds after its limit at which a test that cannot be interrupted is ended with its process"
+    text = "seconds after its limit at which a test that nothing interrupts is ended"
     parser.addini(_GRACE, text, default="15")
 
 
