@@ -35,6 +35,19 @@ def test_the_batch_behind_megabytes_of_damage_is_found() -> None:
     assert [] == [one for one in driver.fs.files(ROOT) if one.endswith(".torn")]
 
 
+def test_the_check_finds_what_is_behind_damage_without_the_side_file() -> None:
+    """It makes no side file, and searches the bytes instead."""
+    driver = Driver()
+    for number in range(3):
+        driver.append(b"%d" % number)
+    driver.stop()
+    driver.fs.unlink(driver.segment_path(suffix="checksums"))
+    position = driver.fs.file_size(driver.segment_path()) // 2
+    driver.flip(driver.segment_path(), position)
+    (damage,) = [problem for problem in driver.problems() if "offsets" in problem]
+    assert "offsets 1 to 1 are damaged" in damage
+
+
 def test_damage_behind_which_nothing_follows_is_kept() -> None:
     """The last durable batch of a log costs only itself, and the log goes on behind it."""
     driver = Driver()
