@@ -76,7 +76,9 @@ INTERRUPTED_MIGRATIONS = 12
 """All that there are: an open that takes two steps has one place between them. Half are killed."""
 OPENS_TRIED = 12
 LONGEST_OPEN_S = 0.06
-"""From the lock to being ready, at the least."""
+"""From the lock to being ready: what is drawn from first, and halved where opens are quicker."""
+LOCK_S = 60.0
+"""Within that a process has the directory's lock, however busy the machine is."""
 LOOK_S = 0.001
 LOCKS = Path("/proc/locks")
 COPIES_TRIED = 20
@@ -431,9 +433,14 @@ async def _open_store(store: SqliteStateStore) -> None:
 
 def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random) -> None:
     """Kill a process while it opens a directory, a few times, and look at what the next serves."""
-    data, killed = fixture.unpack(parent), 0
+    data, killed, longest_s = fixture.unpack(parent), 0, LONGEST_OPEN_S
     for _ in range(OPENS_TRIED):
-        if _is_killed_opening(data, random.uniform(0.0, LONGEST_OPEN_S)):
+        try:
+            is_killed = _is_killed_opening(data, random.uniform(0.0, longest_s))
+        except RuntimeError as error:
+            report.fail(f"{fixture.name}: {error}, after {killed} kills while opening")
+            return
+        if is_killed:
             killed += 1
             report.count("killed_opens")
         else:
@@ -441,6 +448,7 @@ def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random)
             report.count("opens_that_were_ready")
             shutil.rmtree(data)
             data, killed = fixture.unpack(parent), 0
+            longest_s /= 2
         if killed == KILLED_OPENS:
             break
     else:
@@ -454,16 +462,27 @@ def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random)
 
 
 def _is_killed_opening(data: Path, after_s: float) -> bool:
-    """Kill an open so long after it has taken the lock; False when it was ready by then."""
+    """Kill an open so long after it has taken the lock; False when it was ready by then.
+
+    Raises:
+        RuntimeError: The process has ended by itself, or not taken the lock in all that time.
+    """
     command = [*SERVE, "--data-dir", str(data), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        lock = data / layout.LOCK_NAME
-        while process.poll() is None and not _is_locked(lock, process.pid):
+        lock, until_s = data / layout.LOCK_NAME, time.monotonic() + LOCK_S
+        is_locked = False
+        while process.poll() is None and not is_locked and time.monotonic() < until_s:
             time.sleep(LOOK_S)
-        time.sleep(after_s)
+            is_locked = _is_locked(lock, process.pid)
+        if is_locked:
+            time.sleep(after_s)
         process.kill()
         said, _ = process.communicate()
-    return process.returncode == -signal.SIGKILL and b"ready" not in said
+    if process.returncode != -signal.SIGKILL:
+        raise RuntimeError(f"NOT OPENED: exit status {process.returncode}")
+    if not is_locked:
+        raise RuntimeError(f"NOT OPENED: no LOCK is taken within {LOCK_S:.0f} s")
+    return b"ready" not in said
 
 
 def _is_locked(path: Path, pid: int) -> bool:

@@ -267,7 +267,7 @@ def run(seed: int, full: bool) -> Report:
         report.require("process_kills", PROCESS_KILLS)
         report.require("process_kills_at_the_place", PROCESS_KILLS // 2)
         for place in PROCESS_PLACES:
-            report.require(f"crashes_at: {place} of a process", PROCESS_KILLS // 20)
+            report.require(f"crashes_at: {place} of a process", PROCESS_KILLS // 10)
     report.require("points", points)
     for broken, found in CONTROLS.items():
         control = Report(broken.__name__, seed)

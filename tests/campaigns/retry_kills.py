@@ -37,14 +37,17 @@ LIVES = 10
 class _Kill(Crash):
     """The gateway kills itself, or is killed when that has not come to pass."""
 
-    def __init__(self, random: Random, gateway: GatewayProcess, failpoint: Path) -> None:
+    def __init__(
+        self, random: Random, gateway: GatewayProcess, failpoint: Path, place: str
+    ) -> None:
         self._random = random
         self._gateway = gateway
         self._failpoint = failpoint
         self.is_lost = False
         """Whether somebody has not got an answer."""
         self.died_at_the_place = False
-        self._place = ""
+        self._place = place
+        """One in a life: a gateway knows the first that it is told of."""
 
     @property
     def has_come(self) -> bool:
@@ -52,13 +55,11 @@ class _Kill(Crash):
 
     @property
     def came_at(self) -> str:
-        return self._place if self.died_at_the_place else ""
+        return f"{self._place} of a process" if self.died_at_the_place else ""
 
     def arm(self) -> str:
-        place = self._random.choice(PLACES)
-        arm(self._failpoint, place, self._random.choice((1, 1, 2, 3, 5)))
-        self._place = f"{place} of a process"
-        return self._place
+        arm(self._failpoint, self._place, self._random.choice((1, 1, 2, 3, 5)))
+        return f"{self._place} of a process"
 
     def answer(self) -> None:
         """Let it arrive: who is dead does not answer."""
@@ -89,7 +90,9 @@ class ProcessLife(Life):
     async def _serving(self) -> AsyncIterator[None]:
         self._failpoint.unlink(missing_ok=True)
         await asyncio.to_thread(self.gateway.start)
-        self._crash = self._kill = _Kill(self._random, self.gateway, self._failpoint)
+        # In turn, so that each has its share of few kills.
+        place = PLACES[self._report.counts["process_kills"] % len(PLACES)]
+        self._crash = self._kill = _Kill(self._random, self.gateway, self._failpoint, place)
         self._connection = await Connection.open(self.gateway.host, self.gateway.port)
         try:
             yield
