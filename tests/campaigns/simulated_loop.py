@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -37,6 +38,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def forget_all(self) -> None:
         """Run nothing of what is due: whose process it was has been killed."""
+        for task in asyncio.all_tasks(self):
+            coroutine = cast("Coroutine[object, object, object]", task.get_coro())
+            # Python warns of one that has not begun.
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
 
