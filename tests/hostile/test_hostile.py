@@ -181,13 +181,13 @@ async def _hold(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("attacked", [DESCRIPTORS], indirect=True)
-@sizes((1_000, 1.0), (5_000, 10.0))
-async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float]) -> None:
+@sizes((1_000, 1.0, 0.2), (5_000, 10.0, 0.5))
+async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float, float]) -> None:
     """P7: a flood of connections neither disturbs those that are open nor outlives itself.
 
     The gateway has 400 descriptors, and so takes 200 connections; the flood wants more of them.
     """
-    per_second, seconds = scale
+    per_second, seconds, least_share = scale
     loop = asyncio.get_running_loop()
     with attacked.canary(reconnects=False) as canary:
         held = [asyncio.ensure_future(_hold(attacked)) for _ in range(100)]
@@ -202,7 +202,8 @@ async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float]) 
             one.cancel()
         await asyncio.gather(*held, return_exceptions=True)
     print(f"{opened} connections in {seconds} s, {cpu_s:.2f} s of processor time")
-    assert opened > per_second * seconds * 0.5
+    # On a slow machine it is a smaller flood, but never one that fits in.
+    assert opened > per_second * seconds * least_share
     check(canary)
 
 
