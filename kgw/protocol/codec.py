@@ -84,7 +84,8 @@ class Codec(Generic[MessageT]):
         try:
             message, stop = self._decode(buffer, position, budget)
         except _MALFORMED as error:
-            raise self._decode_error(error) from None
+            # Its traceback, which the context of the new one has, holds all that was decoded.
+            raise self._decode_error(error.with_traceback(None)) from None
         if stop != len(buffer):
             raise self._decode_error(DecodeError(f"{len(buffer) - stop} bytes too many"))
         return message
@@ -97,7 +98,7 @@ class Codec(Generic[MessageT]):
         try:
             return self._decode(buffer, position, budget)
         except _MALFORMED as error:
-            raise self._decode_error(error) from None
+            raise self._decode_error(error.with_traceback(None)) from None
 
     def decode_in_turns(self, buffer: Buffer, position: int = 0) -> Generator[None, None, MessageT]:
         """Decode a message that something may follow; yield where others may come between.
@@ -115,7 +116,7 @@ class Codec(Generic[MessageT]):
         try:
             message, _ = yield from decode(buffer, position, min(budget, self._memory_limit_bytes))
         except _MALFORMED as error:
-            raise self._decode_error(error) from None
+            raise self._decode_error(error.with_traceback(None)) from None
         return message
 
     def encode(self, message: MessageT) -> bytes:

@@ -258,6 +258,9 @@ class KafkaConnection(FrameReceiver):
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
             self._fail(failure)
+            # It has frames that refer to it, and to the request: large ones in turn, which would
+            # all wait for the garbage collector.
+            failure.__traceback__ = None
         self._write_outgoing()
 
     def _collect_answers(self) -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
 from typing import Any
 
@@ -43,6 +44,25 @@ EXAMPLES = settings(max_examples=max(5, settings().max_examples // 20), deadline
 SEEDS = st.integers(0, 2**64 - 1)
 
 _messages = pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.__name__)
+
+
+@pytest.mark.parametrize("way", ["decode", "decode_prefix", "decode_in_turns"])
+def test_a_refusal_keeps_nothing_that_was_decoded(way: str) -> None:
+    """Whoever keeps the error for a while keeps no message of a hundred times its size."""
+    ours = codec(MetadataRequest, 1)
+    topics = [MetadataRequestTopic(name=f"name-{number}") for number in range(100)]
+    cut = ours.encode(MetadataRequest(topics=topics))[:-1]
+    topics.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(DecodeError) as refusal:
+            list(getattr(ours, way)(cut))
+        topics = [one for one in gc.get_objects() if isinstance(one, MetadataRequestTopic)]
+        assert [] == [one for one in topics if str(one.name).startswith("name-")]
+        assert "truncated" in str(refusal.value)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGEST_IN_RUN_BYTES, Submission
 from kgw.server.connection import RUN_BYTES, TURN_BYTES
 from kgw.server.limits import Limits
@@ -315,6 +318,35 @@ class TestOrder:
         peer.send(at_once(1))
         assert peer.transport.is_closing()
         assert [peer.dispatcher.bug] == peer.server.bugs
+
+
+class _Large:
+    """Something of a request."""
+
+
+async def test_what_a_failed_request_held_is_given_back_at_once() -> None:
+    """Its error is kept with the answer, which may wait long for the garbage collector."""
+    peer = Peer()
+    peer.send(request(METADATA, 1))
+    failed = peer.dispatcher.waiting[1]
+    held: list[weakref.ref[_Large]] = []
+
+    def fail() -> None:
+        large = _Large()
+        held.append(weakref.ref(large))
+        raise ProtocolError("broken")
+
+    gc.disable()
+    try:
+        try:
+            fail()
+        except ProtocolError as error:
+            failed.finish(error)
+        peer.connection.write_answers()
+        assert peer.transport.is_closing()
+        assert [None] == [one() for one in held]
+    finally:
+        gc.enable()
 
 
 class TestBackPressure:
