@@ -551,6 +551,9 @@ async def test_a_reservation_that_ends_while_the_loop_writes_is_no_fault_of_the_
     other = await backend.create_partition(OTHER_KEY, TOPIC, _UNTIMED)
     await _reserved(backend, other)
     await asleep(backend)
+    # By this clock what follows comes in the same moment: neither of the two is written alone.
+    await log.append([make_batch([b"before"])])
+    await asleep(backend)
     assert isinstance(other, EmbeddedPartitionLog)
     relaxed, other_log = backend._store.relaxed, other._log
     writers: list[str] = []
