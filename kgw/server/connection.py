@@ -258,8 +258,8 @@ class KafkaConnection(FrameReceiver):
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
             self._fail(failure)
-            # It has frames that refer to it, and to the request: large ones in turn, which would
-            # all wait for the garbage collector.
+            # Its traceback refers to the request, and back to the error: neither would be freed
+            # until the garbage collector runs.
             failure.__traceback__ = None
         self._write_outgoing()
 

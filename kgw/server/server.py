@@ -118,8 +118,8 @@ class Server:
         finally:
             for server, _ in listening:
                 server.close()
-        # uvloop has accepted meanwhile, whatever reader was removed: it makes the connection in
-        # the turn after that.
+        # uvloop goes on accepting although its reader was removed, and makes the connection one
+        # turn after the listener is closed.
         await sleep(0)
 
     # --- connections ------------------------------------------------------------------------------

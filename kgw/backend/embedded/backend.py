@@ -483,7 +483,7 @@ class EmbeddedBackend(Backend):
     async def write_in_io(self, function: Callable[[], _Result]) -> _Result:
         """Run a function that writes files which the next call writes, too, as `run_in_io`.
 
-        Who is cancelled goes on when the thread is done: no other may write beside it.
+        A cancelled caller waits until the thread is done, so that no other writes beside it.
         """
         work = self._threads.io.submit(function)
         written = wrap_future(work, loop=self._loop)

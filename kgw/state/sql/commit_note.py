@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NOTE_SUFFIX: Final = "-commits"
 NEW_NOTE_SUFFIX: Final = f"{NOTE_SUFFIX}.new"
-"""Of a note that is being made."""
+"""The name that a note has until it is durable."""
 
 _NOTE: Final = Struct(">8sQI")
 _MAGIC: Final = b"kgwState"

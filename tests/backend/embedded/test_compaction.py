@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, ROOT, Driver
+from tests.backend.embedded.stops import is_stopped
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
@@ -401,22 +403,8 @@ def test_an_exchange_is_finished_or_taken_back(mode: CrashMode) -> None:
         driver = Driver(settings=SETTINGS)
         fill(driver, 60, 7)
         driver.checkpoint()
-        countdown = stops
-
-        def stop(call: str, path: str) -> None:
-            nonlocal countdown
-            countdown -= 1
-            if countdown < 0:
-                raise KeyboardInterrupt
-
-        driver.fs.on_operation = stop
-        try:
-            compact(driver)
-        except KeyboardInterrupt:
-            pass
-        else:
+        if not is_stopped(driver, stops, partial(compact, driver)):
             break
-        driver.fs.on_operation = None
         driver.lose_power(mode, seed=stops)
         found = records(driver.log())
         assert after.items() <= found.items() <= before.items()
