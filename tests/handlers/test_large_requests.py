@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -185,6 +186,28 @@ async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessG
     with pytest.raises(ProtocolError):
         answer.result()
     assert not gateway.dispatcher.has_large_work
+
+
+async def test_a_damaged_large_request_whose_client_has_gone_gives_its_memory_back_at_once(
+    gateway: InProcessGateway,
+) -> None:
+    """Nobody asks for its answer, and no garbage collector is needed."""
+    topics = [MetadataRequestTopic(name=f"{number:020}") for number in range(ELEMENTS_PER_TURN * 2)]
+    frame = bytearray(b"".join(request_frame(MetadataRequest(topics=topics), 9, 1, "test"))[:-20])
+    gc.disable()
+    try:
+        answer = gateway.dispatcher.start(memoryview(frame)[4:], gateway.session)
+        assert isinstance(answer, DueAnswer)
+        done = asyncio.Event()
+        answer.when_done(lambda _: done.set())
+        await done.wait()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        del answer
+        # Nothing has a view of it any more: it may change its size.
+        frame.clear()
+    finally:
+        gc.enable()
 
 
 async def given_up(answer: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -84,6 +85,12 @@ class Attacked:
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_event_loop() -> None:
     """The gateway's loop is in another process; the test's own may read files."""
+
+
+@pytest.fixture(autouse=True)
+async def quick_attackers() -> None:
+    """Take the event loop out of its debug mode: its time would be counted as the gateway's."""
+    asyncio.get_running_loop().set_debug(False)
 
 
 @pytest.fixture
