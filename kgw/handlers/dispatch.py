@@ -188,6 +188,10 @@ class Dispatcher:
         """
         return not (frame[0] or frame[1])
 
+    def is_fetch(self, frame: Buffer) -> bool:
+        """Whether this request asks for records: its answer may be large."""
+        return frame[1] == _FETCH and not frame[0]
+
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
         """Begin to answer a frame, given without its length.
 

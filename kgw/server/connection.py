@@ -144,18 +144,25 @@ class KafkaConnection(FrameReceiver):
             # Who asks for more has taken what came before, as a rule.
             self._note_unsent(self._transport.get_write_buffer_size())
         started = self._started
+        needs_turn = self._needs_turn(frame)
         if (
             self._parked
             or self._writing_paused
-            or len(frame) > TURN_BYTES
+            or needs_turn
             or (started and not (self._overlapping and self._server.dispatcher.may_overlap(frame)))
         ):
             self._parked.append(frame)
             self._hold(len(frame))
-            if len(self._parked) == 1 and len(frame) > TURN_BYTES:
+            if len(self._parked) == 1 and needs_turn:
                 self._pump()
         else:
             self._start(frame)
+
+    def _needs_turn(self, frame: memoryview) -> bool:
+        server = self._server
+        return len(frame) > TURN_BYTES or (
+            server.has_sent_much and server.dispatcher.is_fetch(frame)
+        )
 
     def _accept_run(self, data: memoryview, position: int, end: int, most: int) -> Run | None:
         """Start requests that repeat an earlier one, as if each had been started by itself."""
@@ -296,12 +303,16 @@ class KafkaConnection(FrameReceiver):
         while parked and not self._writing_paused and self.state is OPEN:
             if self._started and not (self._overlapping and may_overlap(parked[0])):
                 break
-            if len(parked[0]) > TURN_BYTES:
+            if self._needs_turn(parked[0]):
                 if not self._has_turn:
                     self._server.request_turn(self)
                     break
                 self._has_turn = False
-                if self._server.dispatcher.has_large_work and not may_overlap(parked[0]):
+                if (
+                    len(parked[0]) > TURN_BYTES
+                    and self._server.dispatcher.has_large_work
+                    and not may_overlap(parked[0])
+                ):
                     self._server.hold(self)
                     break
             frame = parked.pop(0)
@@ -313,7 +324,7 @@ class KafkaConnection(FrameReceiver):
             self._end()
 
     def take_turn(self) -> None:
-        """Start the large request, or take up the rest of the read, that waited for a turn."""
+        """Start the request that waited for a turn, or take up the rest of the read that did."""
         self._has_turn = True
         if self._parked and self.state is OPEN:
             self._pump()
@@ -353,6 +364,7 @@ class KafkaConnection(FrameReceiver):
         else:
             transport.writelines(buffers)
         if size >= RUN_BYTES:
+            self._server.note_sent(size)
             self._note_unsent(transport.get_write_buffer_size())
 
     def _note_unsent(self, unsent_bytes: int) -> None:

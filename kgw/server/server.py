@@ -36,6 +36,8 @@ TURN_S = 0.005
 # Connections whose answers are written before others are looked at again: some 3 ms. So it is with
 # those whose deadlines are looked at, which takes less.
 CONNECTIONS_PER_TURN = 256
+# Bytes of large answers after which a Fetch waits for a turn: some 4 ms of copying to the kernel.
+SENT_BYTES_PER_TURN = 4 << 20
 # From an accepted socket to its connection.
 _ACCEPT_TURNS = 2
 
@@ -68,6 +70,8 @@ class Server:
         # Those whose turn has come, and who wait for a large answer of somebody else.
         self._held: dict[FrameReceiver, None] = {}
         self._giving_turns = False
+        self.has_sent_much = False
+        self._sent_bytes = 0
         self._empty = Event()
         self._empty.set()
 
@@ -184,7 +188,7 @@ class Server:
             self.answer_soon(connection)
 
     def request_turn(self, connection: FrameReceiver) -> None:
-        """Queue a large request, or the rest of a read that brought many.
+        """Queue a large request, the rest of a read that brought many, or a Fetch behind others.
 
         All turns that are given before the loop polls again share one short time.
         """
@@ -211,6 +215,17 @@ class Server:
             self.loop.call_soon(self._give_turns)
         else:
             self._giving_turns = False
+
+    def note_sent(self, size_bytes: int) -> None:
+        """Count a large answer, among those that are sent before others are looked at again."""
+        if not self._sent_bytes:
+            self.loop.call_soon(self._forget_sent)
+        self._sent_bytes += size_bytes
+        self.has_sent_much = self._sent_bytes >= SENT_BYTES_PER_TURN
+
+    def _forget_sent(self) -> None:
+        self._sent_bytes = 0
+        self.has_sent_much = False
 
     def hold(self, connection: FrameReceiver) -> None:
         """Called from `take_turn` alone. The work that is waited for keeps the loop turning."""

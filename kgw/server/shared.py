@@ -29,6 +29,8 @@ class Dispatch(Protocol):
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 
+    def is_fetch(self, frame: Buffer) -> bool: ...
+
     @property
     def has_large_work(self) -> bool: ...
 
@@ -47,6 +49,8 @@ class Shared(Protocol):
     now_s: float
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
     sweep_interval_s: float
+    has_sent_much: bool
+    """Whether a Fetch has to wait for a turn: so much was sent since the loop looked at others."""
 
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
         """Count a new connection in; None refuses it."""
@@ -59,6 +63,9 @@ class Shared(Protocol):
 
     def answer_soon(self, connection: KafkaConnection) -> None:
         """Have `write_answers` called once, soon: after what else is answered in this turn."""
+
+    def note_sent(self, size_bytes: int) -> None:
+        """Count a large answer that was handed to a transport."""
 
     def forget(self, connection: KafkaConnection) -> None:
         """Count a connection out."""

@@ -131,6 +131,9 @@ class FakeDispatcher:
     def may_overlap(self, frame: Buffer) -> bool:
         return frame[:2] == bytes(2)
 
+    def is_fetch(self, frame: Buffer) -> bool:
+        return frame[:2] == FETCH.to_bytes(2, "big")
+
     def finish(self, correlation_id: int, payload: bytes = b"") -> None:
         """Answer a request that waits."""
         self.waiting.pop(correlation_id).finish(answer(correlation_id, payload))
@@ -230,6 +233,8 @@ class FakeServer:
         self.turns: list[FrameReceiver] = []
         self.held: list[FrameReceiver] = []
         self.gives_turns = True
+        self.has_sent_much = False
+        self.sent: list[int] = []
 
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
         return None if self.full else Session(client_host="192.0.2.1")
@@ -251,6 +256,9 @@ class FakeServer:
         answered, self.answered = self.answered, []
         for connection in answered:
             connection.write_answers()
+
+    def note_sent(self, size_bytes: int) -> None:
+        self.sent.append(size_bytes)
 
     def forget(self, connection: KafkaConnection) -> None:
         self.forgotten += 1

@@ -278,6 +278,31 @@ class TestOrder:
         peer.connection.take_turn()
         assert [1, 2, 3] == peer.dispatcher.started
 
+    async def test_a_fetch_takes_turns_where_much_was_sent(self) -> None:
+        """What follows on its connection waits with it, other connections do not."""
+        peer = Peer()
+        peer.server.gives_turns = False
+        peer.server.has_sent_much = True
+        peer.send(request(METADATA, 1) + request(FETCH, 2) + request(METADATA, 3))
+        peer.finish(1)
+        await settle()
+        Peer(peer.server).send(request(PRODUCE, 4))
+        assert [1, 4] == peer.dispatcher.started
+        assert [peer.connection] == peer.server.turns
+        peer.connection.take_turn()
+        assert [1, 4, 2] == peer.dispatcher.started
+        peer.finish(2)
+        await settle()
+        assert [1, 4, 2, 3] == peer.dispatcher.started
+
+    async def test_large_answers_are_counted(self) -> None:
+        """What decides whether a Fetch takes turns."""
+        peer = Peer()
+        for size in (RUN_BYTES - 9, RUN_BYTES - 8):
+            peer.dispatcher.answer_bytes = size
+            peer.send(at_once(1))
+        assert [RUN_BYTES] == peer.server.sent
+
     async def test_turn_for_a_connection_that_has_gone(self) -> None:
         """A turn that comes too late starts nothing."""
         peer = Peer()

@@ -18,7 +18,7 @@ from kgw.metrics import Metrics
 from kgw.server.connection import TURN_BYTES, KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.listeners import limit_sending
-from kgw.server.server import SWEEP_INTERVAL_S, TURN_S, Server
+from kgw.server.server import SENT_BYTES_PER_TURN, SWEEP_INTERVAL_S, TURN_S, Server
 from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
@@ -419,6 +419,37 @@ async def test_large_requests_share_a_turn_of_the_loop() -> None:
         for client in clients:
             assert 1 == await client.answer()
             await client.aclose()
+
+
+async def test_many_large_fetches_let_others_be_looked_at() -> None:
+    """Those behind them wait for turns; a request of another kind does not."""
+    async with running() as one:
+        started: list[tuple[int, int]] = []
+        start = one.dispatcher.start
+        one.dispatcher.answer_bytes = SENT_BYTES_PER_TURN // 2
+        one.dispatcher.immediate |= set(range(7))
+
+        def slow(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+            one.clock.advance(TURN_S / 2)
+            answer = start(frame, session)
+            started.append((turn, one.dispatcher.started[-1]))
+            return answer
+
+        one.dispatcher.start = slow  # type: ignore[method-assign]
+        clients = [await one.connect() for _ in range(7)]
+        await one.until_open(7)
+        turn = 0
+        for number, connection in enumerate(list(one.server.connections)):
+            frame = request(METADATA if number == 5 else FETCH, number)
+            connection.get_buffer(-1)[: len(frame)] = frame
+            connection.buffer_updated(len(frame))
+        assert [0, 1, 5] == [number for _, number in started]
+        for turn in range(1, 5):  # noqa: B007 - read by `slow`
+            await asyncio.sleep(0)
+        assert [(1, 2), (1, 3), (2, 4), (2, 6)] == started[3:]
+        assert not one.server.has_sent_much
+        for client in clients:
+            client.writer.transport.abort()
 
 
 async def test_large_requests_wait_for_a_large_answer() -> None:
