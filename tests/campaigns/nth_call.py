@@ -1,7 +1,8 @@
 """D6: the n-th file call fails, for every n, once and persistently.
 
-With the store driven alone, and with the flusher's loop, thread and kernel. Each sync of the
-journal and of segments by itself, too, and each kind of call that reads.
+With the store driven alone each call fails in each of eight ways; with the flusher's loop, thread
+and kernel, which make three times as many calls, in one of the eight. Each sync of the journal and
+of segments by itself, too, and each kind of call that reads.
 
 Run as `python -m tests.campaigns.nth_call --full --seed N`.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import traceback
 from contextlib import contextmanager, suppress
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
 from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import File
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads
 
+WAYS_TO_FAIL = tuple(product(FaultKind, (False, True)))
+"""What goes wrong, and whether for good."""
 STEPS = 40
 """What makes somewhat more than 400 file calls."""
 READ_CALLS = frozenset({"open", "read", "read_into", "peek", "direct"})
@@ -512,12 +516,12 @@ def run(seed: int, full: bool) -> Report:
     for number in range(2 if full else 1):
         script = seed * 10 + number
         run_script(report, script, None)
-        for kind in FaultKind:
-            for persistent in (False, True):
-                run_every_n(report, script, kind, persistent=persistent, full=full)
-                run_every_n(
-                    report, script, kind, persistent=persistent, full=full, machine=FaultyPenMachine
-                )
+        for way, (kind, persistent) in enumerate(WAYS_TO_FAIL):
+            for machine, first, step in (
+                (FaultyMachine, 1, 1 if full else 127),
+                (FaultyPenMachine, 1 + way, len(WAYS_TO_FAIL) if full else 367),
+            ):
+                run_every_n(report, script, kind, persistent, machine, range(first, 10**9, step))
         for suffix in (JOURNAL, SEGMENT):
             fail_syncs(report, script, suffix, full=full)
         fail_reads(report, script, full=full)
@@ -586,18 +590,16 @@ def run_every_n(
     report: Report,
     script: int,
     kind: FaultKind,
-    *,
     persistent: bool,
-    full: bool,
-    machine: type[FaultyMachine] = FaultyMachine,
+    machine: type[FaultyMachine],
+    numbers: Iterable[int],
 ) -> None:
-    """Let the n-th call fail for n = 1, 2, ... until the script has no such call any more."""
-    nth = 1
-    while run_script(report, script, Fault(kind, nth, persistent), machine):
+    """Let the n-th call fail for one n after the other, until the script has no such call."""
+    for nth in numbers:
+        if not run_script(report, script, Fault(kind, nth, persistent), machine):
+            break
         report.count("faults")
         report.count(f"faults_{kind.value}{'_for_good' if persistent else '_once'}")
-        # Threads and kernel make three times as many calls of a script.
-        nth += 1 if full else 367 if issubclass(machine, PenMachine) else 127
 
 
 if __name__ == "__main__":
