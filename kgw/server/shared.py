@@ -55,7 +55,7 @@ class Shared(Protocol):
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
         """Count a new connection in; None refuses it."""
 
-    def request_turn(self, connection: FrameReceiver) -> None:
+    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
 
     def hold(self, connection: FrameReceiver) -> None:
