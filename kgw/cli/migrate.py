@@ -10,9 +10,12 @@ import click
 
 from kgw.cli.client import bootstrap_option, parse_bootstrap, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.migrate_apply import GroupMove, State, apply_plan, roll_back, verify
-from kgw.cli.migrate_plan import PLAN_FORMAT, make_plan, read_sealed, write_sealed
-from kgw.cli.migrate_sources import (
+from kgw.cli.output import note, print_json, print_table, printable, progress_bar
+from kgw.cli.settings import json_option
+from kgw.migrate.apply import GroupMove, State, apply_plan, roll_back, verify
+from kgw.migrate.mapping import MatchClass
+from kgw.migrate.plan import PLAN_FORMAT, make_plan, read_sealed, write_sealed
+from kgw.migrate.sources import (
     OldScheme,
     files_below,
     read_committed_positions,
@@ -20,9 +23,6 @@ from kgw.cli.migrate_sources import (
     read_ledger_topic,
     read_position_paths,
 )
-from kgw.cli.output import note, print_json, print_table, printable, progress_bar
-from kgw.cli.settings import json_option
-from kgw.offsets.ledger_plan import MatchClass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.offsets.ring import group_id_of, parse_ring_range, partition_of
+from kgw.migrate.smq_names import group_id_of, parse_ring_range, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.cli.errors import CommandError
 from kgw.client import GroupClient, WireReader
 from kgw.clock import SystemClock
 from kgw.errors import KgwError
-from kgw.offsets.cursor import RecordFilter
-from kgw.offsets.ledger import (
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.ledger import (
     LEDGER_KEY,
     LedgerFormatError,
     LogMessage,
@@ -20,7 +19,8 @@ from kgw.offsets.ledger import (
     place_of_position,
     read_log_file,
 )
-from kgw.offsets.ledger_plan import Entries
+from kgw.migrate.mapping import Entries
+from kgw.offsets.cursor import RecordFilter
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.seeker import Seek, SeekKind
 from kgw.offsets.subscription import Delivery, OffsetSubscriber
@@ -57,7 +57,7 @@ class OldScheme:
     """Everything that was read: entries by partition, positions of groups, and what was damaged."""
 
     def __init__(self, *, is_strict: bool = False) -> None:
-        """A strict reader raises CommandError for the first damage."""
+        """A strict reader raises MigrationError for the first damage."""
         self.entries: dict[Place, Entries] = {}
         self.damage: list[Damage] = []
         """The first ones."""
@@ -98,7 +98,7 @@ class OldScheme:
     def note(self, place: str, reason: str) -> None:
         """Count what could not be read."""
         if self._is_strict:
-            raise CommandError(f"{place}: {reason}")
+            raise MigrationError(f"{place}: {reason}")
         self.damage_count += 1
         if len(self.damage) < _DAMAGE_SHOWN:
             self.damage.append(Damage(place, reason))
@@ -120,7 +120,7 @@ def read_ledger_files(
 ) -> None:
     """Read exports (JSON, an entry a line) and log files of SeaweedMQ; of a directory the latter.
 
-    `advance` is called with the bytes of each file that is done. Raises CommandError for a file
+    `advance` is called with the bytes of each file that is done. Raises MigrationError for a file
     that cannot be opened or is of no such form.
     """
     for path in files_below(paths):
@@ -131,13 +131,13 @@ def read_ledger_files(
                 _read_ledger_file(scheme, path, file)
                 advance(file.tell())
         except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from None
+            raise MigrationError(f"{path}: {error.strerror}") from None
 
 
 def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
     """Read positions of groups: files with a JSON object a line, trees of the filer as copied.
 
-    Raises CommandError for what cannot be opened.
+    Raises MigrationError for what cannot be opened.
     """
     for path in paths:
         try:
@@ -148,7 +148,7 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
                 for number, line in _lines(file):
                     _read_position_line(scheme, f"{path}:{number}", line)
         except OSError as error:
-            raise CommandError(f"{error.filename}: {error.strerror}") from None
+            raise MigrationError(f"{error.filename}: {error.strerror}") from None
 
 
 async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
@@ -209,7 +209,7 @@ def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
     first = file.read(1)
     file.seek(0)
     if first == b"[":
-        raise CommandError(f"{path}: a JSON array; an export has one object a line")
+        raise MigrationError(f"{path}: a JSON array; an export has one object a line")
     if first in {b"{", b"\n", b"\r", b" "}:
         for number, line in _lines(file):
             scheme.add_message(f"{path}:{number}", None, line)

@@ -13,8 +13,10 @@ import hashlib
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.cli.errors import CommandError
-from kgw.cli.migrate_plan import (
+from kgw.client import GroupClient, ServerRefusedError, WireReader
+from kgw.errors import ErrorCode
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.plan import (
     STATE_FORMAT,
     Fingerprint,
     digest_of,
@@ -24,16 +26,14 @@ from kgw.cli.migrate_plan import (
     read_sealed,
     write_sealed,
 )
-from kgw.client import GroupClient, ServerRefusedError, WireReader
-from kgw.errors import ErrorCode
 from kgw.types import NO_OFFSET, format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from kgw.cli.migrate_sources import Place
     from kgw.client import AsyncClient
+    from kgw.migrate.sources import Place
 
 _STATE_VERSION = 1
 _PROBLEMS_SHOWN = 5
@@ -69,7 +69,7 @@ class State:
     """What groups had committed before, and which of them are done."""
 
     def __init__(self, path: Path, plan: dict[str, Any]) -> None:
-        """Read the state of a plan, if it has one. Raises CommandError as files do."""
+        """Read the state of a plan, if it has one. Raises MigrationError as files do."""
         self.path = path.with_name(path.name + ".state")
         self._plan_name = plan_name(plan)
         self.exists = self.path.exists()
@@ -79,13 +79,13 @@ class State:
             return
         document = read_sealed(self.path, STATE_FORMAT)
         if document["plan"] != self._plan_name:
-            raise CommandError(f"{self.path} belongs to another plan; take that one back first")
+            raise MigrationError(f"{self.path} belongs to another plan; take that one back first")
         self.applied.update(document["applied"])
         for group, topic, partition, offset, metadata in document["before"]:
             self.before.setdefault(group, {})[topic, partition] = (offset, metadata)
 
     def save(self) -> None:
-        """Make it durable. Raises CommandError."""
+        """Make it durable. Raises MigrationError."""
         write_sealed(
             self.path,
             {
@@ -118,7 +118,7 @@ async def apply_plan(
 ) -> list[GroupMove]:
     """Commit what the plan says, group by group, and return what was done, or would be.
 
-    Raises CommandError where the gateway is not as it was when the plan was made, ClientError.
+    Raises MigrationError where the gateway is not as it was when the plan was made, ClientError.
     """
     targets = _targets(plan)
     _refuse(
@@ -167,10 +167,10 @@ async def roll_back(
     """Give the groups back what they had before the plan, and return what was done, or would be.
 
     A group that is neither as planned nor as before is left alone unless forced; one with members
-    always. The state is kept as long as anything is left to do. Raises CommandError, ClientError.
+    always. The state is kept as long as anything is left to do. Raises MigrationError, ClientError.
     """
     if not state.exists:
-        raise CommandError(f"there is nothing to take back: {state.path} does not exist")
+        raise MigrationError(f"there is nothing to take back: {state.path} does not exist")
     _refuse(await changed_topics(client, plan))
     moves = []
     for group, planned in _targets(plan).items():
@@ -294,7 +294,7 @@ def _refuse(problems: list[str]) -> None:
     if problems:
         more = len(problems) - _PROBLEMS_SHOWN
         listed = "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; {more} more" if more > 0 else "")
-        raise CommandError(f"nothing was changed: {listed}")
+        raise MigrationError(f"nothing was changed: {listed}")
 
 
 def _targets(plan: dict[str, Any]) -> dict[str, dict[Place, int | None]]:

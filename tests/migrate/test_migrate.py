@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.cli import migrate_apply
 from kgw.cli.errors import ExitCode
-from kgw.cli.migrate_plan import PLAN_FORMAT, read_sealed, write_sealed
 from kgw.client import AsyncClient, GroupClient, NewRecord, Producer
+from kgw.migrate import apply as migrate_apply
+from kgw.migrate.plan import PLAN_FORMAT, read_sealed, write_sealed
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.cli.test_groups import joined, left
 from tests.client.serving import ServerThread
-from tests.offsets.old_scheme import entry_value, json_line, old_topic, topic_partition
+from tests.migrate.old_scheme import entry_value, json_line, old_topic, topic_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.offsets.old_scheme import OldTopic
+    from tests.migrate.old_scheme import OldTopic
 
 
 def talk(kgw: Commands, action: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
@@ -91,13 +91,6 @@ class Migration:
         """Return what a group has committed, by partition."""
         found = talk(self.kgw, lambda client: GroupClient(client).offsets(group))
         return {partition: (one.offset, one.metadata) for (_, partition), one in found.items()}
-
-
-@pytest.fixture
-def server() -> Iterator[ServerThread]:
-    """A server for each test: groups go by the names that the old scheme gave them."""
-    with ServerThread() as thread:
-        yield thread
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.offsets.ring import (
+from kgw.migrate.smq_names import (
     RingRange,
     group_id_of,
     parse_ring_range,

@@ -7,11 +7,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.cli.errors import CommandError
-from kgw.cli.migrate_sources import subscribe
 from kgw.client import ServerRefusedError, WireReader
 from kgw.errors import ErrorCode, KgwError
-from kgw.offsets.ledger_plan import Entries, PartitionMapping, Records
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.mapping import Entries, PartitionMapping, Records
+from kgw.migrate.sources import subscribe
 from kgw.records.crc import crc32c
 from kgw.types import format_uuid
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from kgw.cli.migrate_sources import OldScheme, Place
     from kgw.client import AsyncClient, TopicDescription
+    from kgw.migrate.sources import OldScheme, Place
     from kgw.offsets.reader import RecordReader
     from kgw.records.record import Record
 
@@ -212,7 +212,7 @@ def _sample(records: Records, at: int) -> list[int]:
 def write_sealed(path: Path, document: dict[str, Any]) -> None:
     """Write a document with its checksum, all or nothing, durable on return.
 
-    Raises CommandError.
+    Raises MigrationError.
     """
     content = json.dumps({**document, "checksum": _checksum(document)}, indent=1) + "\n"
     temporary = path.with_name(path.name + ".new")
@@ -228,26 +228,26 @@ def write_sealed(path: Path, document: dict[str, Any]) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}") from None
+        raise MigrationError(f"{path}: {error.strerror}") from None
 
 
 def read_sealed(path: Path, expected_format: str) -> dict[str, Any]:
-    """Return a document. Raises CommandError: unreadable, another format or version, changed."""
+    """Return a document. Raises MigrationError: unreadable, another format or version, changed."""
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}") from None
+        raise MigrationError(f"{path}: {error.strerror}") from None
     except ValueError:
-        raise CommandError(f"{path}: not JSON") from None
+        raise MigrationError(f"{path}: not JSON") from None
     if not isinstance(document, dict) or document.get("format") != expected_format:
-        raise CommandError(f"{path}: not a file of format {expected_format}")
+        raise MigrationError(f"{path}: not a file of format {expected_format}")
     if document.get("version") != _VERSION:
-        raise CommandError(
+        raise MigrationError(
             f"{path}: version {document.get('version')}; this program knows {_VERSION}"
         )
     checksum = document.pop("checksum", None)
     if checksum != _checksum(document):
-        raise CommandError(f"{path}: its checksum does not match: it was changed or damaged")
+        raise MigrationError(f"{path}: its checksum does not match: it was changed or damaged")
     return document
 
 
