@@ -117,8 +117,9 @@ async def test_topics_are_described_and_deleted() -> None:
         await admin.create_partitions("b", 3)
         assert 3 == len((await client.topic("b")).partitions)
         await admin.delete_topic("a")
-        assert not await admin.topic_exists("a")
-        assert await admin.topic_exists("b")
+        assert await client.find_topic("a") is None
+        assert await client.topic("b") == await client.find_topic("b")
+        assert await client.find_topic("no/topic") is None
 
 
 async def test_settings_are_changed_and_described() -> None:
