@@ -1,90 +1,119 @@
-"""Plans of `kgw migrate offsets`: made from the old scheme and the gateway, kept in a file."""
+"""Plans: what the old scheme and the gateway's records say together, kept in a file."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
-from kgw.client import ServerRefusedError, WireReader
-from kgw.errors import ErrorCode, KgwError
+from kgw.client import WireReader
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.mapping import Entries, PartitionMapping, Records
-from kgw.migrate.sources import subscribe
-from kgw.records.crc import crc32c
+from kgw.migrate.native import ends, read_fingerprints
+from kgw.migrate.sealed_file import VERSION, read_sealed
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
-    from kgw.client import AsyncClient, TopicDescription
+    from kgw.client import AsyncClient
     from kgw.migrate.sources import OldScheme, Place
-    from kgw.offsets.reader import RecordReader
-    from kgw.records.record import Record
 
 PLAN_FORMAT = "kgw-offset-migration"
-STATE_FORMAT = "kgw-offset-migration-state"
-_VERSION = 1
 _SAMPLES = 100
 _MS = 1_000_000
 """Kafka's wire has milliseconds; the ledger has nanoseconds."""
 
-
-class Fingerprint(NamedTuple):
-    """What a record is recognised by."""
-
-    offset: int
-    timestamp_ms: int
-    size_bytes: int
-    crc: int
+Sample: TypeAlias = list[int]
+"""The fields of a `Fingerprint`."""
 
 
-class NativePartition(NamedTuple):
-    """The ends of a partition as the gateway has them now."""
+class PlannedPartition(TypedDict):
+    """A partition as it was when the plan was made, and what its old offsets became."""
 
+    topic: str
+    partition: int
     topic_id: str
     log_start_offset: int
     end_offset: int
+    entries: int
+    duplicates: int
+    records: int
+    sizes_count: bool
+    classes: dict[str, int]
+    """How many entries, records and old offsets are of each `MatchClass`."""
+    digest: str
+    samples: list[Sample]
+    runs: list[list[Any]]
+    """The fields of each `Run`."""
 
 
-# Records
+class AbsentPartition(TypedDict):
+    """A partition that the gateway does not have, and the groups that had read it."""
+
+    topic: str
+    partition: int
+    groups: list[str]
 
 
-def fingerprint(record: Record) -> Fingerprint:
-    """Return what a record is recognised by."""
-    return Fingerprint(
-        record.offset,
-        record.timestamp_ms,
-        len(record.value or b""),
-        crc32c(record.value or b"", crc32c(record.key or b"")),
-    )
+class PlannedGroup(TypedDict):
+    """Where a group goes on in a partition; `next` is the record there, if there is one."""
+
+    group: str
+    topic: str
+    partition: int
+    old_offset: int
+    offset: int
+    certainty: str
+    comes_again: int
+    next: Sample | None
 
 
-def digest_of(one: Fingerprint) -> bytes:
-    """Return what a record adds to the digest of its partition."""
-    return b"%d,%d,%d,%d;" % one
+class Plan(TypedDict):
+    """A plan, as its file has it."""
+
+    format: str
+    version: int
+    created_ms: int
+    cluster_id: str | None
+    sources: dict[str, Any]
+    damage: dict[str, Any]
+    partitions: list[PlannedPartition]
+    absent: list[AbsentPartition]
+    groups: list[PlannedGroup]
+    """By group, topic and partition."""
 
 
-async def native_partition(reader: WireReader, partition: int) -> NativePartition:
-    """Ask for the ends of a partition. Raises KgwError."""
-    bounds = (await reader.bounds([partition]))[partition]
-    if isinstance(bounds, KgwError):
-        raise bounds
-    return NativePartition(format_uuid(reader.topic_id), bounds.earliest, bounds.latest)
+def read_plan(path: Path) -> Plan:
+    """Return the plan of a file. Raises MigrationError."""
+    return cast("Plan", read_sealed(path, PLAN_FORMAT))
 
 
-async def fingerprints(
-    reader: RecordReader, partition: int, start: int, stop: int
-) -> AsyncGenerator[Fingerprint]:
-    """Yield what the records from one offset up to another are recognised by. Raises KgwError."""
-    subscription = await subscribe(reader, {partition: (start, stop)})
-    async for _, record, _ in subscription.records():
-        yield fingerprint(record)
+def planned_offsets(plan: Plan) -> dict[str, dict[Place, int | None]]:
+    """Return what each group is to have committed."""
+    return {
+        group: {(one["topic"], one["partition"]): one["offset"] for one in places}
+        for group, places in groupby(plan["groups"], key=lambda one: one["group"])
+    }
 
 
-# Planning
+async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:
+    """Return readers of a plan's topics, by name, and what is not as it was for the plan."""
+    cluster = await client.cluster()
+    if cluster.cluster_id != plan["cluster_id"]:
+        return {}, [f"the plan is for cluster {plan['cluster_id']}, not {cluster.cluster_id}"]
+    readers = {}
+    problems = []
+    for name, topic_id in sorted({(one["topic"], one["topic_id"]) for one in plan["partitions"]}):
+        description = await client.find_topic(name)
+        if description is None:
+            problems.append(f"topic {name} is gone")
+        elif format_uuid(description.topic_id) != topic_id:
+            problems.append(f"topic {name} was created anew")
+        else:
+            readers[name] = WireReader(client, description)
+    return readers, problems
 
 
 async def make_plan(
@@ -93,37 +122,40 @@ async def make_plan(
     sources: dict[str, Any],
     created_ms: int,
     advance: Callable[[int], object],
-) -> dict[str, Any]:
+) -> Plan:
     """Compare the old scheme with the gateway's partitions and return the plan.
 
-    `advance` is called with the number of partitions done. Raises ClientError.
+    `advance` is called with the number of partitions done. Raises ClientError, and MigrationError
+    where the gateway is itself what the positions were read from.
     """
     cluster = await client.cluster()
-    positions: dict[Place, list[tuple[str, int]]] = {}
-    for group_id, topic, partition, old_offset in scheme.positions:
-        positions.setdefault((topic, partition), []).append((group_id, old_offset))
-    partitions: list[dict[str, Any]] = []
-    groups: list[dict[str, Any]] = []
-    absent: list[dict[str, Any]] = []
-    descriptions: dict[str, TopicDescription | None] = {}
-    for topic, partition in sorted({*scheme.entries, *positions}):
-        place = {"topic": topic, "partition": partition}
-        if topic not in descriptions:
-            descriptions[topic] = await _topic(client, topic)
-        description = descriptions[topic]
-        wanted = positions.get((topic, partition), [])
-        if description is None or partition >= len(description.partitions):
-            absent.append({**place, "groups": [group_id for group_id, _ in wanted]})
+    if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
+        # Native offsets taken for old ones would move every group.
+        raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
+    partitions: list[PlannedPartition] = []
+    groups: list[PlannedGroup] = []
+    absent: list[AbsentPartition] = []
+    readers: dict[str, WireReader | None] = {}
+    for topic, partition in scheme.places:
+        if topic not in readers:
+            description = await client.find_topic(topic)
+            readers[topic] = None if description is None else WireReader(client, description)
+        reader = readers[topic]
+        positions = scheme.positions.get((topic, partition), {})
+        if reader is None or partition not in reader.partitions:
+            absent.append(
+                {"topic": topic, "partition": partition, "groups": sorted(positions)},
+            )
         else:
-            reader = WireReader(client, description)
+            # Taken out: entries of a partition that has been planned need no memory.
             entries = scheme.entries.pop((topic, partition), Entries())
-            found, moved = await _plan_partition(reader, partition, entries, wanted)
-            partitions.append(found)
+            planned, moved = await _plan_partition(reader, partition, entries, positions)
+            partitions.append(planned)
             groups += moved
         advance(1)
     return {
         "format": PLAN_FORMAT,
-        "version": _VERSION,
+        "version": VERSION,
         "created_ms": created_ms,
         "cluster_id": cluster.cluster_id,
         "sources": sources,
@@ -137,29 +169,17 @@ async def make_plan(
     }
 
 
-async def _topic(client: AsyncClient, name: str) -> TopicDescription | None:
-    try:
-        return await client.topic(name)
-    except ServerRefusedError as error:
-        if error.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}:
-            return None
-        raise
-
-
 async def _plan_partition(
-    reader: WireReader,
-    partition: int,
-    entries: Entries,
-    positions: list[tuple[str, int]],
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    place = {"topic": reader.topic, "partition": partition}
-    native = await native_partition(reader, partition)
+    reader: WireReader, partition: int, entries: Entries, positions: dict[str, int]
+) -> tuple[PlannedPartition, list[PlannedGroup]]:
+    """Plan a partition for groups with their old offsets."""
+    start, end = await ends(reader, partition)
     records = Records()
     digest = hashlib.sha256()
-    async for one in fingerprints(reader, partition, native.log_start_offset, native.end_offset):
+    async for one in read_fingerprints(reader, partition, start, end):
         records.add(one.offset, one.timestamp_ms * _MS, one.size_bytes, one.crc)
-        digest.update(digest_of(one))
-    mapping = PartitionMapping(entries, records, native.end_offset, precision_ns=_MS)
+        digest.update(one.in_digest())
+    mapping = PartitionMapping(entries, records, end, precision_ns=_MS)
     classes: dict[str, int] = {}
     runs = []
     for run in mapping.runs():
@@ -167,9 +187,12 @@ async def _plan_partition(
         classes[name] = classes.get(name, 0) + run.length
         runs.append([name, *run[1:]])
     step = max(1, len(records) // _SAMPLES)
-    found = {
-        **place,
-        **native._asdict(),
+    planned: PlannedPartition = {
+        "topic": reader.topic,
+        "partition": partition,
+        "topic_id": format_uuid(reader.topic_id),
+        "log_start_offset": start,
+        "end_offset": end,
         "entries": len(entries),
         "duplicates": mapping.duplicates,
         "records": len(records),
@@ -179,83 +202,29 @@ async def _plan_partition(
         "samples": [_sample(records, at) for at in range(0, len(records), step)],
         "runs": runs,
     }
-    groups = []
-    for group_id, old_offset in positions:
-        moved = mapping.position(old_offset)
-        at = records.index_of(moved.offset)
+    groups: list[PlannedGroup] = []
+    for group_id, old_offset in positions.items():
+        position = mapping.position(old_offset)
+        at = records.index_of(position.offset)
         groups.append(
             {
                 "group": group_id,
-                **place,
+                "topic": reader.topic,
+                "partition": partition,
                 "old_offset": old_offset,
-                "offset": moved.offset,
-                "certainty": moved.certainty.value,
-                "comes_again": moved.comes_again,
+                "offset": position.offset,
+                "certainty": position.certainty.value,
+                "comes_again": position.comes_again,
                 "next": _sample(records, at) if at < len(records) else None,
             }
         )
-    return found, groups
+    return planned, groups
 
 
-def _sample(records: Records, at: int) -> list[int]:
+def _sample(records: Records, at: int) -> Sample:
     return [
         records.offsets[at],
         records.times_ns[at] // _MS,
         records.sizes_bytes[at],
         records.fingerprints[at],
     ]
-
-
-# Files
-
-
-def write_sealed(path: Path, document: dict[str, Any]) -> None:
-    """Write a document with its checksum, all or nothing, durable on return.
-
-    Raises MigrationError.
-    """
-    content = json.dumps({**document, "checksum": _checksum(document)}, indent=1) + "\n"
-    temporary = path.with_name(path.name + ".new")
-    try:
-        with temporary.open("w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise MigrationError(f"{path}: {error.strerror}") from None
-
-
-def read_sealed(path: Path, expected_format: str) -> dict[str, Any]:
-    """Return a document. Raises MigrationError: unreadable, another format or version, changed."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise MigrationError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise MigrationError(f"{path}: not JSON") from None
-    if not isinstance(document, dict) or document.get("format") != expected_format:
-        raise MigrationError(f"{path}: not a file of format {expected_format}")
-    if document.get("version") != _VERSION:
-        raise MigrationError(
-            f"{path}: version {document.get('version')}; this program knows {_VERSION}"
-        )
-    checksum = document.pop("checksum", None)
-    if checksum != _checksum(document):
-        raise MigrationError(f"{path}: its checksum does not match: it was changed or damaged")
-    return document
-
-
-def _checksum(document: dict[str, Any]) -> str:
-    content = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
-
-
-def plan_name(plan: dict[str, Any]) -> str:
-    """Return what a state file knows its plan by."""
-    return _checksum(plan)

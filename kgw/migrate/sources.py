@@ -1,12 +1,11 @@
-"""Where `kgw migrate offsets` reads the old scheme: files, directories of the filer, a topic."""
+"""Where the old scheme is read: files, directories of the filer, a topic, the old gateway."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.client import GroupClient, WireReader
-from kgw.clock import SystemClock
-from kgw.errors import KgwError
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.ledger import (
     LEDGER_KEY,
@@ -20,19 +19,15 @@ from kgw.migrate.ledger import (
     read_log_file,
 )
 from kgw.migrate.mapping import Entries
-from kgw.offsets.cursor import RecordFilter
+from kgw.migrate.native import ends, read_records
 from kgw.offsets.ranges import DamagedRangeError
-from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import Delivery, OffsetSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
     from kgw.client import AsyncClient
-    from kgw.offsets.reader import RecordReader
-    from kgw.offsets.subscription import OffsetSubscription
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -40,8 +35,6 @@ Place = tuple[str, int]
 _DAMAGE_SHOWN = 100
 _MAX_LINE_BYTES = 1 << 20
 _MAX_POSITION_BYTES = 1 << 16
-# Nobody else is in this event loop.
-_DELIVERY = Delivery(unpack_in_threads=False)
 # What the filer keeps beside the log files of a partition.
 _NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
 
@@ -59,41 +52,40 @@ class OldScheme:
     def __init__(self, *, is_strict: bool = False) -> None:
         """A strict reader raises MigrationError for the first damage."""
         self.entries: dict[Place, Entries] = {}
+        self.positions: dict[Place, dict[str, int]] = {}
+        """By partition: the old offset that each group would have read next."""
         self.damage: list[Damage] = []
         """The first ones."""
         self.damage_count = 0
-        self._positions: dict[tuple[str, Place], int] = {}
+        self.cluster_id: str | None = None
+        """Of the old gateway, where it was asked."""
         self._is_strict = is_strict
 
     @property
-    def entry_count(self) -> int:
-        return sum(map(len, self.entries.values()))
+    def places(self) -> list[Place]:
+        """The partitions that have entries or positions, in order."""
+        return sorted({*self.entries, *self.positions})
 
-    @property
-    def positions(self) -> list[OldPosition]:
-        """Every position once, in order."""
-        return sorted(
-            OldPosition(group_id, topic, partition, old_offset)
-            for (group_id, (topic, partition)), old_offset in self._positions.items()
-        )
+    def require_entries(self) -> None:
+        """Raise MigrationError where there is no entry: every group would begin anew."""
+        if not self.entries:
+            damage = "".join(f"; {one.place}: {one.reason}" for one in self.damage[:1])
+            raise MigrationError(f"the ledger has no entry that can be read{damage}")
 
     def add_message(self, place: str, key: bytes | None, value: bytes | None) -> None:
         """Take a message of the ledger topic."""
-        try:
+        with self.noting(place):
             entry = decode_entry(key, value)
-        except LedgerFormatError as error:
-            self.note(place, str(error))
-            return
-        entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
-        entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
+            entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
+            entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
 
     def add_position(self, place: str, one: OldPosition) -> None:
         """Take a group's position. Of two for one partition the earlier counts."""
-        key = (one.group_id, (one.topic, one.partition))
-        known = self._positions.setdefault(key, one.old_offset)
+        positions = self.positions.setdefault((one.topic, one.partition), {})
+        known = positions.setdefault(one.group_id, one.old_offset)
         if known != one.old_offset:
             self.note(place, f"group {one.group_id} has a second position: the earlier one counts")
-            self._positions[key] = min(known, one.old_offset)
+            positions[one.group_id] = min(known, one.old_offset)
 
     def note(self, place: str, reason: str) -> None:
         """Count what could not be read."""
@@ -102,6 +94,14 @@ class OldScheme:
         self.damage_count += 1
         if len(self.damage) < _DAMAGE_SHOWN:
             self.damage.append(Damage(place, reason))
+
+    @contextmanager
+    def noting(self, place: str) -> Iterator[None]:
+        """Note a LedgerFormatError that is raised within."""
+        try:
+            yield
+        except LedgerFormatError as error:
+            self.note(place, str(error))
 
 
 def files_below(paths: Iterable[Path]) -> list[Path]:
@@ -146,7 +146,9 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
                 continue
             with path.open("rb") as file:
                 for number, line in _lines(file):
-                    _read_position_line(scheme, f"{path}:{number}", line)
+                    place = f"{path}:{number}"
+                    with scheme.noting(place):
+                        scheme.add_position(place, decode_position_line(line))
         except OSError as error:
             raise MigrationError(f"{error.filename}: {error.strerror}") from None
 
@@ -157,31 +159,24 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
     Raises ClientError, DamagedRangeError where nobody knows where the damage ends.
     """
     reader = WireReader(client, await client.topic(topic))
-    ranges = {}
-    for partition, bounds in (await reader.bounds(reader.partitions)).items():
-        if isinstance(bounds, KgwError):
-            raise bounds
-        ranges[partition] = (bounds.earliest, bounds.latest)
-    subscription = await subscribe(reader, ranges)
-    while not subscription.is_done:
-        try:
-            async for partition, record, _ in subscription.records():
-                place = f"{topic}-{partition}@{record.offset}"
-                scheme.add_message(place, record.key, record.value)
-        except DamagedRangeError as error:
-            if error.end_offset is None:
-                raise
-            scheme.note(topic, str(error))
-            await subscription.seek(
-                {error.partition: Seek(SeekKind.RESET_TO_OFFSET, error.end_offset)}
-            )
+    for partition in reader.partitions:
+        start, end = await ends(reader, partition)
+        while start < end:
+            try:
+                async for record in read_records(reader, partition, start, end):
+                    place = f"{topic}-{partition}@{record.offset}"
+                    scheme.add_message(place, record.key, record.value)
+                break
+            except DamagedRangeError as error:
+                if error.end_offset is None:
+                    raise
+                scheme.note(topic, str(error))
+                start = error.end_offset
 
 
-async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> str | None:
-    """Ask the old gateway, while it still runs, where its groups stand; returns its cluster id.
-
-    Raises ClientError.
-    """
+async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> None:
+    """Ask the old gateway, while it still runs, where its groups stand. Raises ClientError."""
+    scheme.cluster_id = (await client.cluster()).cluster_id
     groups = GroupClient(client)
     for group in await groups.groups():
         for (topic, partition), committed in (await groups.offsets(group.group_id)).items():
@@ -191,18 +186,6 @@ async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> st
                 continue
             position = OldPosition(group.group_id, topic, partition, committed.offset)
             scheme.add_position(place, position)
-    return (await client.cluster()).cluster_id
-
-
-async def subscribe(
-    reader: RecordReader, ranges: Mapping[int, tuple[int, int]]
-) -> OffsetSubscription:
-    """Return a subscription to ranges of partitions, from an offset up to another one."""
-    subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
-    return await subscriber.subscribe(
-        {one: Seek(SeekKind.RESET_TO_OFFSET, start) for one, (start, _) in ranges.items()},
-        {one: RecordFilter(stop) for one, (_, stop) in ranges.items()},
-    )
 
 
 def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
@@ -229,21 +212,8 @@ def _read_position_tree(scheme: OldScheme, root: Path) -> None:
             continue
         with path.open("rb") as file:
             content = file.read(_MAX_POSITION_BYTES)
-        try:
-            old_offset = decode_position(content)
-        except LedgerFormatError as error:
-            scheme.note(str(path), str(error))
-        else:
-            scheme.add_position(str(path), OldPosition(*place, old_offset))
-
-
-def _read_position_line(scheme: OldScheme, place: str, line: bytes) -> None:
-    try:
-        one = decode_position_line(line)
-    except LedgerFormatError as error:
-        scheme.note(place, str(error))
-    else:
-        scheme.add_position(place, one)
+        with scheme.noting(str(path)):
+            scheme.add_position(str(path), OldPosition(*place, decode_position(content)))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

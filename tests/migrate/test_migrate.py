@@ -12,8 +12,9 @@ import pytest
 
 from kgw.cli.errors import ExitCode
 from kgw.client import AsyncClient, GroupClient, NewRecord, Producer
-from kgw.migrate import apply as migrate_apply
-from kgw.migrate.plan import PLAN_FORMAT, read_sealed, write_sealed
+from kgw.migrate.moves import State, apply_plan
+from kgw.migrate.plan import read_plan
+from kgw.migrate.sealed_file import write_sealed
 from kgw.testing.process import GatewayProcess
 from tests.cli.conftest import Commands
 from tests.cli.test_groups import joined, left
@@ -218,7 +219,7 @@ def test_verify_names_what_differs(migration: Migration) -> None:
     assert ExitCode.FAILED == result.exit_code
     assert "group reports" in result.stdout
     assert "committed nothing, planned 9" in result.stdout
-    document = read_sealed(migration.file, PLAN_FORMAT)
+    document = read_plan(migration.file)
     document["groups"] = []
     document["partitions"][1]["samples"][4][3] ^= 1
     document["partitions"][1]["digest"] = "00"
@@ -244,25 +245,28 @@ def test_verify_counts_what_was_deleted_since(migration: Migration) -> None:
     assert "begins at 12 now, behind where audit, reports would go on" in migration.fail("apply")
 
 
-def test_interrupted_apply_goes_on(migration: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_apply_goes_on(migration: Migration) -> None:
     """An apply that ends between two groups is completed by the next, and can be taken back."""
     migration.commit("reports", {0: 1})
     migration.plan()
-    real = migrate_apply._commit
-    done: list[str] = []
+    plan = read_plan(migration.file)
+    state = State(migration.file, plan)
+    done: list[int] = []
 
-    async def fails_at_third(client: AsyncClient, one: Any, metadata: Any) -> None:
+    def interrupt(count: int) -> None:
+        done.append(count)
         if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(one.group)
-        await real(client, one, metadata)
+            raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(migrate_apply, "_commit", fails_at_third)
-    result = migration.kgw.run("migrate", "offsets", "--apply", str(migration.file), "--execute")
-    assert ExitCode.INTERRUPTED == result.exit_code
-    assert ["audit", "billing"] == done
+    def apply(client: AsyncClient) -> Awaitable[Any]:
+        return apply_plan(
+            client, plan, state, execute=True, allow_new_records=False, advance=interrupt
+        )
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        talk(migration.kgw, apply)
+    assert {"audit", "billing"} == State(migration.file, plan).applied
     assert {0: (1, "")} == migration.committed("reports")
-    monkeypatch.setattr(migrate_apply, "_commit", real)
     migration.run("apply", "--execute")
     assert {0: (9, "")} == migration.committed("reports")
     migration.run("rollback", "--execute")
@@ -349,7 +353,7 @@ def test_state_of_another_plan_is_refused(migration: Migration) -> None:
     """What one plan has changed is not taken for what another has."""
     migration.plan()
     migration.run("apply", "--execute")
-    document = read_sealed(migration.file, PLAN_FORMAT)
+    document = read_plan(migration.file)
     write_sealed(migration.file, {**document, "created_ms": 1})
     assert "belongs to another plan" in migration.fail("apply", "--execute")
 
