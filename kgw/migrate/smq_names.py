@@ -1,4 +1,4 @@
-"""How SeaweedMQ names what Kafka calls a partition and a group. Pure.
+"""What SeaweedMQ called a partition and a group of Kafka. Pure.
 
 SeaweedMQ divides the ring of a topic into ranges of slots. The scheme that kgw takes over, that of
 SeaweedFS in September 2025, gave Kafka partition N the 32 slots from N*32 on, both ends included,
@@ -7,50 +7,28 @@ on a ring of 1,024 and later of 2,520. Newer versions divide the ring by the num
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 SLOTS_PER_PARTITION = 32
 GROUP_PREFIX = "kafka-cg-"
 
 
-class RingRange(NamedTuple):
-    """Slots of a ring, both ends included."""
-
-    start: int
-    stop: int
-
-    def __str__(self) -> str:
-        """As SeaweedMQ names the directory of a partition: four digits at least."""
-        return f"{self.start:04d}-{self.stop:04d}"
-
-
-def ring_range(partition: int) -> RingRange:
-    """Return the slots of a Kafka partition. Raises ValueError for a negative number."""
-    if partition < 0:
-        raise ValueError(f"a partition is not negative: {partition}")
+def ring_range(partition: int) -> tuple[int, int]:
+    """Return the first and the last slot of a Kafka partition."""
     start = partition * SLOTS_PER_PARTITION
-    return RingRange(start, start + SLOTS_PER_PARTITION - 1)
+    return start, start + SLOTS_PER_PARTITION - 1
 
 
-def partition_of(slots: RingRange) -> int:
-    """Return the Kafka partition that has exactly these slots. Raises ValueError for others."""
-    partition = slots.start // SLOTS_PER_PARTITION
-    if slots.start < 0 or ring_range(partition) != slots:
-        raise ValueError(f"slots {slots} are not those of one Kafka partition")
-    return partition
+def partition_of(directory: str) -> int:
+    """Return the Kafka partition whose slots a directory is named after, as 0032-0063.
 
-
-def parse_ring_range(text: str) -> RingRange:
-    """Return the range that a directory is named after, as 0032-0063. Raises ValueError."""
-    start, dash, stop = text.partition("-")
+    Raises ValueError for another name, and for slots that are not those of one partition.
+    """
+    start, dash, stop = directory.partition("-")
     if not dash or not (start + stop).isascii() or not (start.isdigit() and stop.isdigit()):
-        raise ValueError(f"not a range of slots like 0032-0063: {text!r}")
-    return RingRange(int(start), int(stop))
-
-
-def smq_group_name(group_id: str) -> str:
-    """Return what a Kafka group is called in SeaweedMQ."""
-    return GROUP_PREFIX + group_id
+        raise ValueError(f"not a range of slots like 0032-0063: {directory!r}")
+    partition = int(start) // SLOTS_PER_PARTITION
+    if ring_range(partition) != (int(start), int(stop)):
+        raise ValueError(f"slots {directory} are not those of one Kafka partition")
+    return partition
 
 
 def group_id_of(name: str) -> str:

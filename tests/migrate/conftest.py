@@ -8,9 +8,11 @@ import pytest
 
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
+from tests.migrate.migration import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -24,3 +26,9 @@ def kgw() -> Iterator[Commands]:
 def offline() -> Commands:
     """Commands that find no server."""
     return Commands("127.0.0.1:1")
+
+
+@pytest.fixture
+def migration(kgw: Commands, tmp_path: Path) -> Migration:
+    """A migration with all records in the gateway."""
+    return Migration(kgw, tmp_path)
