@@ -8,15 +8,31 @@ import pytest
 
 from kgw.client import GroupClient, NewRecord, Producer
 from tests.cli.conftest import Commands
+from tests.cli.lying import send
 from tests.client.serving import ServerThread
 from tests.migrate.migration import talk
 from tests.migrate.old_scheme import entry_value, json_line, topic_partition
+from tests.records.lies import LIES, batch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
+    from kgw.migrate.ledger import LedgerEntry
     from tests.migrate.migration import Migration
+
+
+def publish(kgw: Commands, name: str, entries: list[LedgerEntry]) -> None:
+    """Send entries to a ledger topic, as the old gateway did."""
+
+    async def send_all(client: AsyncClient) -> None:
+        async with Producer(client) as producer:
+            records = [
+                NewRecord(topic_partition(one).encode(), entry_value(one), 0) for one in entries
+            ]
+            await producer.send(name, 0, records)
+
+    talk(kgw, send_all)
 
 
 @pytest.mark.slow
@@ -25,16 +41,7 @@ def test_ledger_as_a_topic_and_as_an_export(migration: Migration, tmp_path: Path
     expected = migration.plan()["partitions"]
     name = f"ledger-of-{migration.topic.name}"
     migration.kgw.succeed("topics", "create", name, "-p", "1")
-
-    async def publish(client: AsyncClient) -> None:
-        async with Producer(client) as producer:
-            records = [
-                NewRecord(topic_partition(one).encode(), entry_value(one), 0)
-                for one in migration.topic.entries
-            ]
-            await producer.send(name, 0, records)
-
-    talk(migration.kgw, publish)
+    publish(migration.kgw, name, migration.topic.entries)
     export = tmp_path / "export.jsonl"
     export.write_text("".join(json_line(one) + "\n\n" for one in migration.topic.entries))
     for number, sources in enumerate(
@@ -48,6 +55,26 @@ def test_ledger_as_a_topic_and_as_an_export(migration: Migration, tmp_path: Path
         plan = migration.kgw.json("migrate", "offsets", "--plan", str(file), *sources)
         assert expected == plan["partitions"]
         assert 0 == plan["damage"]["count"]
+
+
+def test_damage_in_a_ledger_topic_is_passed(migration: Migration) -> None:
+    """Entries behind records that cannot be read are taken, and the damage is named."""
+    expected = migration.plan()["partitions"]
+    name = f"ledger-of-{migration.topic.name}"
+    migration.kgw.succeed("topics", "create", name, "-p", "2")
+    publish(migration.kgw, name, migration.topic.entries[:7])
+    lie = batch(*LIES["three records claimed, one there"]())
+    assert [7] == send(migration.kgw.bootstrap, name, [lie])
+    publish(migration.kgw, name, migration.topic.entries[7:])
+    plan = ("migrate", "offsets", "--plan", f"{migration.file}.other", "--ledger-topic", name)
+    found = migration.kgw.json(*plan)
+    assert expected == found["partitions"]
+    (damage,) = found["damage"]["first"]
+    assert name == damage["place"]
+    assert "records 7 to 9 are damaged" in damage["reason"]
+    assert "records 7 to 9 are damaged" in migration.kgw.fail(
+        1, *plan[:3], f"{migration.file}.third", *plan[4:], "--strict"
+    )
 
 
 def test_positions_of_a_gateway_that_runs(migration: Migration) -> None:
