@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.client import GroupClient, WireReader
 from kgw.migrate.errors import MigrationError
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from kgw.client import AsyncClient
+
+DecodedT = TypeVar("DecodedT")
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -74,8 +75,8 @@ class OldScheme:
 
     def add_message(self, place: str, key: bytes | None, value: bytes | None) -> None:
         """Take a message of the ledger topic."""
-        with self.noting(place):
-            entry = decode_entry(key, value)
+        entry = self.decoded(place, decode_entry, key, value)
+        if entry is not None:
             entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
             entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
 
@@ -95,13 +96,15 @@ class OldScheme:
         if len(self.damage) < _DAMAGE_SHOWN:
             self.damage.append(Damage(place, reason))
 
-    @contextmanager
-    def noting(self, place: str) -> Iterator[None]:
-        """Note a LedgerFormatError that is raised within."""
+    def decoded(
+        self, place: str, decode: Callable[..., DecodedT], *content: bytes | None
+    ) -> DecodedT | None:
+        """Return what a function of `ledger` decodes; None for damage, which is noted."""
         try:
-            yield
+            return decode(*content)
         except LedgerFormatError as error:
             self.note(place, str(error))
+            return None
 
 
 def files_below(paths: Iterable[Path]) -> list[Path]:
@@ -147,8 +150,9 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
             with path.open("rb") as file:
                 for number, line in _lines(file):
                     place = f"{path}:{number}"
-                    with scheme.noting(place):
-                        scheme.add_position(place, decode_position_line(line))
+                    position = scheme.decoded(place, decode_position_line, line)
+                    if position is not None:
+                        scheme.add_position(place, position)
         except OSError as error:
             raise MigrationError(f"{error.filename}: {error.strerror}") from None
 
@@ -212,8 +216,9 @@ def _read_position_tree(scheme: OldScheme, root: Path) -> None:
             continue
         with path.open("rb") as file:
             content = file.read(_MAX_POSITION_BYTES)
-        with scheme.noting(str(path)):
-            scheme.add_position(str(path), OldPosition(*place, decode_position(content)))
+        old_offset = scheme.decoded(str(path), decode_position, content)
+        if old_offset is not None:
+            scheme.add_position(str(path), OldPosition(*place, old_offset))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
