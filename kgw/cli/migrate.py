@@ -228,7 +228,7 @@ def _plan(
     from kgw.migrate.sealed_file import write_sealed
 
     created_ms = int(time.time() * 1000)
-    with progress_bar(len(scheme.places), "Partitions") as advance:
+    with progress_bar(len(scheme.partitions), "Partitions") as advance:
         plan = with_client(
             bootstrap, lambda client: make_plan(client, scheme, sources, created_ms, advance)
         )
@@ -346,9 +346,9 @@ def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int
         print_json({"executed": execute, "groups": [_as_json(one) for one in moves]})
     else:
         rows = [
-            (one.group, *place, *("-" if at is None else at for at in (one.before[place], after)))
+            (one.group, *key, *("-" if at is None else at for at in (one.before[key], after)))
             for one in moves
-            for place, after in one.after.items()
+            for key, after in one.after.items()
         ]
         if rows:
             print_table(("group", "topic", "partition", "before", "after"), rows)

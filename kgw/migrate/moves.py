@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient, GroupOffset, WireReader
-    from kgw.migrate.plan import Plan
-    from kgw.migrate.sources import Place
+    from kgw.migrate.plan import Offsets, Plan
+    from kgw.migrate.sources import TopicPartition
 
 STATE_FORMAT = "kgw-offset-migration-state"
 _PROBLEMS_SHOWN = 5
@@ -33,8 +33,8 @@ class GroupMove(NamedTuple):
     """What a run does, or would do, with a group; `obstacle` says why it does nothing."""
 
     group: str
-    before: dict[Place, int | None]
-    after: dict[Place, int | None]
+    before: Offsets
+    after: Offsets
     obstacle: str | None
 
 
@@ -52,7 +52,7 @@ class State:
         """Read the state of a plan, if it has one. Raises MigrationError as files do."""
         self.path = plan_path.with_name(plan_path.name + ".state")
         self.exists = self.path.exists()
-        self.before: dict[str, dict[Place, Committed]] = {}
+        self.before: dict[str, dict[TopicPartition, Committed]] = {}
         self.applied: set[str] = set()
         self._plan_checksum = checksum_of(plan)
         if not self.exists:
@@ -74,9 +74,9 @@ class State:
                 "plan": self._plan_checksum,
                 "applied": sorted(self.applied),
                 "before": [
-                    [group, *place, *committed]
-                    for group, places in self.before.items()
-                    for place, committed in places.items()
+                    [group, *partition, *committed]
+                    for group, partitions in self.before.items()
+                    for partition, committed in partitions.items()
                 ],
             },
         )
@@ -164,7 +164,9 @@ async def roll_back(
         for one in moves:
             if not one.obstacle:
                 before = state.before[one.group]
-                await _commit(client, one, {place: was.metadata for place, was in before.items()})
+                await _commit(
+                    client, one, {partition: was.metadata for partition, was in before.items()}
+                )
             advance(1)
         if not any(one.obstacle for one in moves):
             await asyncio.to_thread(state.remove)
@@ -205,37 +207,37 @@ def _refuse(problems: list[str]) -> None:
 
 
 async def _committed(
-    client: AsyncClient, group: str, places: Mapping[Place, object]
-) -> dict[Place, Committed]:
+    client: AsyncClient, group: str, partitions: Mapping[TopicPartition, object]
+) -> dict[TopicPartition, Committed]:
     """Return what a group has committed of some partitions; damaged is as good as nothing."""
     found = await GroupClient(client).offsets(group)
-    return {place: _as_committed(found.get(place)) for place in places}
+    return {partition: _as_committed(found.get(partition)) for partition in partitions}
 
 
 def _as_committed(one: GroupOffset | None) -> Committed:
     return Committed() if one is None or one.is_damaged else Committed(one.offset, one.metadata)
 
 
-def _offsets(committed: dict[Place, Committed]) -> dict[Place, int | None]:
-    return {place: one.offset for place, one in committed.items()}
+def _offsets(committed: dict[TopicPartition, Committed]) -> Offsets:
+    return {partition: one.offset for partition, one in committed.items()}
 
 
 async def _obstacle(
     client: AsyncClient,
     group: str,
-    now: dict[Place, int | None],
-    start: dict[Place, int | None],
-    target: dict[Place, int | None],
+    now: Offsets,
+    start: Offsets,
+    target: Offsets,
 ) -> str | None:
     """Say why a group must not go from `start` to `target`, or on from anywhere between."""
     if await GroupClient(client).has_members(group):
         return "it has members; stop them first"
-    for place, offset in now.items():
-        if offset not in {start[place], target[place]}:
-            return f"it has moved on: {place[0]} partition {place[1]} is at {offset}"
+    for (topic, number), offset in now.items():
+        if offset not in {start[topic, number], target[topic, number]}:
+            return f"it has moved on: {topic} partition {number} is at {offset}"
     return None
 
 
-async def _commit(client: AsyncClient, one: GroupMove, metadata: dict[Place, str]) -> None:
-    changed = {place: at for place, at in one.after.items() if at != one.before[place]}
+async def _commit(client: AsyncClient, one: GroupMove, metadata: dict[TopicPartition, str]) -> None:
+    changed = {partition: at for partition, at in one.after.items() if at != one.before[partition]}
     await GroupClient(client).set_offsets(one.group, changed, metadata)

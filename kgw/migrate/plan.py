@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.client import AsyncClient
-    from kgw.migrate.sources import OldScheme, Place
+    from kgw.migrate.sources import OldScheme, TopicPartition
 
 PLAN_FORMAT = "kgw-offset-migration"
 _SAMPLES = 100
 _MS = 1_000_000
 """Kafka's wire has milliseconds; the ledger has nanoseconds."""
+
+Offsets: TypeAlias = "dict[TopicPartition, int | None]"
+"""What a group has committed, or is to have committed; None for nothing."""
 
 Sample: TypeAlias = list[int]
 """The fields of a `Fingerprint`."""
@@ -90,11 +93,11 @@ def read_plan(path: Path) -> Plan:
     return cast("Plan", read_sealed(path, PLAN_FORMAT))
 
 
-def planned_offsets(plan: Plan) -> dict[str, dict[Place, int | None]]:
+def planned_offsets(plan: Plan) -> dict[str, Offsets]:
     """Return what each group is to have committed."""
     return {
-        group: {(one["topic"], one["partition"]): one["offset"] for one in places}
-        for group, places in groupby(plan["groups"], key=lambda one: one["group"])
+        group: {(one["topic"], one["partition"]): one["offset"] for one in partitions}
+        for group, partitions in groupby(plan["groups"], key=lambda one: one["group"])
     }
 
 
@@ -136,7 +139,7 @@ async def make_plan(
     groups: list[PlannedGroup] = []
     absent: list[AbsentPartition] = []
     readers: dict[str, WireReader | None] = {}
-    for topic, partition in scheme.places:
+    for topic, partition in scheme.partitions:
         if topic not in readers:
             description = await client.find_topic(topic)
             readers[topic] = None if description is None else WireReader(client, description)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DecodedT = TypeVar("DecodedT")
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 _DAMAGE_SHOWN = 100
@@ -52,8 +52,8 @@ class OldScheme:
 
     def __init__(self, *, is_strict: bool = False) -> None:
         """A strict reader raises MigrationError for the first damage."""
-        self.entries: dict[Place, Entries] = {}
-        self.positions: dict[Place, dict[str, int]] = {}
+        self.entries: dict[TopicPartition, Entries] = {}
+        self.positions: dict[TopicPartition, dict[str, int]] = {}
         """By partition: the old offset that each group would have read next."""
         self.damage: list[Damage] = []
         """The first ones."""
@@ -63,7 +63,7 @@ class OldScheme:
         self._is_strict = is_strict
 
     @property
-    def places(self) -> list[Place]:
+    def partitions(self) -> list[TopicPartition]:
         """The partitions that have entries or positions, in order."""
         return sorted({*self.entries, *self.positions})
 
@@ -211,14 +211,14 @@ def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
 def _read_position_tree(scheme: OldScheme, root: Path) -> None:
     for path in files_below([root]):
         # The tree may have been copied from anywhere above the names that count.
-        place = place_of_position(path.parts)
-        if place is None or place[0] == LEDGER_KEY:
+        named = place_of_position(path.parts)
+        if named is None or named[0] == LEDGER_KEY:
             continue
         with path.open("rb") as file:
             content = file.read(_MAX_POSITION_BYTES)
         old_offset = scheme.decoded(str(path), decode_position, content)
         if old_offset is not None:
-            scheme.add_position(str(path), OldPosition(*place, old_offset))
+            scheme.add_position(str(path), OldPosition(*named, old_offset))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
