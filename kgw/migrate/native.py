@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.client.cursor import RecordFilter
+from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.clock import SystemClock
 from kgw.errors import KgwError
-from kgw.offsets.cursor import RecordFilter
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import Delivery, OffsetSubscriber
 from kgw.records.crc import crc32c
 
 if TYPE_CHECKING:

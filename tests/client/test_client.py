@@ -18,11 +18,11 @@ from kgw.client import (
     WireReader,
 )
 from kgw.client.admin import BROKER, TOPIC
+from kgw.client.subscription import OffsetSubscriber
 from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import OffsetSubscriber
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
