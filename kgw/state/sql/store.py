@@ -25,9 +25,7 @@ GROUP_CHANGES: Final = 10_000
 """A shared commit takes no further set once it holds this many changes."""
 
 _Entries = dict[schema.Place, tuple[bytes | None, int]]
-Versions = dict[schema.Place, int]
-Query = tuple[str, "Sequence[Any]"]
-"""A statement and its parameters."""
+_Versions = dict[schema.Place, int]
 
 
 class Waiting(NamedTuple):
@@ -49,6 +47,12 @@ class SqlStateStore(StateStore):
     opened again.
     """
 
+    versions_kept = 0
+    """Rows whose versions are remembered from commit to commit, instead of asked for in each.
+
+    Once more are known, all are asked for anew. 10,000 take some 3 MB.
+    """
+
     def __init__(self, name: str, dialect: schema.Dialect) -> None:
         """Say what the store is called in messages, and what language it speaks."""
         self._name = name
@@ -58,6 +62,7 @@ class SqlStateStore(StateStore):
         self._committer: Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
+        self._versions: _Versions = {}
         self._lag_history: LagHistory | None = None
 
     # --- what a database has to provide -----------------------------------------------------------
@@ -100,6 +105,7 @@ class SqlStateStore(StateStore):
     async def open(self) -> None:
         self._failure = None
         self._closing = False
+        self._versions.clear()
         await self._connect()
         self._is_open = True
 
@@ -215,41 +221,44 @@ class SqlStateStore(StateStore):
 
         Raises StorageError, as `_transact`.
         """
-        versions: Versions = {}
-        for statement, parameters in self._version_queries(written_places(group)):
-            self._note_versions(await self._fetch(statement, parameters), versions)
-        conflicts, batches = self._stage(group, versions)
-        if batches:
-            await self._transact(batches)
+        versions = self._versions
+        if len(versions) > self.versions_kept:
+            versions.clear()
+        try:
+            await self._ask_versions(group)
+            conflicts, batches = self._stage(group)
+            if batches:
+                await self._transact(batches)
+        except BaseException:
+            # They may be those of rows that are not stored.
+            versions.clear()
+            raise
         return conflicts
 
-    def _version_queries(self, places: Sequence[schema.Place]) -> list[Query]:
-        """Return what asks for kind, key and version of rows."""
-        return [
-            self._dialect.select_versions(places[start : start + schema.VERSIONS_PER_SELECT])
-            for start in range(0, len(places), schema.VERSIONS_PER_SELECT)
-        ]
+    async def _ask_versions(self, group: Sequence[Waiting]) -> None:
+        """Look up the versions of the rows that a group writes, where they are not known."""
+        written = {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
+        places = [place for place in written if place not in self._versions]
+        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
+            query = self._dialect.select_versions(
+                places[start : start + schema.VERSIONS_PER_SELECT]
+            )
+            for kind, stored_key, version in await self._fetch(*query):
+                key = self._dialect.read_text(stored_key)
+                if key is not None:
+                    self._versions[kind, key] = version
 
-    def _note_versions(self, rows: Sequence[Sequence[Any]], versions: Versions) -> None:
-        """Add an answer to one of `_version_queries`."""
-        for kind, stored_key, version in rows:
-            key = self._dialect.read_text(stored_key)
-            if key is not None:
-                versions[kind, key] = version
-
-    def _stage(
-        self, group: Sequence[Waiting], versions: Versions
-    ) -> tuple[dict[int, ConflictError], list[Batch]]:
+    def _stage(self, group: Sequence[Waiting]) -> tuple[dict[int, ConflictError], list[Batch]]:
         """Return the conflicts of a group by the set's number, and what writes the other sets.
 
-        `versions` are those of all rows that it writes (none: 0), and will be those after it.
+        The versions that are known become those after it.
         """
         conflicts: dict[int, ConflictError] = {}
         entries: _Entries = {}
         batches: list[Batch] = []
         for index, waiting in enumerate(group):
             try:
-                _stage(waiting.changes, versions, entries)
+                _stage(waiting.changes, self._versions, entries)
             except ConflictError as error:
                 conflicts[index] = error
             else:
@@ -276,12 +285,7 @@ class SqlStateStore(StateStore):
         return [*dialect.upserts(kept), *dialect.deletions(gone)]
 
 
-def written_places(group: Sequence[Waiting]) -> list[schema.Place]:
-    """Return kind and key of every row that a group writes."""
-    return list({(change.kind, change.key): 0 for waiting in group for change in waiting.changes})
-
-
-def _stage(changes: Sequence[Change], versions: Versions, entries: _Entries) -> None:
+def _stage(changes: Sequence[Change], versions: _Versions, entries: _Entries) -> None:
     """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
     own_versions: dict[schema.Place, int] = {}
     own_entries: _Entries = {}
