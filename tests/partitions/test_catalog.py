@@ -12,7 +12,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions import catalog as catalog_module
 from kgw.partitions import producer_snapshot, producer_state
 from kgw.partitions.catalog import TopicCatalog
-from kgw.state.base import Change, Row, StateStore
+from kgw.state.base import Change, Row, StateStore, WatchedChange
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
@@ -73,6 +73,12 @@ class MortalState(StateStore):
 
     async def apply(self, changes: Sequence[Change]) -> None:
         await self._mortal.do(lambda: self._real.apply(changes))
+
+    async def newest_change(self) -> int:
+        return await self._real.newest_change()
+
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        return await self._real.changes_since(version)
 
 
 class MortalBackend(Backend):
