@@ -66,8 +66,8 @@ def _partitions(
         if topic.name < after[0]:
             continue
         first = after[1] + 1 if topic.name == after[0] else 0
-        for partition in topic.partitions[first:]:
-            if index is None or partition.index == index:
+        for partition in topic.partitions.values():
+            if partition.index >= first and index in {None, partition.index}:
                 yield partition
 
 

@@ -62,7 +62,7 @@ async def seek(view: View, query: Query) -> Answer:
     only = query.number(PARTITION)
     if only is not None and topic.partition(only) is None:
         raise NotFoundError(f"topic {name!r} has no partition {only}")
-    indexes = list(range(first, len(topic.partitions))) if only is None else [only]
+    indexes = [one for one in topic.partitions if one >= first] if only is None else [only]
     try:
         wanted = parse_seek(text)
     except ValueError as error:

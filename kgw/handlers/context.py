@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
+    from kgw.placement import Node
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
@@ -311,14 +312,14 @@ async def until_done(due: Due) -> None:
         await done
 
 
-def advertised_address(context: RequestContext) -> tuple[str, int]:
-    """Return the host and port that this client is told to connect to.
+def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
+    """Return the host and port at which this client is told to reach a node.
 
     Those of the listener that it came through (KIP-103). A listener that is bound to every address
     and advertised with none has an empty host: then it is the address that this client used.
     """
     session = context.session
-    listener = context.gateway.listener(session.listener_name)
+    listener = node.listener(session.listener_name)
     if listener.host or session.local_address is None:
         return listener.host, listener.port
     return session.local_address[0], listener.port

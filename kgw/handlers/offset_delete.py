@@ -38,7 +38,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         for one in wanted.partitions:
             index = one.partition_index
             code = ErrorCode.NONE
-            if topic is None or topic.partition(index) is None:
+            if topic is None or not topic.has_partition(index):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif wanted.name in subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -190,7 +190,7 @@ def _all_topics(
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
             found = table.partitions(topic_id)
-            known = sorted(one for one in found if topic.partition(one) is not None)
+            known = sorted(one for one in found if topic.has_partition(one))
             yield topic.name, topic_id, known
 
 

@@ -182,7 +182,7 @@ class KnownCommits(KnownHeads[KnownCommit]):
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.name)
         if (
             topic is None
-            or topic.partition(partition.partition_index) is None
+            or not topic.has_partition(partition.partition_index)
             or problem(partition, self._gateway.config.offset_metadata_max_bytes)
             or not self.has_room()
         ):

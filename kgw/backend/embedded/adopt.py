@@ -28,7 +28,7 @@ DELETION_KIND: Final = "topic-deletion"
 """As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
 CLUSTER_KIND: Final = "cluster"
 BROKER_CONFIG_KIND: Final = "broker-config"
-"""As `kgw.gateway` writes them, each one row of the key "cluster"."""
+"""As `kgw.placement` and `kgw.gateway` write them, each one row of the key "cluster"."""
 DISPENSABLE_KINDS: Final = (CLUSTER_KIND, BROKER_CONFIG_KIND, CREATION_KIND, DELETION_KIND)
 """A damaged row of theirs keeps the gateway from starting, and can be done without: the next start
 makes a new cluster id, settings that were changed live have what was given at the start, and what a

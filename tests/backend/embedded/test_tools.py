@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw import gateway
+from kgw import gateway, placement
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.adopt import (
     BROKER_CONFIG_KIND,
@@ -240,7 +240,7 @@ async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str
 
 def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
     """The two layers may not import each other; here they are held together."""
-    assert (CLUSTER_KIND, BROKER_CONFIG_KIND) == (gateway.CLUSTER, gateway.BROKER_CONFIG)
+    assert (CLUSTER_KIND, BROKER_CONFIG_KIND) == (placement.CLUSTER, gateway.BROKER_CONFIG)
     assert (TOPIC_KIND, CREATION_KIND, DELETION_KIND) == (
         catalog.TOPIC,
         catalog.CREATION,
