@@ -21,7 +21,13 @@ from kgw.partitions.fetch_sessions import FetchSessionCache
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
-from kgw.placement import CLUSTER, OneProcess, load_cluster_row
+from kgw.placement import (
+    CLUSTER,
+    CoordinatorKey,
+    CoordinatorType,
+    OneProcess,
+    load_cluster_row,
+)
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_KINDS
 
@@ -58,7 +64,7 @@ class Gateway:
         self.clock = clock
         self.metrics = Metrics()
         self.placement = OneProcess() if placement is None else placement
-        self.catalog = TopicCatalog(backend, config, clock)
+        self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.upkeep = Upkeep(
             self.catalog,
             backend,
@@ -229,6 +235,9 @@ class Gateway:
         self.catalog.when_deleted.append(groups.forget_topic)
         return groups
 
+    def _coordinates(self, group_id: str) -> bool:
+        return self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id))
+
     async def _open_groups(self) -> None:
         try:
             if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
@@ -236,7 +245,9 @@ class Gateway:
         except StorageError:
             pass  # a kind that cannot be read: each of those of groups is loaded by its name
         self._groups = self._make_groups()
-        await self._groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
+        await self._groups.open(
+            lambda topic_id: self.catalog.by_id(topic_id) is not None, self._coordinates
+        )
 
     @property
     def lag(self) -> LagMonitor:

@@ -78,8 +78,11 @@ class Placement(ABC):
 
     cluster_id: str = ""
     """Made at the first start of a cluster and kept for ever."""
-    version: int = 0
-    """Grows when an owner or an epoch changes. What was made of owners before is outdated then."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """A number that grows when an owner changes: what was made of owners is outdated then."""
 
     @abstractmethod
     async def open(self, state: StateStore, config: Config) -> Config:
@@ -124,6 +127,10 @@ class OneProcess(Placement):
 
     def __repr__(self) -> str:
         return f"<OneProcess node={self._node.node_id} cluster={self.cluster_id}>"
+
+    @property
+    def version(self) -> int:
+        return 0
 
     async def open(self, state: StateStore, config: Config) -> Config:
         # A node id that is given wins over the stored one, which wins over the default.

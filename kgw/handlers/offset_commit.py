@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
-from kgw.handlers.context import Later, until_done
+from kgw.handlers.context import Later, coordinator, until_done
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -113,7 +113,7 @@ def _commit(
     request: OffsetCommitRequest, context: RequestContext, accepted: _Accepted
 ) -> OffsetCommitResponse | Later:
     offsets, blocks, response = accepted
-    code = context.gateway.groups.commit(
+    code = coordinator(request.group_id, context).commit(
         request.group_id,
         request.member_id,
         request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
