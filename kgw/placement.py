@@ -123,10 +123,10 @@ class OneProcess(Placement):
     """A cluster of one node, which owns everything."""
 
     def __init__(self) -> None:
-        self._node = Node(_NO_NODE_ID, {})
+        self._take(Node(_NO_NODE_ID, {}))
 
     def __repr__(self) -> str:
-        return f"<OneProcess node={self._node.node_id} cluster={self.cluster_id}>"
+        return f"<OneProcess node={self.here.node_id} cluster={self.cluster_id}>"
 
     @property
     def version(self) -> int:
@@ -144,7 +144,7 @@ class OneProcess(Placement):
             if not config.is_given("node.id") and stored["node_id"] != node_id:
                 node_id = stored["node_id"]
                 config = config.with_kept("node.id", node_id)
-        self._node = self._node._replace(node_id=node_id)
+        self._take(self.here._replace(node_id=node_id))
         if stored is not None and stored["node_id"] != node_id:
             _log.warning("this node was %d and is %d now", stored["node_id"], node_id)
         if stored is None or stored["node_id"] != node_id:
@@ -154,21 +154,24 @@ class OneProcess(Placement):
 
     @property
     def here(self) -> Node:
-        return self._node
+        return self._owner.node
 
     def advertise(self, listeners: Mapping[str, Listener]) -> None:
-        self._node = self._node._replace(listeners=listeners)
+        self._take(self.here._replace(listeners=listeners))
+
+    def _take(self, node: Node) -> None:
+        self._owner = Owner(node, NO_LEADER_EPOCH)
 
     @property
     def nodes(self) -> Sequence[Node]:
-        return (self._node,)
+        return (self.here,)
 
     @property
     def controller(self) -> Node:
-        return self._node
+        return self.here
 
     def owner(self, _: Owned) -> Owner:
-        return Owner(self._node, NO_LEADER_EPOCH)
+        return self._owner
 
     def owns(self, _: Owned) -> bool:
         return True

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.handlers.context import advertised_address
-from kgw.placement import Owner
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.partitions.topic import Topic
+    from kgw.placement import Node
     from kgw.protocol.messages import fetch, produce
 
 EndpointT = TypeVar("EndpointT", "fetch.NodeEndpoint", "produce.NodeEndpoint")
 
 
-def leader(topic: Topic, index: int, context: RequestContext) -> Owner:
+def leader(topic: Topic, index: int, context: RequestContext) -> tuple[Node, int]:
     """Return the node that leads a partition, and the leader epoch."""
-    node, epoch = context.gateway.placement.owner(PartitionKey(topic.topic_id, index))
+    owner = context.gateway.placement.owner(PartitionKey(topic.topic_id, index))
     partition = topic.partition(index)
-    return Owner(node, epoch if partition is None else partition.log.leader_epoch)
+    epoch = owner.epoch if partition is None else partition.log.leader_epoch
+    return owner.node, epoch
 
 
 def name_leader(

@@ -58,9 +58,9 @@ LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
 _BY_ID = 12
 """The first version that asks for topics by id."""
 
-# Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 25 for each partition.
+# Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 30 for each partition.
 _TURN_UNITS = 15_000
-_PARTITION_UNITS = 25
+_PARTITION_UNITS = 30
 _PARTITIONS_PER_TURN = _TURN_UNITS // _PARTITION_UNITS
 
 
