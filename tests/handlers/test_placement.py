@@ -87,6 +87,7 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
 )
 from kgw.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -270,7 +271,7 @@ OF_PARTITIONS: dict[ApiKey, Callable[[Topic, int, int], Request]] = {
 }
 
 
-def _offset_commit(group_id: str, topic: Topic, _: int) -> Request:
+def _offset_commit(group_id: str, topic: Topic, _: int) -> OffsetCommitRequest:
     one = OffsetCommitRequestPartition(partition_index=1, committed_offset=0)
     wanted = OffsetCommitRequestTopic(name="orders", topic_id=topic.topic_id, partitions=[one])
     return OffsetCommitRequest(
@@ -490,6 +491,27 @@ async def test_a_repeated_commit_is_refused_once_the_group_has_moved(pair: Pair)
         assert expected == codes_in(await gateway.request(request, 9))
 
 
+async def test_offsets_of_every_partition_are_with_the_groups_coordinator(pair: Pair) -> None:
+    """Wherever the partition lives: a group may read partitions of all nodes."""
+    everything = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=GROUPS[ONE], topics=None)]
+    )
+    for version in (9, 2):
+        committing = _offset_commit(GROUPS[ONE], pair.topic, version)
+        committing.topics[0].partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=5)
+            for index in range(4)
+        ]
+        assert not codes_in(await pair.gateways[ONE].request(committing, version))
+        response = await pair.gateways[ONE].ask(everything, 8, OffsetFetchResponse)
+        (topic,) = response.groups[0].topics
+        assert [(index, 5) for index in range(4)] == [
+            (one.partition_index, one.committed_offset) for one in topic.partitions
+        ]
+    deleting = _offset_delete(GROUPS[ONE], pair.topic, 0)
+    assert not codes_in(await pair.gateways[ONE].request(deleting, 0))
+
+
 async def test_groups_are_listed_and_explained_by_their_owner(pair: Pair) -> None:
     """A group is not in the list of a node that does not coordinate it."""
     listed = {}
@@ -498,6 +520,8 @@ async def test_groups_are_listed_and_explained_by_their_owner(pair: Pair) -> Non
         response = await gateway.ask(ListGroupsRequest(), 4, ListGroupsResponse)
         listed[node_id] = [one.group_id for one in response.groups]
     assert {node_id: [group_id] for node_id, group_id in GROUPS.items()} == listed
+    pair.cluster.move(CoordinatorKey(CoordinatorType.GROUP, GROUPS[ONE]), TWO)
+    assert [] == (await pair.gateways[ONE].ask(ListGroupsRequest(), 4, ListGroupsResponse)).groups
     trace = DescribeConfigsResource(
         resource_type=32, resource_name=GROUPS[TWO], configuration_keys=[GROUP_TRACE]
     )
