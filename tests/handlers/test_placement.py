@@ -450,7 +450,9 @@ async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
     for gateway in pair.gateways.values():
         topic = gateway.gateway.catalog.get("orders")
         assert topic is not None
+        before = topic.partitions
         await gateway.gateway.catalog.add_partitions(topic, 6)
+        assert all(topic.partitions[index] is one for index, one in before.items())
     for node_id, expected in ((ONE, [0, 2, 4]), (TWO, [1, 3, 5])):
         topic = pair.topic_of(node_id)
         backend = pair.gateways[node_id].gateway.backend
