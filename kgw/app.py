@@ -168,7 +168,7 @@ class _Process:
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits, clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)
-            gateway.listeners = _advertised(config, bound)
+            gateway.placement.advertise(_advertised(config, bound))
             admin = await self._open_admin(gateway)
             self._announce(gateway, bound)
             if admin is not None:
@@ -244,12 +244,12 @@ class _Process:
         _log.info(
             "ready",
             listeners=",".join(map(str, bound)),
-            advertised=",".join(map(str, gateway.listeners.values())),
+            advertised=",".join(map(str, gateway.placement.here.listeners.values())),
             data=gateway.config.backend_url,
-            cluster_id=gateway.cluster_id,
+            cluster_id=gateway.placement.cluster_id,
         )
         if sys.stderr.isatty():
-            first = next(iter(gateway.listeners.values()))
+            first = next(iter(gateway.placement.here.listeners.values()))
             address = format_address(first.host or "127.0.0.1", first.port)
             print(_BANNER.format(address=address, data=_data(gateway)), file=sys.stderr)  # noqa: T201
 
@@ -293,7 +293,7 @@ def _ready_line(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Lis
     addresses = ",".join(format_address(one.host, one.port) for one in admin)
     listeners = ",".join(format_address(one.host or "0.0.0.0", one.port) for one in bound)  # noqa: S104
     return (
-        f"ready node_id={gateway.node_id} listeners={listeners} "
+        f"ready node_id={gateway.placement.here.node_id} listeners={listeners} "
         f"{f'admin={addresses} ' if admin else ''}"
         f"data_dir={_data(gateway)} pid={os.getpid()}"
     )
@@ -305,10 +305,10 @@ def _ready_json(gateway: Gateway, bound: Sequence[Listener], admin: Sequence[Lis
     return dumps(
         {
             "event": "ready",
-            "node_id": gateway.node_id,
-            "cluster_id": gateway.cluster_id,
+            "node_id": gateway.placement.here.node_id,
+            "cluster_id": gateway.placement.cluster_id,
             "listeners": [one._asdict() for one in bound],
-            "advertised": [one._asdict() for one in gateway.listeners.values()],
+            "advertised": [one._asdict() for one in gateway.placement.here.listeners.values()],
             "admin": [one._asdict() for one in admin],
             "data_dir": _data(gateway),
             "pid": os.getpid(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from base64 import urlsafe_b64encode
 from functools import partial
 from importlib import import_module
 from os import urandom
@@ -22,7 +21,8 @@ from kgw.partitions.fetch_sessions import FetchSessionCache
 from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
-from kgw.state.base import Change, DamagedRowsError
+from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
+from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.clock import Clock
-    from kgw.config import Config, Listener
+    from kgw.config import Config
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
-    from kgw.state.base import Row, StateStore
+    from kgw.placement import Placement
+    from kgw.state.base import StateStore
 
 _log = logging.getLogger(__name__)
 
@@ -44,18 +45,18 @@ _CHECKPOINTS_REPLAYED = 4
 
 
 class Gateway:
-    """Everything that handlers serve from, over one backend.
+    """Everything that handlers serve from, over one backend."""
 
-    `listeners` is what clients are told to connect to, by listener name; whoever binds the sockets
-    sets it before the first request.
-    """
-
-    def __init__(self, config: Config, backend: Backend, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, backend: Backend, clock: Clock, placement: Placement | None = None
+    ) -> None:
+        """Without a `placement` this process is the whole cluster."""
         self.config = config
         self.backend = backend
         self.clock = clock
         self.metrics = Metrics()
-        self.catalog = TopicCatalog(backend, config, clock)
+        self.placement = OneProcess() if placement is None else placement
+        self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
         self.upkeep = Upkeep(
             self.catalog,
             backend,
@@ -78,9 +79,6 @@ class Gateway:
         self._groups: GroupCoordinator | None = None
         self._is_stopping = False
         self.positions = ClientPositions(config.lag_clients_max)
-        self.cluster_id = ""
-        self.node_id = config.node_id
-        self.listeners: dict[str, Listener] = {}
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
         self._config_turn = asyncio.Lock()
@@ -91,15 +89,7 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Gateway node={self.node_id} cluster={self.cluster_id} {self.backend!r}>"
-
-    def listener(self, name: str) -> Listener:
-        """Return where clients of a listener are told to connect to.
-
-        They are told of the listener that they came through (KIP-103).
-        """
-        listener = self.listeners.get(name)
-        return next(iter(self.listeners.values())) if listener is None else listener
+        return f"<Gateway {self.placement!r} {self.backend!r}>"
 
     async def start(self) -> None:
         """Open the backend and everything that it keeps.
@@ -108,8 +98,9 @@ class Gateway:
         """
         await self.backend.open()
         try:
-            await self._load_identity()
-            await self._take_config(await stored_config(self.backend.state, self.config))
+            state = self.backend.state
+            config = await self.placement.open(state, self.config)
+            await self._take_config(await stored_config(state, config))
             self.producer_ids = ProducerIds(self.backend.state, self.catalog.producer_ids)
             await self.catalog.open()
             self.backend.before_checkpoint = partial(
@@ -236,6 +227,9 @@ class Gateway:
         self.catalog.when_deleted.append(groups.forget_topic)
         return groups
 
+    def _coordinates(self, group_id: str) -> bool:
+        return self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id))
+
     async def _open_groups(self) -> None:
         try:
             if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
@@ -243,7 +237,9 @@ class Gateway:
         except StorageError:
             pass  # a kind that cannot be read: each of those of groups is loaded by its name
         self._groups = self._make_groups()
-        await self._groups.open(lambda topic_id: self.catalog.by_id(topic_id) is not None)
+        await self._groups.open(
+            lambda topic_id: self.catalog.by_id(topic_id) is not None, self._coordinates
+        )
 
     @property
     def lag(self) -> LagMonitor:
@@ -302,27 +298,6 @@ class Gateway:
         self.metrics.fetch_session_partitions = sessions.size
         self.metrics.fetch_session_evictions = sessions.evictions
 
-    async def _load_identity(self) -> None:
-        """Take the cluster's id, made at the first start and kept for ever, and this node's.
-
-        A node id that is given wins over the stored one, which wins over the default.
-        """
-        state = self.backend.state
-        row = await _load_one(state, CLUSTER, "the next start makes a new cluster id")
-        if row is None:
-            self.cluster_id = urlsafe_b64encode(urandom(16)).rstrip(b"=").decode()
-        else:
-            stored = json.loads(row.value)
-            self.cluster_id = stored["cluster_id"]
-            if not self.config.is_given("node.id") and stored["node_id"] != self.node_id:
-                self.node_id = stored["node_id"]
-                self.config = self.config.with_kept("node.id", self.node_id)
-            if stored["node_id"] == self.node_id:
-                return
-            _log.warning("this node was %d and is %d now", stored["node_id"], self.node_id)
-        fields = {"cluster_id": self.cluster_id, "node_id": self.node_id}
-        await state.apply([Change(CLUSTER, CLUSTER, json.dumps(fields).encode())])
-
     async def _checkpoint_regularly(self) -> None:
         try:
             await self.backend.forget_others()
@@ -341,7 +316,7 @@ class Gateway:
 
 async def stored_config(state: StateStore, config: Config) -> Config:
     """Return a configuration with what was changed while the server ran. Raises StorageError."""
-    row = await _load_one(state, BROKER_CONFIG, "settings that were changed live are lost")
+    row = await load_cluster_row(state, BROKER_CONFIG, "settings that were changed live are lost")
     if row is None:
         return config
     for name, text in json.loads(row.value).items():
@@ -350,11 +325,3 @@ async def stored_config(state: StateStore, config: Config) -> Config:
         except ConfigError as error:
             _log.error("a stored server setting is left out: %s", error)
     return config
-
-
-async def _load_one(state: StateStore, kind: str, without: str) -> Row | None:
-    """Return the one row of a kind. Raises StorageError, which says what helps."""
-    try:
-        return (await state.load(kind)).get(CLUSTER)
-    except DamagedRowsError as error:
-        raise StorageError(f"{error}; `kgw log adopt` removes it, and {without}") from error

@@ -131,7 +131,7 @@ async def write(gateway: InProcessGateway, timestamps_ms: list[int]) -> int:
 async def look_after(gateway: InProcessGateway, topic: Topic) -> None:
     """Do all that a server does by itself; nothing of it may fail."""
     upkeep = gateway.gateway.upkeep
-    (partition,) = topic.partitions
+    (partition,) = topic.partitions.values()
     await upkeep.retain()
     await upkeep.compact()
     if isinstance(partition.log, Segmented):
@@ -150,7 +150,7 @@ async def look_after(gateway: InProcessGateway, topic: Topic) -> None:
 
 async def stored(topic: Topic) -> dict[int, bool]:
     """Return which records are left, and which of them are deletion markers."""
-    (partition,) = topic.partitions
+    (partition,) = topic.partitions.values()
     log = partition.log
     found: dict[int, bool] = {}
     offset = log.log_start_offset
@@ -237,7 +237,7 @@ async def test_a_time_that_never_comes_keeps_deletion_markers(
             delete_retention_ms=str(retention_ms),
         )
         assert 9 == await write(gateway, [START_MS, 0, -1])
-        (partition,) = topic.partitions
+        (partition,) = topic.partitions.values()
         log = partition.log
         assert isinstance(log, Segmented)
         await log.roll()
@@ -272,7 +272,7 @@ async def test_a_time_beyond_the_last_one_wraps(delta_ms: int) -> None:
             segment_bytes="1024",
             message_timestamp_type="LogAppendTime",
         )
-        (partition,) = topic.partitions
+        (partition,) = topic.partitions.values()
         for _ in range(3):
             batch = make_batch([b"v" * 300, None], keys=[b"a", b"b"], timestamps_ms=[0, delta_ms])
             # The times of the records count again once the topic has another timestamp type.

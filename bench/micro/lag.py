@@ -36,7 +36,7 @@ NOTES = 200_000
 async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
     """Give every partition a few records, and every group offsets, every tenth one behind."""
     topic = await gateway.catalog.create("measured", partitions, {})
-    for partition in topic.partitions:
+    for partition in topic.partitions.values():
         await partition.log.append([make_batch([b"value"] * RECORDS)])
     for number in range(groups):
         stored = gateway.groups.commit(
@@ -48,7 +48,7 @@ async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
                 (topic.topic_id, one.index): CommittedOffset(
                     RECORDS if (one.index + number) % 10 else 1, -1, "", 0, NO_EXPIRY_MS, 0.0
                 )
-                for one in topic.partitions
+                for one in topic.partitions.values()
             },
         )
         if isinstance(stored, Reply):

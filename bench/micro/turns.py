@@ -344,7 +344,7 @@ async def measure(
         watch.start()
         server = Server(dispatcher, limits_from(config), clock, gateway.metrics)
         listeners = await server.open([Listener("PLAINTEXT", "127.0.0.1", 0)])
-        gateway.listeners = {one.name: one for one in listeners}
+        gateway.placement.advertise({one.name: one for one in listeners})
         names = [f"topic-{number}" for number in range(arguments.topics)]
         requests = Requests(names, arguments.partitions)
         await create(gateway, requests.names, arguments.partitions)
@@ -408,7 +408,7 @@ async def measure_small(
 ) -> dict[str, dict[str, float]]:
     """Read batches of one record: what holds the loop, and what its thread uses for each GB."""
     topic = await gateway.catalog.create(SMALL, SMALL_PARTITIONS, {})
-    logs = [cast("EmbeddedPartitionLog", one.log) for one in topic.partitions]
+    logs = [cast("EmbeddedPartitionLog", one.log) for one in topic.partitions.values()]
     for _ in range(0, SMALL_BATCHES, 1_000):
         for log in logs:
             await log.append([read_batch(bytearray(SMALL_BATCH)) for _ in range(1_000)])

@@ -26,7 +26,7 @@ async def offsets(view: View, query: Query) -> Answer:
         raise NotFoundError(f"there is no topic {name!r}")
     wanted = [topics[one] for one in (sorted(topics) if name is None else (name,))]
     only = query.number(PARTITION)
-    if name is not None and only is not None and topics[name].partition(only) is None:
+    if name is not None and only is not None and not topics[name].has_partition(only):
         raise NotFoundError(f"topic {name!r} has no partition {only}")
     rows = []
     for partition in _partitions(wanted, after, only):
@@ -66,8 +66,8 @@ def _partitions(
         if topic.name < after[0]:
             continue
         first = after[1] + 1 if topic.name == after[0] else 0
-        for partition in topic.partitions[first:]:
-            if index is None or partition.index == index:
+        for partition in topic.partitions.values():
+            if partition.index >= first and index in {None, partition.index}:
                 yield partition
 
 

@@ -60,9 +60,9 @@ async def seek(view: View, query: Query) -> Answer:
         raise ParameterError("after is a partition's number")
     first = 0 if after is None else int(after) + 1
     only = query.number(PARTITION)
-    if only is not None and topic.partition(only) is None:
+    if only is not None and not topic.has_partition(only):
         raise NotFoundError(f"topic {name!r} has no partition {only}")
-    indexes = list(range(first, len(topic.partitions))) if only is None else [only]
+    indexes = [one for one in topic.partitions if one >= first] if only is None else [only]
     try:
         wanted = parse_seek(text)
     except ValueError as error:

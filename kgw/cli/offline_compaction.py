@@ -64,7 +64,7 @@ async def _compact_all(
             await _compact(partition, upkeep, now_ms, is_dry_run=is_dry_run)
             for topic in sorted(catalog.topics.values(), key=lambda one: one.name)
             if topic.config.is_compacted and (not topics or topic.name in topics)
-            for partition in topic.partitions
+            for partition in topic.partitions.values()
         ]
 
 

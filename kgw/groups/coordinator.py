@@ -49,7 +49,7 @@ ResultT = TypeVar("ResultT")
 
 
 class GroupCoordinator(GroupTable):
-    """All groups of this process, of every kind side by side in one table.
+    """The groups that this node coordinates, of every kind side by side in one table.
 
     Called in the event loop's thread only.
     """
@@ -73,13 +73,24 @@ class GroupCoordinator(GroupTable):
 
     # --- start and stop --------------------------------------------------------------------------
 
-    async def open(self, topic_exists: Callable[[TopicId], bool]) -> None:
-        """Load every group. Offsets of topics that are gone are dropped. Raises StorageError."""
+    async def open(
+        self,
+        topic_exists: Callable[[TopicId], bool],
+        is_ours: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Load the groups that this node coordinates: those of which `is_ours` says so.
+
+        Offsets of topics that are gone are dropped. Raises StorageError.
+        """
         # Not at the top: where nothing is stored, nobody needs it.
         from kgw.groups.loading import GroupLoader
 
         loader = GroupLoader(self._state, self._clock, self._groups, self._create)
-        for topic_id in await loader.load(topic_exists):
+        gone_topics = await loader.load(topic_exists)
+        for group in list(self._groups.values()):
+            if not is_ours(group.group_id):
+                self._remove(group)
+        for topic_id in gone_topics:
             self.forget_topic(topic_id)
         self._arm_sweep()
 

@@ -69,10 +69,9 @@ def find_topic(gateway: Gateway, name: str) -> Topic:
 
 def check_broker(gateway: Gateway, name: str) -> None:
     """Raise KafkaError INVALID_REQUEST unless a resource names this node, or all of them ("")."""
-    if name not in {"", str(gateway.node_id)}:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {gateway.node_id}, not {name!r}"
-        )
+    node_id = gateway.placement.here.node_id
+    if name not in {"", str(node_id)}:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {name!r}")
 
 
 def unsupported_resource(resource_type: int) -> KafkaError:

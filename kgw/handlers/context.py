@@ -6,6 +6,8 @@ from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from kgw.errors import ErrorCode, KafkaError
+from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.schema import Response
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
+    from kgw.groups.coordinator import GroupCoordinator
+    from kgw.placement import Node
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
     from kgw.types import Buffer
@@ -311,17 +315,29 @@ async def until_done(due: Due) -> None:
         await done
 
 
-def advertised_address(context: RequestContext) -> tuple[str, int]:
-    """Return the host and port that this client is told to connect to.
+def advertised_address(node: Node, context: RequestContext) -> tuple[str, int]:
+    """Return the host and port at which this client is told to reach a node.
 
     Those of the listener that it came through (KIP-103). A listener that is bound to every address
     and advertised with none has an empty host: then it is the address that this client used.
     """
     session = context.session
-    listener = context.gateway.listener(session.listener_name)
+    listener = node.listener(session.listener_name)
     if listener.host or session.local_address is None:
         return listener.host, listener.port
     return session.local_address[0], listener.port
+
+
+def coordinates(group_id: str, context: RequestContext) -> bool:
+    """Whether this node coordinates a group."""
+    return context.gateway.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id))
+
+
+def coordinator(group_id: str, context: RequestContext) -> GroupCoordinator:
+    """Return what coordinates a group. Raises KafkaError NOT_COORDINATOR: another node does."""
+    if not coordinates(group_id, context):
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    return context.gateway.groups
 
 
 Answer: TypeAlias = (

@@ -3,7 +3,7 @@
 Behaviour:
 - `count` is the new total and must exceed the old one: INVALID_PARTITIONS; the limits on partitions
   hold as for new topics;
-- assignments may name this node alone, one for each partition added: INVALID_REPLICA_ASSIGNMENT;
+- assignments may name the only node, one for each partition added: INVALID_REPLICA_ASSIGNMENT;
 - a topic twice is INVALID_REQUEST; validate only changes nothing.
 
 v0: KIP-195. v2: flexible (KIP-482). v3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -85,7 +85,7 @@ async def _grow(
         )
     catalog.check_growth(topic, wanted.count)
     if wanted.assignments is not None:
-        added = wanted.count - len(topic.partitions)
+        added = wanted.count - topic.partition_count
         if len(wanted.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -4,7 +4,7 @@ Behaviour:
 - durable before it is answered: a crash leaves the whole topic or nothing of it;
 - -1 partitions is `num.partitions`, replication factor -1 is 1. A factor above 1 is refused with
   INVALID_REPLICATION_FACTOR unless `kgw.lenient.replication` is on; there is one copy either way,
-  and the answer says so. Assignments may name this node alone;
+  and the answer says so. Assignments may name the only node, and none where there are several;
 - names, numbers, limits and settings are checked: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
   INVALID_PARTITIONS, POLICY_VIOLATION, INVALID_CONFIG; a name twice is INVALID_REQUEST;
 - the timeout is not used: nothing here waits for other brokers.
@@ -143,13 +143,18 @@ def _partition_count(wanted: CreatableTopic, context: RequestContext) -> int:
 
 
 def check_assignment(broker_ids: list[int], context: RequestContext) -> None:
-    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless this node alone gets a partition."""
-    node_id = context.gateway.node_id
-    if broker_ids != [node_id]:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas {broker_ids}: there is node {node_id} alone",
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless it names the one node that there is.
+
+    Among several nodes the placement chooses.
+    """
+    nodes = context.gateway.placement.nodes
+    if [broker_ids] != [[node.node_id] for node in nodes]:
+        why = (
+            f"there is node {nodes[0].node_id} alone"
+            if len(nodes) == 1
+            else "no client chooses among several nodes"
         )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {broker_ids}: {why}")
 
 
 def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

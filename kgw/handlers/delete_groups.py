@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
+from kgw.handlers.context import coordinates
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from kgw.errors import ErrorCode
     from kgw.handlers.context import RequestContext
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -24,7 +25,10 @@ from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     # A group that is named twice is deleted once and answered twice, with the same code.
     outcomes = {
-        name: context.gateway.groups.delete(name) for name in dict.fromkeys(request.groups_names)
+        name: context.gateway.groups.delete(name)
+        if coordinates(name, context)
+        else ErrorCode.NOT_COORDINATOR
+        for name in dict.fromkeys(request.groups_names)
     }
     codes: dict[str, ErrorCode] = {}
     for name, outcome in outcomes.items():

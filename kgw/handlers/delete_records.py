@@ -9,6 +9,7 @@ Behaviour:
 - a topic that is compacted only is POLICY_VIOLATION: its records go when newer ones replace them;
 - a partition twice is INVALID_REQUEST for all of its mentions, where Kafka takes the last one: what
   is deleted cannot be had back;
+- UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - the timeout is not used: nothing here waits for other brokers.
 
 v0: KIP-107. v2: flexible (KIP-482).
@@ -25,6 +26,7 @@ from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.places import count_places
 from kgw.metrics import count
 from kgw.partitions.retention import BY_REQUEST
+from kgw.partitions.topic import why_missing
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -126,7 +128,7 @@ async def _delete(topic: Topic | None, index: int, offset: int, context: Request
     """Delete below an offset and return the log start. Raises KafkaError, StorageError."""
     partition = None if topic is None else topic.partition(index)
     if topic is None or partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(why_missing(topic, index))
     if not topic.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     log = partition.log

@@ -1,7 +1,7 @@
 """DescribeCluster, key 60, versions 0 to 2: who serves here.
 
-Behaviour: one broker, at the address of the listener that the client came through, which is the
-controller as well. Controllers are not described apart from it: MISMATCHED_ENDPOINT_TYPE.
+Behaviour: every node as a broker, at its address for the listener that the client came through; one
+of them is the controller. Controllers are not described apart: MISMATCHED_ENDPOINT_TYPE.
 
 v0: KIP-700. v1: endpoint type (KIP-919). v2: fenced brokers, of which there are none (KIP-1073).
 """
@@ -32,13 +32,13 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is unknown"
         )
-    gateway = context.gateway
-    host, port = advertised_address(context)
+    placement = context.gateway.placement
     response = DescribeClusterResponse(
-        cluster_id=gateway.cluster_id,
-        controller_id=gateway.node_id,
-        brokers=[DescribeClusterBroker(broker_id=gateway.node_id, host=host, port=port)],
+        cluster_id=placement.cluster_id, controller_id=placement.controller.node_id
     )
+    for node in placement.nodes:
+        host, port = advertised_address(node, context)
+        response.brokers.append(DescribeClusterBroker(broker_id=node.node_id, host=host, port=port))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response

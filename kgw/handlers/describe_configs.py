@@ -30,6 +30,7 @@ from kgw.handlers.config_resources import (
     topic_source,
     unsupported_resource,
 )
+from kgw.handlers.context import coordinator
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns
 from kgw.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
@@ -150,7 +151,7 @@ def _trace_entry(group_id: str, context: RequestContext) -> DescribeConfigsResou
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"{GROUP_TRACE} needs version {_LONG_STRINGS}"
         )
-    explained = context.gateway.groups.explain(group_id)
+    explained = coordinator(group_id, context).explain(group_id)
     if explained is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
     return DescribeConfigsResourceResult(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
 from kgw.groups.states import GroupState
+from kgw.handlers.context import coordinates
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -87,6 +88,8 @@ def _permitted(group: DescribedGroup, request: DescribeGroupsRequest) -> Describ
 
 
 def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    if not coordinates(group_id, context):
+        return DescribedGroup(error_code=ErrorCode.NOT_COORDINATOR, group_id=group_id)
     found = context.gateway.groups.describe(group_id)
     if found is None:
         is_error = context.api_version >= _NOT_FOUND

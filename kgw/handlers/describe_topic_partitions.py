@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.leaders import leader
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
     from kgw.turns import Turns
@@ -68,7 +68,7 @@ def _answer(
             )
             described.partitions = yield from encode_in_turns(
                 DescribeTopicPartitionsResponse,
-                (_describe(partition, context.gateway.node_id) for partition in page),
+                (_describe(topic, index, context) for index in page),
                 context.api_version,
                 share,
             )
@@ -85,8 +85,8 @@ def _pages(
     request: DescribeTopicPartitionsRequest,
     context: RequestContext,
     response: DescribeTopicPartitionsResponse,
-) -> Iterator[tuple[str, Topic | None, Sequence[Partition]]]:
-    """Yield each topic of the page with its partitions; None where there is no such topic.
+) -> Iterator[tuple[str, Topic | None, Sequence[int]]]:
+    """Yield each topic of the page with partitions' indexes; None where there is no such topic.
 
     Where the page ends before the topics do, the response gets a cursor.
     """
@@ -109,10 +109,10 @@ def _pages(
             return
         is_begun = cursor is not None and name == cursor.topic_name
         begin = cursor.partition_index if cursor is not None and is_begun else 0
-        page = topic.partitions[begin : begin + limit]
+        page = range(topic.partition_count)[begin : begin + limit]
         limit -= len(page)
         yield name, topic, page
-        if begin + len(page) < len(topic.partitions):
+        if begin + len(page) < topic.partition_count:
             response.next_cursor = Cursor(topic_name=name, partition_index=begin + len(page))
             return
 
@@ -140,13 +140,16 @@ def _failure(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _describe(partition: Partition, node_id: int) -> DescribeTopicPartitionsResponsePartition:
+def _describe(
+    topic: Topic, index: int, context: RequestContext
+) -> DescribeTopicPartitionsResponsePartition:
+    node, leader_epoch = leader(topic, index, context)
     return DescribeTopicPartitionsResponsePartition(
-        partition_index=partition.index,
-        leader_id=node_id,
-        leader_epoch=partition.log.leader_epoch,
-        replica_nodes=[node_id],
-        isr_nodes=[node_id],
+        partition_index=index,
+        leader_id=node.node_id,
+        leader_epoch=leader_epoch,
+        replica_nodes=[node.node_id],
+        isr_nodes=[node.node_id],
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

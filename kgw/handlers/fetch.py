@@ -10,6 +10,7 @@ Behaviour:
   is one budget for everything that the request does;
 - fetch sessions (KIP-227): requests name what has changed, and are answered with what has; where
   there is no room for one the answer says session 0, and the client goes on with complete requests;
+- NOT_LEADER_OR_FOLLOWER for a partition of another node, which is named from v16 on (KIP-951);
 - leader epochs are checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; KIP-320), and a divergence
   is named from v12 on (KIP-595);
 - behind batches that compaction left without records it reads on: no answer is of such alone, but
@@ -33,14 +34,17 @@ from kgw.errors import ErrorCode
 from kgw.handlers import usual_fetch
 from kgw.handlers.context import EncodedBody, EncodedFrame, Later
 from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.leaders import name_leader
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
 from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, PartitionRead
 from kgw.partitions.session_reading import SessionRead
+from kgw.partitions.topic import why_missing
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
+    NodeEndpoint,
     PartitionData,
 )
 from kgw.turns import Share, finish
@@ -53,10 +57,11 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext, Session
     from kgw.partitions.fetch_sessions import FetchSession, SessionPartition, TopicKey
     from kgw.partitions.partition import Partition
-    from kgw.protocol.messages.fetch import FetchRequest
+    from kgw.protocol.messages.fetch import FetchRequest, FetchTopic
     from kgw.turns import Turns
 
 _READ_COMMITTED = 1
+_NEW_LEADERS = 16
 _NOTE_INTERVAL_S = 1.0
 # A session's idle partitions are noted so often: all of them, at one poll.
 _NOTE_ALL_INTERVAL_S = 10.0
@@ -98,10 +103,11 @@ class _Poll:
             return self.answer
         state = self.read.empty_state()
         if state is None or session_id:
-            return _response(self.request, self.read, session_id)
+            return _response(self.request, self.read, session_id, context)
         if self.answer is None or state != self.state:
             encoder = codec(FetchResponse, context.api_version)
-            body = encoder.encode(_response(self.request, self.read))
+            response = _response(self.request, self.read, session_id, context)
+            body = encoder.encode(response)
             self.answer = EncodedBody(encoder.flexible, body)
             self.state = state
         return self.answer
@@ -193,7 +199,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
         _note_positions(read.parts, context)
     if is_done:
         session_id = _make_session(request, read, context) if makes_session else NO_SESSION
-        return _response(request, read, session_id)
+        return _response(request, read, session_id, context)
 
     def make() -> FetchResponse | EncodedBody:
         _check(read)
@@ -377,9 +383,8 @@ def _note(partition: Partition | None, offset: int, context: RequestContext) -> 
 
 
 def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
-    by_id = context.api_version >= 13
     for topic in request.topics:
-        key = topic.topic_id if by_id else topic.topic
+        key = _key(topic, context)
         for place in topic.partitions:
             yield Asked(
                 key,
@@ -452,19 +457,19 @@ def _changes(
             session.id, told, context.correlation_id, is_committed=is_committed
         )
         return EncodedFrame(frame)
+    response = FetchResponse(session_id=session.id)
     topics: dict[TopicKey, list[PartitionData]] = {}
     for record, part in told:
-        data = _partition_data(record.index, part, is_committed)
+        data = _partition_data(record.topic, record.index, part, request, response, context)
         topics.setdefault(record.topic, []).append(data)
-    answers = []
     for key, partitions in topics.items():
         answer = FetchableTopicResponse(partitions=partitions)
         if isinstance(key, str):
             answer.topic = key
         else:
             answer.topic_id = key
-        answers.append(answer)
-    return FetchResponse(session_id=session.id, responses=answers)
+        response.responses.append(answer)
+    return response
 
 
 def _parts(request: FetchRequest, context: RequestContext) -> Iterator[PartitionRead]:
@@ -472,14 +477,17 @@ def _parts(request: FetchRequest, context: RequestContext) -> Iterator[Partition
     by_id = context.api_version >= 13
     for wanted in request.topics:
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
-        gone_code = (
-            ErrorCode.UNKNOWN_TOPIC_ID
-            if by_id and topic is None
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
         for place in wanted.partitions:
+            partition = None if topic is None else topic.partition(place.partition)
+            gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition is None:
+                gone_code = (
+                    ErrorCode.UNKNOWN_TOPIC_ID
+                    if by_id and topic is None
+                    else why_missing(topic, place.partition)
+                )
             yield PartitionRead(
-                None if topic is None else topic.partition(place.partition),
+                partition,
                 place.fetch_offset,
                 place.partition_max_bytes,
                 current_leader_epoch=place.current_leader_epoch,
@@ -503,58 +511,73 @@ def _response_in_turns(
 ) -> Turns[FetchResponse]:
     """Do the same as below, and encode what there is of each partition."""
     parts = iter(read.parts)
-    is_committed = request.isolation_level == _READ_COMMITTED
     share = Share(PARTS_PER_TURN)
+    response = FetchResponse(session_id=session_id)
     topics = []
     for topic in request.topics:
         answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+        key = _key(topic, context)
         answer.partitions = yield from encode_in_turns(
             FetchResponse,
             (
-                _partition_data(place.partition, next(parts), is_committed)
+                _partition_data(key, place.partition, next(parts), request, response, context)
                 for place in topic.partitions
             ),
             context.api_version,
             share,
         )
         topics.append(answer)
-    encoded = yield from encode_in_turns(FetchResponse, topics, context.api_version, share)
-    return FetchResponse(session_id=session_id, responses=encoded)
+    response.responses = yield from encode_in_turns(
+        FetchResponse, topics, context.api_version, share
+    )
+    return response
 
 
 def _response(
-    request: FetchRequest, read: FetchRead, session_id: int = NO_SESSION
+    request: FetchRequest, read: FetchRead, session_id: int, context: RequestContext
 ) -> FetchResponse:
     parts = iter(read.parts)
-    is_committed = request.isolation_level == _READ_COMMITTED
-    return FetchResponse(
-        session_id=session_id,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _partition_data(place.partition, next(parts), is_committed)
-                    for place in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    response = FetchResponse(session_id=session_id)
+    for topic in request.topics:
+        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+        key = _key(topic, context)
+        answer.partitions = [
+            _partition_data(key, place.partition, next(parts), request, response, context)
+            for place in topic.partitions
+        ]
+        response.responses.append(answer)
+    return response
 
 
-def _partition_data(index: int, part: PartitionRead, is_committed: bool) -> PartitionData:
+def _key(topic: FetchTopic, context: RequestContext) -> TopicKey:
+    return topic.topic_id if context.api_version >= 13 else topic.topic
+
+
+def _partition_data(
+    key: TopicKey,
+    index: int,
+    part: PartitionRead,
+    request: FetchRequest,
+    response: FetchResponse,
+    context: RequestContext,
+) -> PartitionData:
+    """Return the answer for a partition. A response to it names the nodes that lead elsewhere."""
     answer = PartitionData(
         partition_index=index,
         error_code=part.error_code,
         high_watermark=part.high_watermark,
         last_stable_offset=part.high_watermark,
         log_start_offset=part.log_start_offset,
-        aborted_transactions=[] if is_committed else None,
+        aborted_transactions=[] if request.isolation_level == _READ_COMMITTED else None,
         records=part.buffers or b"",
     )
     if part.diverging is not None:
         answer.diverging_epoch = EpochEndOffset(
             epoch=part.diverging.leader_epoch, end_offset=part.diverging.end_offset
         )
+    if part.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= _NEW_LEADERS:
+        catalog = context.gateway.catalog
+        topic = catalog.get(key) if isinstance(key, str) else catalog.by_id(key)
+        if topic is not None:
+            name_leader(topic, index, answer, response.node_endpoints, NodeEndpoint, context)
     return answer

@@ -1,7 +1,8 @@
 """FindCoordinator, key 10, versions 0 to 6: who coordinates a group.
 
 Behaviour:
-- this node coordinates every group, at the address of the listener that the client came through;
+- the node that owns a group coordinates it, at its address for the listener that the client came
+  through;
 - transactional ids and share partitions are answered with UNSUPPORTED_VERSION, which is final: with
   COORDINATOR_NOT_AVAILABLE a client would ask for ever for what is not served yet;
 - other kinds of key are INVALID_REQUEST. The groups need not exist.
@@ -16,36 +17,44 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import advertised_address
+from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
     from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest
 
-_GROUP = 0
-_NOT_SERVED = {1: "transactions are not served yet", 2: "share groups are not served yet"}
+_NOT_SERVED = {
+    CoordinatorType.TRANSACTION: "transactions are not served yet",
+    2: "share groups are not served yet",
+}
 _NOBODY = -1
 _SEVERAL_KEYS = 4
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    if request.key_type != _GROUP:
+    if request.key_type != CoordinatorType.GROUP:
         reason = _NOT_SERVED.get(request.key_type)
         if reason is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"keys of type {request.key_type} are unknown"
             )
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
-    node_id = context.gateway.node_id
-    host, port = advertised_address(context)
     if context.api_version < _SEVERAL_KEYS:
-        return FindCoordinatorResponse(error_message=None, node_id=node_id, host=host, port=port)
+        one = _coordinator(request.key, context)
+        return FindCoordinatorResponse(
+            error_message=None, node_id=one.node_id, host=one.host, port=one.port
+        )
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
-            for key in request.coordinator_keys
-        ]
+        coordinators=[_coordinator(key, context) for key in request.coordinator_keys]
     )
+
+
+def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
+    owned = CoordinatorKey(CoordinatorType.GROUP, group_id)
+    node = context.gateway.placement.owner(owned).node
+    host, port = advertised_address(node, context)
+    return Coordinator(key=group_id, node_id=node.node_id, host=host, port=port, error_message=None)
 
 
 def error_response(

@@ -13,7 +13,8 @@ Behaviour:
   process is fenced (FENCED_INSTANCE_ID) on every API;
 - UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
   the members' metadata would be more than 16 MB, all together);
-  COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when the server stops.
+  COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when another node
+  coordinates it, as all APIs of groups say, or when the server stops.
 
 v1: rebalance timeout (KIP-62); before, the session timeout counts. v2: throttle time. v4: member
 ids first (KIP-394). v5: static members (KIP-345). v6: flexible (KIP-482). v7: protocol type in the
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, coordinator
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
     version = context.api_version
     client_id = context.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
-    reply = context.gateway.groups.join(
+    reply = coordinator(request.group_id, context).join(
         request.group_id,
         JoinRequest(
             request.member_id,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, coordinator
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupRes
         if context.api_version >= _SEVERAL_MEMBERS
         else [LeavingMember(request.member_id)]
     )
-    codes = context.gateway.groups.leave(request.group_id, leaving)
+    codes = coordinator(request.group_id, context).leave(request.group_id, leaving)
     if isinstance(codes, Reply):
         reply = codes
         return Later(reply, lambda: _response(request, reply.result(), context.api_version))

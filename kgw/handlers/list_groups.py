@@ -1,4 +1,4 @@
-"""ListGroups, key 16, versions 0 to 5: every group of this node.
+"""ListGroups, key 16, versions 0 to 5: every group that this node coordinates.
 
 Behaviour: filters of states and types count upper and lower case the same; what they name and no
 group has, matches nothing.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.handlers.context import coordinates
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from kgw.turns import Share, in_turns
@@ -35,7 +36,11 @@ def _list(request: ListGroupsRequest, context: RequestContext) -> Turns[ListGrou
     share = Share(_GROUPS_PER_TURN)
     found: list[ListedGroup] = []
     for one in context.gateway.groups.listed():
-        if (not states or one.state.lower() in states) and (not types or one.type in types):
+        if (
+            (not states or one.state.lower() in states)
+            and (not types or one.type in types)
+            and coordinates(one.group_id, context)
+        ):
             found.append(
                 ListedGroup(
                     group_id=one.group_id,

@@ -9,7 +9,7 @@ Behaviour:
   older. Records count, whatever their batch's header says, and never those below the log start. A
   batch that cannot be decompressed within the limits is answered with its beginning;
 - a partition twice is INVALID_REQUEST for all of its mentions;
-- leader epochs are checked (KIP-320);
+- leader epochs are checked (KIP-320); NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - v0 answers a list: the end and, where there is room for two, the beginning.
 
 v1: by time (KIP-79). v2: isolation level (KIP-98). v4: leader epochs (KIP-320). v6: flexible
@@ -28,6 +28,7 @@ from kgw.handlers.places import count_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
+from kgw.partitions.topic import why_missing
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -155,7 +156,7 @@ async def _answer_places(
         if counts[name, index] > 1:
             code = ErrorCode.INVALID_REQUEST
         elif topic is None or topic.partition(index) is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = why_missing(topic, index)
         else:
             code = _check(topic, place, context)
         if code is not ErrorCode.NONE:

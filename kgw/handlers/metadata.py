@@ -1,12 +1,12 @@
-"""Metadata, key 3, versions 0 to 13: the broker, and where the partitions of topics are led.
+"""Metadata, key 3, versions 0 to 13: the nodes, and where the partitions of topics are led.
 
 Behaviour:
-- one broker, at the address of the listener that the client came through (KIP-103), which leads
-  everything and is the controller;
+- each node at its address for the listener that the client came through (KIP-103); one of them is
+  the controller, and the owner of a partition leads it;
 - a missing topic is created when both the request and `auto.create.topics.enable` allow it, with
   `num.partitions`, durably, before it is answered: no client sees LEADER_NOT_AVAILABLE here;
-- a topic's part of the answer is encoded once and kept until the topic changes, for it is the same
-  for everybody: ten thousand partitions would take 23 ms each time;
+- a topic's part of the answer is encoded once and kept until it or the placement changes, for it is
+  the same for everybody: ten thousand partitions would take 23 ms each time;
 - INVALID_TOPIC_EXCEPTION for an impossible name, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
 
 v1: null asks for all topics, controller, racks. v2: cluster id (KIP-78). v3: throttle time
@@ -25,6 +25,7 @@ from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
+from kgw.handlers.leaders import leader
 from kgw.partitions.topic import Topic
 from kgw.partitions.topic_names import name_problem
 from kgw.protocol.api_keys import ApiKey
@@ -57,9 +58,9 @@ LAYOUTS = (0, 1, 1, 1, 1, 5, 5, 7, 8, 9, 10, 10, 10, 10)
 _BY_ID = 12
 """The first version that asks for topics by id."""
 
-# Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 25 for each partition.
+# Processor time of a turn in tenths of a microsecond, roughly: 1.5 ms, and 30 for each partition.
 _TURN_UNITS = 15_000
-_PARTITION_UNITS = 25
+_PARTITION_UNITS = 30
 _PARTITIONS_PER_TURN = _TURN_UNITS // _PARTITION_UNITS
 
 
@@ -155,7 +156,9 @@ def _describe(
     version = context.api_version
     encode = encode_items(MetadataResponse, MetadataResponseTopic, version)
     encoded = context.gateway.catalog.encoded
-    form = (ApiKey.METADATA, LAYOUTS[version], request.include_topic_authorized_operations)
+    with_operations = request.include_topic_authorized_operations
+    placed = context.gateway.placement.version
+    form = (ApiKey.METADATA, LAYOUTS[version], with_operations, placed)
     kept = encoded.form(form)
     share = Share(_TURN_UNITS)
     size = AnswerSize()
@@ -170,13 +173,13 @@ def _describe(
             continue
         piece = kept.get(one.topic_id)
         if piece is None:
-            partitions = one.partitions
+            partition_count = one.partition_count
             description = MetadataResponseTopic(name=one.name, topic_id=one.topic_id)
             description.partitions = yield from _encode_partitions(one, context, share)
             if request.include_topic_authorized_operations:
                 description.topic_authorized_operations = TOPIC_OPERATIONS
             piece = b"".join(encode((description,)))
-            if one.partitions is partitions:
+            if one.partition_count == partition_count:
                 encoded.keep(form, one, piece)
             if share.spend(_PARTITION_UNITS):
                 yield
@@ -189,38 +192,38 @@ def _describe(
 
 
 def _encode_partitions(topic: Topic, context: RequestContext, share: Share) -> Turns[Any]:
-    node_id = context.gateway.node_id
     encode = encode_items(MetadataResponse, MetadataResponsePartition, context.api_version)
-    partitions = topic.partitions
+    count = topic.partition_count
     pieces: list[Buffer] = []
-    for first in range(0, len(partitions), _PARTITIONS_PER_TURN):
-        some = partitions[first : first + _PARTITIONS_PER_TURN]
-        pieces += encode(
-            MetadataResponsePartition(
-                partition_index=partition.index,
-                leader_id=node_id,
-                leader_epoch=partition.log.leader_epoch,
-                replica_nodes=[node_id],
-                isr_nodes=[node_id],
-            )
-            for partition in some
-        )
+    for first in range(0, count, _PARTITIONS_PER_TURN):
+        some = range(first, min(first + _PARTITIONS_PER_TURN, count))
+        pieces += encode(_partition(topic, index, context) for index in some)
         if share.spend(len(some) * _PARTITION_UNITS):
             yield
-    return EncodedItems(len(partitions), pieces)
+    return EncodedItems(count, pieces)
+
+
+def _partition(topic: Topic, index: int, context: RequestContext) -> MetadataResponsePartition:
+    node, leader_epoch = leader(topic, index, context)
+    return MetadataResponsePartition(
+        partition_index=index,
+        leader_id=node.node_id,
+        leader_epoch=leader_epoch,
+        replica_nodes=[node.node_id],
+        isr_nodes=[node.node_id],
+    )
 
 
 def _response(
     request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    gateway = context.gateway
-    host, port = advertised_address(context)
+    placement = context.gateway.placement
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=gateway.node_id, host=host, port=port)],
-        cluster_id=gateway.cluster_id,
-        controller_id=gateway.node_id,
-        topics=topics,
+        cluster_id=placement.cluster_id, controller_id=placement.controller.node_id, topics=topics
     )
+    for node in placement.nodes:
+        host, port = advertised_address(node, context)
+        response.brokers.append(MetadataResponseBroker(node_id=node.node_id, host=host, port=port))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kgw.errors import ErrorCode
 from kgw.groups.reply import Reply
-from kgw.handlers.context import Later, until_done
+from kgw.handlers.context import Later, coordinator, until_done
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -113,7 +113,7 @@ def _commit(
     request: OffsetCommitRequest, context: RequestContext, accepted: _Accepted
 ) -> OffsetCommitResponse | Later:
     offsets, blocks, response = accepted
-    code = context.gateway.groups.commit(
+    code = coordinator(request.group_id, context).commit(
         request.group_id,
         request.member_id,
         request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
@@ -188,7 +188,7 @@ def _accept_offsets(
             code = problem(one, limit)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif topic.partition(index) is None:
+            elif not topic.has_partition(index):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif code is ErrorCode.NONE:
                 accepted[topic.topic_id, index] = CommittedOffset(
@@ -249,8 +249,8 @@ def _accept_blocks(
             # v1 alone lets the client say when it committed.
             "commit_timestamp" in columns
             or min(offsets) < 0
-            or topic.partition(min(indexes)) is None
-            or topic.partition(max(indexes)) is None
+            or not topic.has_partition(min(indexes))
+            or not topic.has_partition(max(indexes))
             or len(set(indexes)) < count
             or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
         ):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.groups.reply import Reply
+from kgw.handlers.context import coordinator
 from kgw.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 
 
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    gateway = context.gateway
-    subscribed = gateway.groups.subscribed_topics(request.group_id)
+    groups = coordinator(request.group_id, context)
+    subscribed = groups.subscribed_topics(request.group_id)
     if isinstance(subscribed, ErrorCode):
         raise KafkaError(subscribed)
     response = OffsetDeleteResponse()
     places: list[Place] = []
     for wanted in request.topics:
-        topic = gateway.catalog.get(wanted.name)
+        topic = context.gateway.catalog.get(wanted.name)
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
             code = ErrorCode.NONE
-            if topic is None or topic.partition(index) is None:
+            if topic is None or not topic.has_partition(index):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif wanted.name in subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -46,7 +47,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                 places.append((topic.topic_id, index))
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
-    outcome = gateway.groups.delete_offsets(request.group_id, places)
+    outcome = groups.delete_offsets(request.group_id, places)
     code = await outcome if isinstance(outcome, Reply) else outcome
     if code is not ErrorCode.NONE:
         raise KafkaError(code)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
+from kgw.handlers.context import coordinates, coordinator
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
@@ -72,7 +73,7 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
             OffsetFetchResponse, groups, context.api_version, share
         )
         return OffsetFetchResponse(groups=groups_encoded)
-    table = context.gateway.groups.offsets(request.group_id)
+    table = coordinator(request.group_id, context).offsets(request.group_id)
     if request.topics is None:
         wanted: Iterable[tuple[str, list[int]]] = (
             (name, indexes) for name, _, indexes in _all_topics(table, context)
@@ -134,9 +135,12 @@ def _group(
     wanted: OffsetFetchRequestGroup, context: RequestContext, share: Share, size: AnswerSize
 ) -> Turns[OffsetFetchResponseGroup]:
     """Answer for one group, by names or by ids."""
+    answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+    if not coordinates(wanted.group_id, context):
+        answer.error_code = ErrorCode.NOT_COORDINATOR
+        return answer
     catalog = context.gateway.catalog
     table = context.gateway.groups.offsets(wanted.group_id)
-    answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
     topics = []
     by_id = context.api_version >= _TOPIC_IDS
     if wanted.topics is None:
@@ -190,7 +194,7 @@ def _all_topics(
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
             found = table.partitions(topic_id)
-            known = sorted(one for one in found if topic.partition(one) is not None)
+            known = sorted(one for one in found if topic.has_partition(one))
             yield topic.name, topic_id, known
 
 

@@ -3,6 +3,7 @@
 Behaviour:
 - the newest epoch not above the one asked for, and the offset at which it ended: the log's end for
   the current one; -1 and -1 for an epoch that this log has never known;
+- UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER for a partition of another node;
 - the client's own leader epoch is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
 
 v1: the epoch found (KIP-279). v2: the client's leader epoch (KIP-320). v3: replica id (KIP-392),
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.partitions.topic import why_missing
 from kgw.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -49,15 +51,11 @@ def _look_up(
         answers = []
         for place in wanted.partitions:
             partition = None if topic is None else topic.partition(place.partition)
-            if partition is None:
-                answers.append(
-                    EpochEndOffset(
-                        partition=place.partition,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
-                )
-            else:
+            if partition is not None:
                 answers.append(_answer(partition, place))
+            else:
+                code = why_missing(topic, place.partition)
+                answers.append(EpochEndOffset(partition=place.partition, error_code=code))
             if share.spend():
                 yield
         response.topics.append(OffsetForLeaderTopicResult(topic=wanted.topic, partitions=answers))

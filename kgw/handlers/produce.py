@@ -12,7 +12,8 @@ Behaviour:
 - a compacted topic takes no record without a key: INVALID_RECORD, each of them named (KIP-467);
   records are read for that, and for message.timestamp.before.max.ms where a topic sets it;
 - missing topics are not created here, only by Metadata: UNKNOWN_TOPIC_OR_PARTITION, or
-  UNKNOWN_TOPIC_ID from v13 on;
+  UNKNOWN_TOPIC_ID from v13 on; NOT_LEADER_OR_FOLLOWER for a partition of another node, which is
+  named from v10 on;
 - transactions are not served yet: INVALID_TXN_STATE;
 - a failing or full disk is KAFKA_STORAGE_ERROR, which clients retry.
 
@@ -29,9 +30,12 @@ from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import AfterAppends, Later, Submission, until_done
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.leaders import name_leader
+from kgw.partitions.topic import why_missing
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 _ACKS = frozenset({-1, 0, 1})
+_NEW_LEADERS = 10
 PARTITIONS_PER_TURN = 150
 """To take a batch in takes 6 to 9 us, twice that where memory is touched first."""
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
@@ -124,7 +129,10 @@ def _submit(
             if topic is None:
                 _refuse(answer, unknown, None)
             elif partition is None:
-                _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+                _refuse(answer, why_missing(topic, data.index), None)
+                if version >= _NEW_LEADERS and topic.has_partition(data.index):
+                    endpoints = response.node_endpoints
+                    name_leader(topic, data.index, answer, endpoints, NodeEndpoint, context)
             else:
                 _append(answer, partition, data, version, pending)
             if share.spend():

@@ -19,6 +19,7 @@ from kgw.handlers.context import DueAnswer
 from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.offset_commit import problem
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.placement import CoordinatorKey, CoordinatorType
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
 from kgw.protocol.messages.offset_commit import (
@@ -55,6 +56,7 @@ class KnownCommit:
     __slots__ = (
         "_after",
         "_size",
+        "group",
         "instance",
         "partition",
         "request",
@@ -70,6 +72,7 @@ class KnownCommit:
         (wanted,) = request.topics
         (self.partition,) = wanted.partitions
         self.request = request
+        self.group = CoordinatorKey(CoordinatorType.GROUP, request.group_id)
         self.topic = topic
         self.version = version
         self.trailer = trailer
@@ -139,6 +142,7 @@ class KnownCommits(KnownHeads[KnownCommit]):
         if (
             known is None
             or known.topic.is_deleted
+            or not self._gateway.placement.owns(known.group)
             or frame[head_end + _OFFSET.size :] != known.trailer
         ):
             return None
@@ -182,7 +186,7 @@ class KnownCommits(KnownHeads[KnownCommit]):
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.name)
         if (
             topic is None
-            or topic.partition(partition.partition_index) is None
+            or not topic.has_partition(partition.partition_index)
             or problem(partition, self._gateway.config.offset_metadata_max_bytes)
             or not self.has_room()
         ):

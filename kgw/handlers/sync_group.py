@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.groups.requests import SyncRequest
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, coordinator
 from kgw.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Later:
-    reply = context.gateway.groups.sync(
+    reply = coordinator(request.group_id, context).sync(
         request.group_id,
         SyncRequest(
             request.member_id,

@@ -261,7 +261,7 @@ class LagMonitor:
                     await self._yield_if_due()
                 partition = topic.partition(index)
                 if partition is None:
-                    continue  # what damage hides was perhaps never there
+                    continue  # another node's; or what damage hides, which was perhaps never there
                 lag = self._measure(partition, offset)
                 if lag is None:
                     total.add_unknown()

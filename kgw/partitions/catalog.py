@@ -16,6 +16,7 @@ import asyncio
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -23,7 +24,7 @@ from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.configuring import configure_partitions, configure_topic, configure_topics
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
-from kgw.partitions.topic import Topic, TopicRow, new_topic_id
+from kgw.partitions.topic import Topic, TopicRow, new_topic_id, why_missing
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
 from kgw.partitions.walker import Walker
@@ -33,9 +34,17 @@ from kgw.turns import Share, take_turns
 from kgw.types import PartitionKey, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
-    from kgw.backend.base import Backend
+    from kgw.backend.base import Backend, PartitionLog
     from kgw.clock import Clock
     from kgw.config import Config, Value
     from kgw.state.base import Row
@@ -71,14 +80,24 @@ class _Turn:
 
 
 class TopicCatalog:
-    """Every topic of this process. Changes to one name happen one after the other.
+    """Every topic of the cluster, with the partitions that live on this node.
+
+    Changes to one name happen one after the other.
 
     A change that has begun is completed even when the caller is cancelled, as a client's is that
     disconnects.
     """
 
-    def __init__(self, backend: Backend, config: Config, clock: Clock) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        config: Config,
+        clock: Clock,
+        lives_here: Callable[[PartitionKey], bool] = lambda _: True,
+    ) -> None:
+        """`lives_here` says whether this node is to open a partition: `Placement.owns`."""
         self._backend = backend
+        self._lives_here = lives_here
         self._config = config
         self._clock = clock
         self._by_name: dict[str, Topic] = {}
@@ -117,12 +136,14 @@ class TopicCatalog:
         if found is None and not isinstance(topic, str):
             return None, ErrorCode.UNKNOWN_TOPIC_ID
         partition = None if found is None else found.partition(index)
+        if partition is None:
+            return None, why_missing(found, index)
         return partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def partitions(self) -> Iterable[Partition]:
-        """Every partition of every topic."""
+        """Every partition that lives on this node."""
         for topic in list(self._by_name.values()):
-            yield from topic.partitions
+            yield from topic.partitions.values()
 
     def producer_ids(self) -> Iterable[list[int]]:
         """The producer ids that each partition knows; the same one may be known to many."""
@@ -147,14 +168,21 @@ class TopicCatalog:
         for key, row in (await self._load_unfinished(TOPIC_DELETION)).items():
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(TOPIC_DELETION, key, None)])
-        opened: list[tuple[Topic, int]] = []
+        keys_here: dict[Topic, list[PartitionKey]] = {}
         for topic_row in rows:
-            topic = Topic(topic_row.name, topic_row.topic_id, self._stored_config(topic_row))
-            topic.partitions = [None] * topic_row.partitions  # type: ignore[list-item]
-            opened.extend((topic, index) for index in range(topic_row.partitions))
+            config = self._stored_config(topic_row)
+            topic = Topic(topic_row.name, topic_row.topic_id, topic_row.partitions, config)
+            keys_here[topic] = self._keys_here(topic_row)
             self._add(topic)
-            self._partition_count += topic_row.partitions
-        await _for_each(opened, self._open_partition)
+            self._partition_count += topic.partition_count
+        opened: dict[PartitionKey, Partition] = {}
+
+        async def open_partition(key: PartitionKey) -> None:
+            opened[key] = await self._open_partition(self._by_id[key.topic_id], key)
+
+        await _for_each(chain(*keys_here.values()), open_partition)
+        for topic, keys in keys_here.items():
+            topic.partitions = {key.partition: opened[key] for key in keys}
 
     async def _load_topics(self) -> dict[str, Row]:
         try:
@@ -230,7 +258,7 @@ class TopicCatalog:
 
     def check_growth(self, topic: Topic, partition_count: int) -> None:
         """Raise KafkaError INVALID_PARTITIONS or POLICY_VIOLATION unless a topic may grow so."""
-        current = len(topic.partitions)
+        current = topic.partition_count
         if partition_count == current:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {current} partitions"
@@ -268,13 +296,15 @@ class TopicCatalog:
         async with self._turn(name):
             own = self.check_new(name, partition_count, configs)
             config = self._config
-            topic = Topic(TopicName(name), new_topic_id(), TopicConfig(own, config))
-            row = TopicRow(topic.name, topic.topic_id, partition_count, topic.config.own_texts())
+            topic = Topic(
+                TopicName(name), new_topic_id(), partition_count, TopicConfig(own, config)
+            )
+            row = topic.row()
             self._partition_count += partition_count
             try:
                 await self._backend.state.apply([Change(TOPIC_CREATION, row.key, row.encode(), 0)])
                 try:
-                    topic.partitions = await self._create_logs(topic, range(partition_count))
+                    topic.partitions = await self._create_logs(topic, self._keys_here(row))
                 except BaseException:
                     await self._try_undo(row)
                     raise
@@ -320,21 +350,22 @@ class TopicCatalog:
         async with self._turn(topic.name):
             self._check_exists(topic)
             self.check_growth(topic, partition_count)
-            current = len(topic.partitions)
-            added_count = partition_count - current
+            added_count = partition_count - topic.partition_count
             self._partition_count += added_count
             config = topic.config
             try:
-                added = await self._create_logs(topic, range(current, partition_count))
                 row = topic.row()._replace(partitions=partition_count)
+                keys = self._keys_here(row, first=topic.partition_count)
+                added = await self._create_logs(topic, keys)
                 await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
             except BaseException:
                 self._partition_count -= added_count
                 raise
             while config is not topic.config:
                 config = topic.config
-                await take_turns(configure_partitions(topic, added))
-            topic.partitions = [*topic.partitions, *added]
+                await take_turns(configure_partitions(topic, added.values()))
+            topic.partition_count = partition_count
+            topic.partitions = {**topic.partitions, **added}
             self.encoded.forget(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
@@ -368,37 +399,43 @@ class TopicCatalog:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _create_logs(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
-        keys = [PartitionKey(topic.topic_id, index) for index in indexes]
+    def _keys_here(self, row: TopicRow, first: int = 0) -> list[PartitionKey]:
+        """Return the partitions of a topic, from an index on, that live on this node."""
+        keys = (PartitionKey(row.topic_id, index) for index in range(first, row.partitions))
+        return [key for key in keys if self._lives_here(key)]
+
+    async def _create_logs(
+        self, topic: Topic, keys: Sequence[PartitionKey]
+    ) -> dict[int, Partition]:
         settings = topic.config.log_settings
         logs = await self._backend.create_partitions(keys, topic.name, settings)
         share = Share(_PARTITIONS_PER_TURN)
-        created: list[Partition] = []
+        created: dict[int, Partition] = {}
         for key, log in zip(keys, logs, strict=True):
             if topic.config.log_settings is not settings:
                 log.configure(topic.config.log_settings)
-            partition = Partition(topic, key.partition, log, self._clock, self._walker)
-            await partition.open()
-            created.append(partition)
+            created[key.partition] = await self._partition(topic, key, log)
             if share.spend():
                 await asyncio.sleep(0)
         return created
 
-    async def _open_partition(self, place: tuple[Topic, int]) -> None:
-        topic, index = place
-        log = await self._backend.open_partition(
-            PartitionKey(topic.topic_id, index), topic.name, topic.config.log_settings
+    async def _open_partition(self, topic: Topic, key: PartitionKey) -> Partition:
+        settings = topic.config.log_settings
+        return await self._partition(
+            topic, key, await self._backend.open_partition(key, topic.name, settings)
         )
-        partition = Partition(topic, index, log, self._clock, self._walker)
+
+    async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
+        partition = Partition(topic, key.partition, log, self._clock, self._walker)
         await partition.open()
-        topic.partitions[index] = partition
+        return partition
 
     async def _remove_logs(self, row: TopicRow) -> None:
-        async def remove(index: int) -> None:
+        async def remove(key: PartitionKey) -> None:
             async with self._log_slots:
-                await self._backend.delete_partition(PartitionKey(row.topic_id, index))
+                await self._backend.delete_partition(key)
 
-        await _for_each(range(row.partitions), remove)
+        await _for_each(self._keys_here(row), remove)
 
     async def _undo_creations(self) -> None:
         """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
@@ -407,8 +444,7 @@ class TopicCatalog:
             row = TopicRow.decode(stored.value)
             settings = TopicConfig({}, self._config).log_settings
             is_empty = True
-            for index in range(row.partitions):
-                log_key = PartitionKey(row.topic_id, index)
+            for log_key in self._keys_here(row):
                 log = await self._backend.open_partition(log_key, row.name, settings)
                 is_empty = is_empty and log.end_offset == 0
             if is_empty:
@@ -450,8 +486,8 @@ class TopicCatalog:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         del self._by_unified_name[unified_name(topic.name)]
-        self._partition_count -= len(topic.partitions)
-        for partition in topic.partitions:
+        self._partition_count -= topic.partition_count
+        for partition in topic.partitions.values():
             partition.retire()
 
     def _check_exists(self, topic: Topic) -> None:

@@ -83,7 +83,7 @@ class Compactor:
         for topic in list(self._catalog.topics.values()):
             if not topic.config.is_compacted:
                 continue
-            for partition in topic.partitions:
+            for partition in topic.partitions.values():
                 dirtiness = await self._look_at(partition, now_ms)
                 await pace.step()
                 if dirtiness is None:

@@ -32,7 +32,7 @@ def configure_topics(topics: Iterable[Topic], defaults: Callable[[], Config]) ->
     for topic in topics:
         if not topic.is_deleted:
             topic.config = TopicConfig(topic.config.own, defaults())
-            yield from _hand_on(topic, topic.partitions, share)
+            yield from _hand_on(topic, topic.partitions.values(), share)
         if share.spend(TOPIC_COST):
             yield
 
@@ -40,7 +40,7 @@ def configure_topics(topics: Iterable[Topic], defaults: Callable[[], Config]) ->
 def configure_topic(topic: Topic, config: TopicConfig) -> Turns[None]:
     """Give a topic and its partitions other settings."""
     topic.config = config
-    yield from _hand_on(topic, topic.partitions, Share(PARTITIONS_PER_TURN))
+    yield from _hand_on(topic, topic.partitions.values(), Share(PARTITIONS_PER_TURN))
 
 
 def configure_partitions(topic: Topic, partitions: Iterable[Partition]) -> Turns[None]:

@@ -160,12 +160,13 @@ class PartitionReader(RecordReader):
         return partition.log.high_watermark
 
     def _unknown(self, index: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {self.topic} has no partition {index}"
-            if not self._topic.is_deleted
-            else f"topic {self.topic} has been deleted",
-        )
+        if self._topic.is_deleted:
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "has been deleted"
+        elif self._topic.has_partition(index):
+            code, why = ErrorCode.NOT_LEADER_OR_FOLLOWER, f"has partition {index} on another node"
+        else:
+            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"has no partition {index}"
+        return KafkaError(code, f"topic {self.topic} {why}")
 
 
 def _found(at: TimestampOffset | None) -> FoundRecord | None:

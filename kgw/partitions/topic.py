@@ -6,6 +6,7 @@ import json
 from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
+from kgw.errors import ErrorCode
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
@@ -53,26 +54,44 @@ class TopicRow(NamedTuple):
 
 
 class Topic:
-    """A topic that is served. A topic created again under its name is another object and id."""
+    """A topic of the cluster. A topic created again under its name is another object and id.
 
-    __slots__ = ("config", "is_deleted", "name", "partitions", "topic_id")
+    `partition_count` counts all of its partitions. `partitions` are those that live on this node,
+    by index and in that order.
+    """
 
-    def __init__(self, name: TopicName, topic_id: TopicId, config: TopicConfig) -> None:
+    __slots__ = ("config", "is_deleted", "name", "partition_count", "partitions", "topic_id")
+
+    def __init__(
+        self, name: TopicName, topic_id: TopicId, partition_count: int, config: TopicConfig
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.partition_count = partition_count
         self.config = config
-        self.partitions: list[Partition] = []
+        self.partitions: Mapping[int, Partition] = {}
         self.is_deleted = False
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name} {format_uuid(self.topic_id)} x{len(self.partitions)}>"
+        return f"<Topic {self.name} {format_uuid(self.topic_id)} x{self.partition_count}>"
 
     def partition(self, index: int) -> Partition | None:
-        """Return a partition by its index; None where there is none."""
-        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+        """Return a partition that lives on this node; None for any other index."""
+        return self.partitions.get(index)
+
+    def has_partition(self, index: int) -> bool:
+        """Whether there is such a partition, wherever it lives."""
+        return 0 <= index < self.partition_count
 
     def row(self) -> TopicRow:
-        return TopicRow(self.name, self.topic_id, len(self.partitions), self.config.own_texts())
+        return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
+
+
+def why_missing(topic: Topic | None, index: int) -> ErrorCode:
+    """Return the error for a partition, asked for by its topic's name, that is not on this node."""
+    if topic is not None and topic.has_partition(index):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def new_topic_id() -> TopicId:

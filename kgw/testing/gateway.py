@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.clock import Clock
+    from kgw.placement import Placement
     from kgw.protocol.schema import Request, Response
     from kgw.types import Buffer
 
@@ -89,14 +90,16 @@ class InProcessGateway:
         config: Config | None = None,
         backend: Backend | None = None,
         clock: Clock | None = None,
+        placement: Placement | None = None,
     ) -> None:
         self.clock = ManualClock() if clock is None else clock
         self.gateway = Gateway(
             Config() if config is None else config,
             MemoryBackend() if backend is None else backend,
             self.clock,
+            placement,
         )
-        self.gateway.listeners = {"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)}
+        self.gateway.placement.advertise({"PLAINTEXT": Listener("PLAINTEXT", "kgw.example", 9092)})
         self.dispatcher = Dispatcher(self.gateway)
         self.session = Session(client_host="192.0.2.1")
         self._correlation_id = 0

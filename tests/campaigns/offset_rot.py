@@ -139,7 +139,7 @@ def _gateway(path: Path) -> InProcessGateway:
 def _partitions(gateway: InProcessGateway) -> list[Partition]:
     topic = gateway.gateway.catalog.get(TOPIC)
     assert topic is not None
-    return list(topic.partitions)
+    return list(topic.partitions.values())
 
 
 async def _produce(gateway: InProcessGateway, random: Random, count: int) -> None:

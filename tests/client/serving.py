@@ -37,7 +37,7 @@ class ServedGateway:
         self.server = Server(Dispatcher(self.gateway), limits, clock, self.gateway.metrics)
         bound = await self.server.open(self._config.bound_listeners)
         bound_by_name = {listener.name: listener for listener in bound}
-        self.gateway.listeners = {**bound_by_name, **self._config.advertised}
+        self.gateway.placement.advertise({**bound_by_name, **self._config.advertised})
         self.port = bound[0].port
         return self
 

@@ -58,7 +58,7 @@ async def test_lets_a_topic_grow(backend: MemoryBackend, version: int) -> None:
     async with InProcessGateway(backend=backend) as gateway:
         topic = gateway.gateway.catalog.get("orders")
         assert topic is not None
-        assert [0, 2, 0, 1] == [one.log.end_offset for one in topic.partitions]
+        assert [0, 2, 0, 1] == [one.log.end_offset for one in topic.partitions.values()]
         assert 4 == gateway.gateway.catalog.partition_count
 
 

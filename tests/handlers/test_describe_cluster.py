@@ -20,7 +20,10 @@ async def test_describes_one_broker(gateway: InProcessGateway, version: int) -> 
     request = DescribeClusterRequest()
     response = await gateway.ask(request, version, DescribeClusterResponse)
     assert ErrorCode.NONE == response.error_code
-    assert (gateway.gateway.cluster_id, 0) == (response.cluster_id, response.controller_id)
+    assert (gateway.gateway.placement.cluster_id, 0) == (
+        response.cluster_id,
+        response.controller_id,
+    )
     assert [(0, "kgw.example", 9092, False)] == [
         (one.broker_id, one.host, one.port, one.is_fenced) for one in response.brokers
     ]

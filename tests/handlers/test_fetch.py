@@ -552,7 +552,7 @@ async def test_repeated_poll_looks_up_no_topic_again(
 async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway) -> None:
     """Another request, or the end of the connection, leaves nothing with the partitions."""
     topic = await create_topic(gateway, partitions=2)
-    waits = [partition.waits for partition in topic.partitions]
+    waits = [partition.waits for partition in topic.partitions.values()]
     await end_empty(gateway, fetch_request(max_wait_ms=1000), 11)
     assert [1, 0] == [len(one) for one in waits]
     await end_empty(gateway, fetch_request(max_wait_ms=1000, index=1), 11)

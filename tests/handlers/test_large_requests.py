@@ -124,8 +124,8 @@ async def test_produce_to_many_partitions(gateway: InProcessGateway, version: in
     assert [*range(MANY + 1)] == [one.index for one in answer.partition_responses]
     codes = [ErrorCode.NONE] * MANY + [UNKNOWN]
     assert codes == [one.error_code for one in answer.partition_responses]
-    assert {1} == {one.log.high_watermark for one in topic.partitions}
-    assert topic.partitions[-1].log.high_watermark == 1
+    assert {1} == {one.log.high_watermark for one in topic.partitions.values()}
+    assert topic.partitions[MANY - 1].log.high_watermark == 1
 
 
 @pytest.mark.parametrize("partitions", [MANY, ELEMENTS_PER_TURN + MANY])
@@ -144,9 +144,9 @@ async def test_what_follows_waits_until_all_is_submitted(
     assert submission is not None
     assert not submission.is_over
     assert topic.partitions[0].log.end_offset == (partitions == MANY)
-    assert topic.partitions[-1].log.end_offset == 0
+    assert topic.partitions[partitions - 1].log.end_offset == 0
     ends: list[int] = []
-    submission.when_over(lambda: ends.append(topic.partitions[-1].log.end_offset))
+    submission.when_over(lambda: ends.append(topic.partitions[partitions - 1].log.end_offset))
     done = asyncio.Event()
     answer.when_done(lambda _: done.set())
     await done.wait()
@@ -158,7 +158,7 @@ async def test_acks_0_to_many_partitions(gateway: InProcessGateway) -> None:
     topic = await create_topic(gateway, partitions=MANY)
     request = produce_to_many(MANY, b"v", acks=0)
     assert await gateway.start(request, 9).response() is None
-    assert {1} == {one.log.high_watermark for one in topic.partitions}
+    assert {1} == {one.log.high_watermark for one in topic.partitions.values()}
     with pytest.raises(ProtocolError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         await gateway.start(produce_to_many(MANY + 1, b"v", acks=0), 9).response()
 
@@ -235,7 +235,7 @@ async def test_a_produce_given_up_while_it_waits_for_the_disk(
     backend.hold()
     await given_up(gateway.raw(frame_of(produce_to_many(MANY, b"v"), 9)))
     backend.release()
-    while not topic.partitions[-1].log.high_watermark:  # noqa: ASYNC110 - as above
+    while not topic.partitions[MANY - 1].log.high_watermark:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)
     assert [] == complaints(caplog)
 
@@ -373,7 +373,7 @@ async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway)
     assert [(index, 1) for index in range(MANY)] == [
         (one.partition_index, one.low_watermark) for one in orders.partitions
     ]
-    assert {1} == {one.log.log_start_offset for one in topic.partitions}
+    assert {1} == {one.log.log_start_offset for one in topic.partitions.values()}
 
 
 async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
@@ -614,7 +614,7 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
         gateway.session.forget_poll()
         for _ in range(3):
             await asyncio.sleep(0)
-        assert not any(one.waits for one in topic.partitions)
+        assert not any(one.waits for one in topic.partitions.values())
 
 
 async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGateway) -> None:

@@ -292,7 +292,7 @@ async def test_partitions_are_looked_up_side_by_side(
     logs: list[PartitionLog] = []
     for name in names:
         topic = await create_topic(gateway, name, 3)
-        logs += [partition.log for partition in topic.partitions]
+        logs += [partition.log for partition in topic.partitions.values()]
     waiting = 0
     met = asyncio.Event()
 

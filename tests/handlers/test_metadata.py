@@ -44,7 +44,7 @@ async def test_describes_broker_and_topic(gateway: InProcessGateway, version: in
     response = await gateway.ask(request("orders"), version, MetadataResponse)
     (broker,) = response.brokers
     assert (0, "kgw.example", 9092) == (broker.node_id, broker.host, broker.port)
-    assert (gateway.gateway.cluster_id if version >= 2 else None) == response.cluster_id
+    assert (gateway.gateway.placement.cluster_id if version >= 2 else None) == response.cluster_id
     assert (0 if version >= 1 else -1) == response.controller_id
     (answer,) = response.topics
     assert (ErrorCode.NONE, "orders") == (answer.error_code, answer.name)
@@ -222,8 +222,9 @@ async def test_ids_are_not_heeded_before_version_12(
 
 async def test_address_is_that_of_the_clients_listener(gateway: InProcessGateway) -> None:
     """Who came in by the side door is told of the side door (KIP-103)."""
-    gateway.gateway.listeners["SIDE"] = Listener("SIDE", "side.example", 19092)
-    gateway.gateway.listeners["ANY"] = Listener("ANY", "", 29092)
+    placement = gateway.gateway.placement
+    side = {"SIDE": Listener("SIDE", "side.example", 19092), "ANY": Listener("ANY", "", 29092)}
+    placement.advertise({**placement.here.listeners, **side})
     addresses = []
     for session in (
         Session(listener_name="PLAINTEXT"),
@@ -240,10 +241,13 @@ async def test_identity_is_kept() -> None:
     """Cluster id and node id are the same after a restart; a node id that is given wins."""
     backend = MemoryBackend()
     async with InProcessGateway(Config.of(node_id=7), backend=backend) as gateway:
-        cluster_id = gateway.gateway.cluster_id
+        cluster_id = gateway.gateway.placement.cluster_id
         assert 22 == len(cluster_id)
     async with InProcessGateway(backend=backend) as gateway:
-        assert (cluster_id, 7) == (gateway.gateway.cluster_id, gateway.gateway.node_id)
+        assert (cluster_id, 7) == (
+            gateway.gateway.placement.cluster_id,
+            gateway.gateway.placement.here.node_id,
+        )
     async with InProcessGateway(Config.of(node_id=8), backend=backend) as gateway:
         response = await gateway.ask(request(), 9, MetadataResponse)
         assert (cluster_id, 8) == (response.cluster_id, response.brokers[0].node_id)
@@ -279,7 +283,7 @@ def plain_description(topic: Topic) -> MetadataResponseTopic:
                 replica_nodes=[0],
                 isr_nodes=[0],
             )
-            for partition in topic.partitions
+            for partition in topic.partitions.values()
         ],
     )
 

@@ -233,7 +233,9 @@ async def test_answers_are_those_of_the_twin(
                     frame = damaged(frame, *harm)
                 answers.append(await side.send(frame))
             assert answers[:1] == answers[1:]
-        for mine, its in zip(fast.topic.partitions, plain.topic.partitions, strict=True):
+        for mine, its in zip(
+            fast.topic.partitions.values(), plain.topic.partitions.values(), strict=True
+        ):
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
         assert other.gateway.metrics.requests == one.gateway.metrics.requests
@@ -275,7 +277,9 @@ async def test_runs_are_answered_as_by_the_twin(
             # Behind what is not answered (acks=0).
             last = await plain.produce(records(b"last"), version=version, index=index)
             assert last == await fast.produce(records(b"last"), version=version, index=index)
-        for mine, its in zip(fast.topic.partitions, plain.topic.partitions, strict=True):
+        for mine, its in zip(
+            fast.topic.partitions.values(), plain.topic.partitions.values(), strict=True
+        ):
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
             assert its.skip_count == mine.skip_count == 0

@@ -98,7 +98,9 @@ async def test_answers_are_those_of_the_twin(
                     whole = damaged(whole, *harm)
                 answers.append(await side.send(whole))
             assert answers[:1] == answers[1:]
-        for mine, its in zip(fast.topic.partitions, plain.topic.partitions, strict=True):
+        for mine, its in zip(
+            fast.topic.partitions.values(), plain.topic.partitions.values(), strict=True
+        ):
             assert its.log.end_offset == mine.log.end_offset
             assert its.log.size_bytes == mine.log.size_bytes
         assert other.gateway.metrics.requests == one.gateway.metrics.requests

@@ -430,7 +430,7 @@ async def _with_producers(clock: ManualClock) -> TopicCatalog:
     await backend.open()
     catalog = TopicCatalog(backend, Config.of(), clock)
     topic = await catalog.create("orders", 10, {})
-    for partition in topic.partitions:
+    for partition in topic.partitions.values():
         for producer_id in range(3):
             partition.append(memoryview(batch(producer_id=producer_id, base_sequence=0)))
     return catalog

@@ -103,7 +103,7 @@ async def fill(
 
 def compacted_ends(topic: Topic) -> list[int]:
     """Return how far each partition has been compacted."""
-    return [partition.log.compacted_end for partition in topic.partitions]  # type: ignore[attr-defined]
+    return [partition.log.compacted_end for partition in topic.partitions.values()]  # type: ignore[attr-defined]
 
 
 async def test_the_dirtiest_partition_comes_first(compactions: Compactions) -> None:
@@ -117,7 +117,7 @@ async def test_the_dirtiest_partition_comes_first(compactions: Compactions) -> N
         compactions.ends[first] = (await first.segments())[1].base_offset
         await gateway.gateway.upkeep.compact()
         assert [1, 0] == compactions.partitions
-        segments = [await partition.log.segments() for partition in topic.partitions]  # type: ignore[attr-defined]
+        segments = [await partition.log.segments() for partition in topic.partitions.values()]  # type: ignore[attr-defined]
         assert [one[-1].base_offset for one in segments] == compacted_ends(topic)
         assert [one[-1].base_offset for one in segments[:2]] == [
             job.upper_bound for job in (compactions.jobs[1][1], compactions.jobs[0][1])

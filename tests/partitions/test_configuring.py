@@ -90,7 +90,7 @@ async def opened(backend: MemoryBackend | None = None) -> TopicCatalog:
 def check(topic: Topic, config: Config) -> None:
     """Assert that a topic and all of its partitions and logs have their settings from here."""
     assert config.topic_values(topic.config.own) == topic.config.values
-    for partition in topic.partitions:
+    for partition in topic.partitions.values():
         assert partition._config is topic.config
         assert isinstance(partition.log, MemoryPartitionLog)
         assert topic.config.log_settings == partition.log._settings

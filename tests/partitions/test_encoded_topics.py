@@ -19,7 +19,9 @@ ROOM = 200
 def topics(count: int) -> Sequence[Topic]:
     """Return topics without partitions."""
     config = TopicConfig({}, Config())
-    return [Topic(TopicName(f"t{one}"), TopicId(bytes([one] * 16)), config) for one in range(count)]
+    return [
+        Topic(TopicName(f"t{one}"), TopicId(bytes([one] * 16)), 0, config) for one in range(count)
+    ]
 
 
 def test_a_piece_is_kept_until_its_topic_changes() -> None:

@@ -159,7 +159,7 @@ async def test_two_partitions_are_asked_side_by_side(
     topic = await create_topic(gateway, partitions=2)
     may_find = asyncio.Event()
     asked: list[int] = []
-    for index, partition in enumerate(topic.partitions):
+    for index, partition in topic.partitions.items():
 
         async def find(*_: object, index: int = index) -> None:
             asked.append(index)

@@ -53,7 +53,7 @@ async def filled(gateway: InProcessGateway, name: str = "orders", **configs: str
 
 def starts(topic: Topic) -> list[int]:
     """Return where its partitions begin."""
-    return [partition.log.log_start_offset for partition in topic.partitions]
+    return [partition.log.log_start_offset for partition in topic.partitions.values()]
 
 
 async def test_runs_on_a_schedule() -> None:

@@ -29,7 +29,7 @@ async def partitions(clock: ManualClock) -> list[Partition]:
     backend = MemoryBackend()
     await backend.open()
     topic = await TopicCatalog(backend, Config(), clock).create("orders", 2, {})
-    return topic.partitions
+    return list(topic.partitions.values())
 
 
 def begin(

@@ -107,7 +107,7 @@ async def test_a_gateway_keeps_its_cluster(data_dir: str, url: str) -> None:
             await gateway.catalog.create(TOPIC, 2, {})
         topic = gateway.catalog.get(TOPIC)
         assert topic is not None
-        seen.append((gateway.cluster_id, topic.topic_id))
+        seen.append((gateway.placement.cluster_id, topic.topic_id))
         await gateway.aclose()
 
     assert seen[0] == seen[1]

@@ -1,0 +1,714 @@
+"""Two gateways that share a cluster: each answers for what it owns, and names the other one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from kgw.backend.memory import MemoryBackend
+from kgw.config import Config, Listener
+from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.context import Session
+from kgw.handlers.describe_configs import GROUP_TRACE
+from kgw.handlers.table import HANDLERS
+from kgw.placement import CoordinatorKey, CoordinatorType, Node, Owner, Placement
+from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from kgw.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kgw.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
+from kgw.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kgw.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kgw.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kgw.protocol.messages.describe_groups import DescribeGroupsRequest
+from kgw.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from kgw.protocol.messages.fetch import FetchRequest, FetchResponse
+from kgw.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kgw.protocol.messages.heartbeat import HeartbeatRequest
+from kgw.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource as IncrementalResource,
+)
+from kgw.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kgw.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kgw.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kgw.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kgw.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kgw.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kgw.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kgw.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kgw.protocol.messages.sync_group import SyncGroupRequest
+from kgw.protocol.schema import Struct
+from kgw.state.base import Change
+from kgw.state.kinds import TOPIC
+from kgw.testing.gateway import InProcessGateway
+from kgw.types import PartitionKey
+
+from .support import batch, create_topic, fetch_request, produce_request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from kgw.partitions.topic import Topic
+    from kgw.placement import Owned
+    from kgw.protocol.schema import Request
+    from kgw.state.base import StateStore
+
+ONE, TWO = 1, 2
+EPOCH = 7
+NAMES = {ONE: "one.example", TWO: "two.example"}
+GROUPS = {ONE: "group-1", TWO: "group-2"}
+PARTITIONS = {ONE: 0, TWO: 1}
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+
+
+class Cluster:
+    """What both nodes know: the second has odd partitions, and groups that end in 2."""
+
+    def __init__(self) -> None:
+        self.moved: dict[Owned, int] = {}
+        self.version = 0
+        self.nodes = tuple(
+            Node(
+                node_id,
+                {
+                    "PLAINTEXT": Listener("PLAINTEXT", host, 9092),
+                    "SIDE": Listener("SIDE", f"side.{host}", 19092),
+                },
+            )
+            for node_id, host in NAMES.items()
+        )
+
+    def move(self, owned: Owned, node_id: int) -> None:
+        self.moved[owned] = node_id
+        self.version += 1
+
+    def owner_id(self, owned: Owned) -> int:
+        if owned in self.moved:
+            return self.moved[owned]
+        if isinstance(owned, PartitionKey):
+            return TWO if owned.partition % 2 else ONE
+        return TWO if owned.key.endswith("2") else ONE
+
+
+class Side(Placement):
+    """The cluster as one of its nodes sees it."""
+
+    cluster_id = "two-nodes"
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+
+    async def open(self, state: StateStore, config: Config) -> Config:
+        return config
+
+    @property
+    def version(self) -> int:
+        return self.cluster.version
+
+    @property
+    def here(self) -> Node:
+        return self.cluster.nodes[self.node_id - 1]
+
+    def advertise(self, listeners: Mapping[str, Listener]) -> None:
+        """The cluster knows already."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return self.cluster.nodes
+
+    @property
+    def controller(self) -> Node:
+        return self.cluster.nodes[TWO - 1]
+
+    def owner(self, owned: Owned) -> Owner:
+        return Owner(self.cluster.nodes[self.cluster.owner_id(owned) - 1], EPOCH)
+
+
+class Pair(NamedTuple):
+    """Two gateways of a cluster that know the topic "orders", of four partitions."""
+
+    cluster: Cluster
+    gateways: dict[int, InProcessGateway]
+    topic: Topic
+
+    def topic_of(self, node_id: int) -> Topic:
+        topic = self.gateways[node_id].gateway.catalog.get("orders")
+        assert topic is not None
+        return topic
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    """Two gateways; the topic is made by the first, whose row of it the second one starts with."""
+    cluster = Cluster()
+    first, second = MemoryBackend(), MemoryBackend()
+    async with InProcessGateway(backend=first, placement=Side(cluster, ONE)) as one:
+        topic = await create_topic(one, partitions=4)
+        rows = await first.state.load(TOPIC)
+        await second.state.apply([Change(TOPIC, key, row.value) for key, row in rows.items()])
+        async with InProcessGateway(backend=second, placement=Side(cluster, TWO)) as two:
+            yield Pair(cluster, {ONE: one, TWO: two}, topic)
+            assert ({}, {}) == (one.gateway.internal_errors, two.gateway.internal_errors)
+
+
+def codes_in(response: object) -> set[int]:
+    """Return every error code that a response holds, at any depth, NONE left out."""
+    if isinstance(response, list):
+        return set().union(*map(codes_in, response))
+    if not isinstance(response, Struct):
+        return set()
+    found: set[int] = set()
+    for name in type(response).field_table:
+        value = getattr(response, name)
+        found |= {value} if name == "error_code" and value else codes_in(value)
+    return found
+
+
+# --- requests about partitions -------------------------------------------------------------------
+
+
+def _produce(topic: Topic, index: int, _: int = 0) -> ProduceRequest:
+    request = produce_request(batch(b"v"), index=index)
+    request.topic_data[0].topic_id = topic.topic_id
+    return request
+
+
+def _fetch(topic: Topic, index: int, _: int = 0) -> FetchRequest:
+    request = fetch_request(index=index)
+    request.topics[0].topic_id = topic.topic_id
+    return request
+
+
+def _list_offsets(_: Topic, index: int, __: int) -> Request:
+    wanted = ListOffsetsPartition(partition_index=index, timestamp=-1)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted])]
+    )
+
+
+def _delete_records(_: Topic, index: int, __: int) -> Request:
+    wanted = DeleteRecordsPartition(partition_index=index, offset=-1)
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[wanted])])
+
+
+def _offset_for_leader_epoch(_: Topic, index: int, __: int) -> Request:
+    wanted = OffsetForLeaderPartition(partition=index, leader_epoch=0)
+    return OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic="orders", partitions=[wanted])]
+    )
+
+
+OF_PARTITIONS: dict[ApiKey, Callable[[Topic, int, int], Request]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+}
+
+
+def _offset_commit(group_id: str, topic: Topic, _: int) -> OffsetCommitRequest:
+    one = OffsetCommitRequestPartition(partition_index=1, committed_offset=0)
+    wanted = OffsetCommitRequestTopic(name="orders", topic_id=topic.topic_id, partitions=[one])
+    return OffsetCommitRequest(
+        group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=[wanted]
+    )
+
+
+def _offset_fetch(group_id: str, topic: Topic, version: int) -> Request:
+    if version < 8:
+        wanted = OffsetFetchRequestTopic(name="orders", partition_indexes=[1])
+        return OffsetFetchRequest(group_id=group_id, topics=[wanted])
+    asked = OffsetFetchRequestTopics(name="orders", topic_id=topic.topic_id, partition_indexes=[1])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[asked])])
+
+
+def _offset_delete(group_id: str, _: Topic, __: int) -> Request:
+    one = OffsetDeleteRequestPartition(partition_index=1)
+    return OffsetDeleteRequest(
+        group_id=group_id, topics=[OffsetDeleteRequestTopic(name="orders", partitions=[one])]
+    )
+
+
+def _join_group(group_id: str, _: Topic, __: int) -> Request:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+
+
+def _leave_group(group_id: str, _: Topic, version: int) -> Request:
+    if version < 3:
+        return LeaveGroupRequest(group_id=group_id, member_id="m")
+    return LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id="m")])
+
+
+OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.LEAVE_GROUP: _leave_group,
+    ApiKey.SYNC_GROUP: lambda group_id, _, __: SyncGroupRequest(
+        group_id=group_id, generation_id=1, member_id="m"
+    ),
+    ApiKey.HEARTBEAT: lambda group_id, _, __: HeartbeatRequest(
+        group_id=group_id, generation_id=1, member_id="m"
+    ),
+    ApiKey.DESCRIBE_GROUPS: lambda group_id, _, __: DescribeGroupsRequest(groups=[group_id]),
+    ApiKey.DELETE_GROUPS: lambda group_id, _, __: DeleteGroupsRequest(groups_names=[group_id]),
+}
+
+OF_NODES = {
+    ApiKey.METADATA,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.LIST_GROUPS,
+}
+"""These name nodes, or show what is on one; each has a test of its own here."""
+
+OF_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DELETE_TOPICS, ApiKey.INIT_PRODUCER_ID}
+
+NODE_FIELDS = {"node_id", "broker_id", "leader_id", "controller_id", "replica_nodes"}
+
+
+def field_names(struct: type[Struct]) -> Iterator[str]:
+    """Yield the name of every field, at any depth."""
+    for name, field in struct.field_table.items():
+        yield name
+        if isinstance(field.item, type):
+            yield from field_names(field.item)
+
+
+def versions(api: ApiKey) -> range:
+    """Return the versions that are served."""
+    return range(HANDLERS[api].min_version, HANDLERS[api].max_version + 1)
+
+
+def test_every_api_is_here() -> None:
+    """An API that is served names partitions, groups or nodes, and is tested, or names nothing."""
+    assert set(HANDLERS) == {*OF_PARTITIONS, *OF_GROUPS, *OF_NODES, *OF_NOTHING}
+    name_nodes = {
+        api for api in HANDLERS if not NODE_FIELDS.isdisjoint(field_names(response_class(api)))
+    }
+    assert name_nodes <= {*OF_PARTITIONS, *OF_NODES}
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", OF_PARTITIONS)
+async def test_a_partition_is_served_by_its_owner(pair: Pair, api: ApiKey) -> None:
+    """The other node says NOT_LEADER_OR_FOLLOWER; neither knows a partition that does not exist."""
+    expected = {0: ErrorCode.NONE, 1: NOT_LEADER, 4: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    for version in versions(api):
+        for index, code in expected.items():
+            for node_id in NAMES:
+                at = index if node_id == ONE or index == 4 else 1 - index
+                response = await pair.gateways[node_id].request(
+                    OF_PARTITIONS[api](pair.topic, at, version), version
+                )
+                assert {code} - {ErrorCode.NONE} == codes_in(response)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_produce_names_the_leader(pair: Pair, version: int) -> None:
+    """From version 10 on: its id, its epoch and its address, that of the listener (KIP-951)."""
+    request = _produce(pair.topic, 1)
+    more = PartitionProduceData(index=3, records=batch(b"v"))
+    request.topic_data[0].partition_data.append(more)
+    response = await pair.gateways[ONE].request(
+        request, version, session=Session(listener_name="SIDE")
+    )
+    assert isinstance(response, ProduceResponse)
+    found = [
+        (one.current_leader.leader_id, one.current_leader.leader_epoch)
+        for one in response.responses[0].partition_responses
+    ]
+    endpoints = [(one.node_id, one.host, one.port) for one in response.node_endpoints]
+    if version < 10:
+        assert ([(-1, -1)] * 2, []) == (found, endpoints)
+    else:
+        assert ([(TWO, EPOCH)] * 2, [(TWO, "side.two.example", 19092)]) == (found, endpoints)
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_fetch_names_the_leader(pair: Pair, version: int) -> None:
+    """From version 16 on, whether there is a session or not."""
+    gateway = pair.gateways[TWO]
+    response: FetchResponse | None = None
+    for epoch in (-1, 0, 1):
+        if epoch >= 0 and version < 7:
+            continue
+        request = _fetch(pair.topic, 2)
+        request.session_epoch = epoch
+        request.session_id = response.session_id if response and epoch > 0 else 0
+        response = await gateway.ask(request, version, FetchResponse)
+        (topic,) = response.responses
+        (data,) = topic.partitions
+        assert NOT_LEADER == data.error_code
+        named = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        endpoints = [(one.node_id, one.host, one.port) for one in response.node_endpoints]
+        if version < 16:
+            assert ((-1, -1), []) == (named, endpoints)
+        else:
+            assert ((ONE, EPOCH), [(ONE, "one.example", 9092)]) == (named, endpoints)
+
+
+async def test_unanswered_produce_to_another_node(pair: Pair) -> None:
+    """Without an answer the connection's end is the only way to tell, as in Kafka."""
+    request = _produce(pair.topic, 1)
+    request.acks = 0
+    with pytest.raises(ProtocolError, match="NOT_LEADER_OR_FOLLOWER"):
+        await pair.gateways[ONE].start(request, 9).response()
+
+
+async def test_a_repeated_produce_to_another_node_is_refused_each_time(pair: Pair) -> None:
+    """What is remembered of requests that repeat is of partitions that live here."""
+    for index, expected in ((0, 0), (0, 0), (1, NOT_LEADER), (1, NOT_LEADER), (1, NOT_LEADER)):
+        request = _produce(pair.topic, index)
+        response = await pair.gateways[ONE].ask(request, 9, ProduceResponse)
+        assert expected == response.responses[0].partition_responses[0].error_code
+
+
+async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
+    """After a start, a creation and an addition of partitions."""
+    for gateway in pair.gateways.values():
+        topic = gateway.gateway.catalog.get("orders")
+        assert topic is not None
+        before = topic.partitions
+        await gateway.gateway.catalog.add_partitions(topic, 6)
+        assert all(topic.partitions[index] is one for index, one in before.items())
+    for node_id, expected in ((ONE, [0, 2, 4]), (TWO, [1, 3, 5])):
+        topic = pair.topic_of(node_id)
+        backend = pair.gateways[node_id].gateway.backend
+        assert isinstance(backend, MemoryBackend)
+        assert (6, expected) == (topic.partition_count, list(topic.partitions))
+        assert expected == sorted(key.partition for key in backend.partitions)
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", OF_GROUPS)
+async def test_a_group_is_coordinated_by_its_owner(pair: Pair, api: ApiKey) -> None:
+    """The other node says NOT_COORDINATOR, and nothing happens there."""
+    for version in versions(api):
+        for node_id, gateway in pair.gateways.items():
+            for owner_id, group_id in GROUPS.items():
+                request = OF_GROUPS[api](group_id, pair.topic, version)
+                pending = gateway.start(request, version)
+                if not pending.done:
+                    gateway.manual_clock.advance(60)
+                codes = codes_in(await pending.response())
+                if owner_id == node_id:
+                    assert NOT_COORDINATOR not in codes
+                else:
+                    assert {NOT_COORDINATOR} == codes
+    for node_id, gateway in pair.gateways.items():
+        assert {GROUPS[node_id]} >= set(gateway.gateway.groups.ids())
+
+
+async def test_a_repeated_commit_is_refused_once_the_group_has_moved(pair: Pair) -> None:
+    """Each request asks anew who coordinates the group."""
+    gateway = pair.gateways[ONE]
+    moved = CoordinatorKey(CoordinatorType.GROUP, GROUPS[ONE])
+    for node_id, expected in ((ONE, set()), (ONE, set()), (TWO, {NOT_COORDINATOR}), (ONE, set())):
+        pair.cluster.move(moved, node_id)
+        request = _offset_commit(GROUPS[ONE], pair.topic, 9)
+        assert expected == codes_in(await gateway.request(request, 9))
+
+
+async def test_offsets_of_every_partition_are_with_the_groups_coordinator(pair: Pair) -> None:
+    """Wherever the partition lives: a group may read partitions of all nodes."""
+    everything = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=GROUPS[ONE], topics=None)]
+    )
+    for version in (9, 2):
+        committing = _offset_commit(GROUPS[ONE], pair.topic, version)
+        committing.topics[0].partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=5)
+            for index in range(4)
+        ]
+        assert not codes_in(await pair.gateways[ONE].request(committing, version))
+        response = await pair.gateways[ONE].ask(everything, 8, OffsetFetchResponse)
+        (topic,) = response.groups[0].topics
+        assert [(index, 5) for index in range(4)] == [
+            (one.partition_index, one.committed_offset) for one in topic.partitions
+        ]
+    deleting = _offset_delete(GROUPS[ONE], pair.topic, 0)
+    assert not codes_in(await pair.gateways[ONE].request(deleting, 0))
+
+
+async def test_groups_are_listed_and_explained_by_their_owner(pair: Pair) -> None:
+    """A group is not in the list of a node that does not coordinate it."""
+    listed = {}
+    for node_id, gateway in pair.gateways.items():
+        await gateway.request(_offset_commit(GROUPS[node_id], pair.topic, 2), 2)
+        response = await gateway.ask(ListGroupsRequest(), 4, ListGroupsResponse)
+        listed[node_id] = [one.group_id for one in response.groups]
+    assert {node_id: [group_id] for node_id, group_id in GROUPS.items()} == listed
+    pair.cluster.move(CoordinatorKey(CoordinatorType.GROUP, GROUPS[ONE]), TWO)
+    assert [] == (await pair.gateways[ONE].ask(ListGroupsRequest(), 4, ListGroupsResponse)).groups
+    trace = DescribeConfigsResource(
+        resource_type=32, resource_name=GROUPS[TWO], configuration_keys=[GROUP_TRACE]
+    )
+    for node_id, expected in ((ONE, {NOT_COORDINATOR}), (TWO, set())):
+        request = DescribeConfigsRequest(resources=[trace])
+        assert expected == codes_in(await pair.gateways[node_id].request(request, 4))
+
+
+async def test_a_start_leaves_other_nodes_groups_alone() -> None:
+    """What is stored of them is not loaded: it would expire here."""
+    backend = MemoryBackend()
+    async with InProcessGateway(backend=backend) as gateway:
+        topic = await create_topic(gateway, partitions=4)
+        for group_id in GROUPS.values():
+            await gateway.request(_offset_commit(group_id, topic, 2), 2)
+    async with InProcessGateway(backend=backend, placement=Side(Cluster(), TWO)) as gateway:
+        assert [GROUPS[TWO]] == gateway.gateway.groups.ids()
+    async with InProcessGateway(backend=backend) as gateway:
+        assert list(GROUPS.values()) == sorted(gateway.gateway.groups.ids())
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_metadata_names_nodes_and_leaders(pair: Pair, version: int) -> None:
+    """Both nodes tell the same, but for the epochs: those of its own partitions a node knows."""
+    for node_id, gateway in pair.gateways.items():
+        for listener, prefix, port in (("PLAINTEXT", "", 9092), ("SIDE", "side.", 19092)):
+            session = Session(listener_name=listener)
+            response = await gateway.request(
+                MetadataRequest(topics=None if version else []), version, session=session
+            )
+            assert isinstance(response, MetadataResponse)
+            assert [(one, f"{prefix}{host}", port) for one, host in NAMES.items()] == [
+                (one.node_id, one.host, one.port) for one in response.brokers
+            ]
+            assert (TWO if version >= 1 else -1) == response.controller_id
+            assert ("two-nodes" if version >= 2 else None) == response.cluster_id
+            topics = response.topics
+        found = topics[0].partitions
+        assert [(0, ONE), (1, TWO), (2, ONE), (3, TWO)] == [
+            (one.partition_index, one.leader_id) for one in found
+        ]
+        assert [[ONE], [TWO]] * 2 == [one.replica_nodes for one in found]
+        assert [[ONE], [TWO]] * 2 == [one.isr_nodes for one in found]
+        if version >= 7:
+            own = pair.topic_of(node_id).partitions[PARTITIONS[node_id]].log.leader_epoch
+            epochs = [own, EPOCH] if node_id == ONE else [EPOCH, own]
+            assert epochs * 2 == [one.leader_epoch for one in found]
+
+
+async def test_describe_topic_partitions_names_leaders(pair: Pair) -> None:
+    """All partitions of a topic, in pages, wherever they live."""
+    for gateway in pair.gateways.values():
+        request = DescribeTopicPartitionsRequest(response_partition_limit=3)
+        response = await gateway.ask(request, 0, DescribeTopicPartitionsResponse)
+        found = [
+            (one.partition_index, one.leader_id, one.replica_nodes, one.isr_nodes)
+            for one in response.topics[0].partitions
+        ]
+        assert [(0, ONE, [ONE], [ONE]), (1, TWO, [TWO], [TWO]), (2, ONE, [ONE], [ONE])] == found
+        assert response.next_cursor is not None
+        assert 3 == response.next_cursor.partition_index
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_describe_cluster_names_all_nodes(pair: Pair, version: int) -> None:
+    """Each at its address, and the one that is the controller."""
+    for gateway in pair.gateways.values():
+        response = await gateway.ask(DescribeClusterRequest(), version, DescribeClusterResponse)
+        assert ("two-nodes", TWO) == (response.cluster_id, response.controller_id)
+        assert [(one, host, 9092) for one, host in NAMES.items()] == [
+            (one.broker_id, one.host, one.port) for one in response.brokers
+        ]
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_find_coordinator_names_the_owner(pair: Pair, version: int) -> None:
+    """Whoever is asked."""
+    for gateway in pair.gateways.values():
+        for node_id, group_id in GROUPS.items():
+            request = FindCoordinatorRequest(key=group_id)
+            if version >= 4:
+                request = FindCoordinatorRequest(coordinator_keys=[group_id])
+            response = await gateway.ask(request, version, FindCoordinatorResponse)
+            one: Coordinator | FindCoordinatorResponse = response
+            if version >= 4:
+                (one,) = response.coordinators
+            assert (node_id, NAMES[node_id], 9092, 0) == (
+                one.node_id,
+                one.host,
+                one.port,
+                one.error_code,
+            )
+
+
+async def test_who_owns_what_is_asked_each_time(pair: Pair) -> None:
+    """No answer that was made before an owner has changed is given after it."""
+    moved = PartitionKey(pair.topic.topic_id, 3)
+    gateway = pair.gateways[ONE]
+    leaders = []
+    coordinators = []
+    for node_id in (TWO, ONE, TWO):
+        pair.cluster.move(moved, node_id)
+        pair.cluster.move(CoordinatorKey(CoordinatorType.GROUP, "g"), node_id)
+        metadata = await gateway.ask(MetadataRequest(topics=None), 9, MetadataResponse)
+        described = await gateway.ask(
+            DescribeTopicPartitionsRequest(), 0, DescribeTopicPartitionsResponse
+        )
+        leaders.append(metadata.topics[0].partitions[3].leader_id)
+        leaders.append(described.topics[0].partitions[3].leader_id)
+        found = await gateway.ask(FindCoordinatorRequest(key="g"), 1, FindCoordinatorResponse)
+        coordinators.append(found.node_id)
+    assert ([TWO, TWO, ONE, ONE, TWO, TWO], [TWO, ONE, TWO]) == (leaders, coordinators)
+
+
+async def test_settings_of_a_broker_are_those_of_the_node_asked(pair: Pair) -> None:
+    """Another node's are INVALID_REQUEST: clients ask the node itself."""
+    broker = 4
+    for here, gateway in pair.gateways.items():
+        for asked in NAMES:
+            described = await gateway.ask(
+                DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=broker,
+                            resource_name=str(asked),
+                            configuration_keys=["num.partitions"],
+                        )
+                    ]
+                ),
+                4,
+                DescribeConfigsResponse,
+            )
+            altered = await gateway.ask(
+                AlterConfigsRequest(
+                    resources=[AlterConfigsResource(resource_type=broker, resource_name=str(asked))]
+                ),
+                1,
+                AlterConfigsResponse,
+            )
+            changed = await gateway.ask(
+                IncrementalAlterConfigsRequest(
+                    resources=[IncrementalResource(resource_type=broker, resource_name=str(asked))]
+                ),
+                1,
+                IncrementalAlterConfigsResponse,
+            )
+            expected = set() if asked == here else {ErrorCode.INVALID_REQUEST}
+            found = [codes_in(one) for one in (described, altered, changed)]
+            assert [expected] * 3 == found
+
+
+@pytest.mark.parametrize("broker_ids", [[ONE], [TWO], [ONE, TWO]])
+async def test_no_client_chooses_among_nodes(pair: Pair, broker_ids: list[int]) -> None:
+    """An assignment that would not be kept to is refused."""
+    gateway = pair.gateways[ONE]
+    created = await gateway.ask(
+        CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name="assigned",
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=[
+                        CreatableReplicaAssignment(partition_index=0, broker_ids=broker_ids)
+                    ],
+                )
+            ]
+        ),
+        5,
+        CreateTopicsResponse,
+    )
+    grown = await gateway.ask(
+        CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(
+                    name="orders",
+                    count=5,
+                    assignments=[CreatePartitionsAssignment(broker_ids=broker_ids)],
+                )
+            ]
+        ),
+        3,
+        CreatePartitionsResponse,
+    )
+    assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(created) == codes_in(grown)
