@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import CompactionJob
 from kgw.backend.embedded import journal_replay, swap
 from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
-from kgw.backend.embedded.failures import SideFileDamagedError, sync_directory
+from kgw.backend.embedded.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
 from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.swap import remove_directory, swap_segment
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.fs import File
-    from kgw.backend.embedded.kernel_sync import KernelSyncs
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
@@ -239,7 +238,7 @@ class PenMachine(Machine):
         self._flusher._completed = _Completed(self._settled)
         self._syncs = self.make_syncs(fs)
         if self.random.random() < 0.9:
-            self._flusher.kernel_syncs = cast("KernelSyncs", self._syncs)
+            self._flusher.kernel_syncs = self._syncs
         self._guard(store)
         return found
 

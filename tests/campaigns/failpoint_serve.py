@@ -15,8 +15,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append
-from kgw.backend.embedded.fs import RealFile, RealFs
 from kgw.backend.embedded.kernel_sync import KernelSyncs
+from kgw.backend.embedded.real_fs import RealFile, RealFs
 from kgw.cli.main import main
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import options, relaxed
-from kgw.backend.embedded.fs import FileSystem, RealFile, RealFs
+from kgw.backend.embedded.fs import FileSystem
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.kernel_sync import KernelSyncs
+from kgw.backend.embedded.real_fs import RealFile, RealFs
 from kgw.backend.embedded.writer import GroupWriter
 from kgw.cli.main import main
 from kgw.state.sql import sqlite_file

@@ -22,8 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.fs import RealFile, RealFs
 from kgw.backend.embedded.kernel_sync import KernelSyncs
+from kgw.backend.embedded.real_fs import RealFile, RealFs
 from kgw.backend.embedded.sync_batch import SyncBatch
 from kgw.cli.main import main
 from kgw.gateway import Gateway

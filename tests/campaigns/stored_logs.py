@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings, Snapshot
 from kgw.backend.embedded import layout, reading
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError

@@ -11,8 +11,8 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.state.base import Change, DamagedRowsError
 from kgw.types import TopicId, TopicName, format_uuid
 

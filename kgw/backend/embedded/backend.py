@@ -20,13 +20,13 @@ from kgw.backend.embedded.cached_reading import ReadPlaces
 from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.flush_timer import FlushTimer
 from kgw.backend.embedded.flusher import Flusher
-from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.helpers import HelperThreads
 from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write_back import WriteBack

@@ -16,10 +16,10 @@ from kgw.backend.embedded.derived_check import (
     OffsetIndexCheck,
     TimeIndexCheck,
 )
-from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.journal import FILE_NAMES, Journal
 from kgw.backend.embedded.log_state import read_log_state
 from kgw.backend.embedded.problems import Problem
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.backend.embedded.record_check import RecordCheck
 from kgw.backend.embedded.scan import SegmentScanner
 from kgw.backend.embedded.swap import read_notes

@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded.compaction import Cleaning, CleaningOrder, Pace, SourceSegment
-from kgw.backend.embedded.failures import (
-    SideFileDamagedError,
-    SyncFailedError,
-    is_out_of_space,
-)
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
+from kgw.backend.embedded.real_fs import RealFs
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.swap import CleanedSegment
 from kgw.errors import CorruptionError, DiskFullError, StorageError
 from kgw.records.limits import DecompressionLimits

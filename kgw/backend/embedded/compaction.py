@@ -15,10 +15,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.base import CompactionReport, LogSettings
+from kgw.backend.embedded import layout
 from kgw.backend.embedded.files import FilePool
-from kgw.backend.embedded.indexes import write_indexes
+from kgw.backend.embedded.index_files import write_indexes
 from kgw.backend.embedded.reading import verify
-from kgw.backend.embedded.segment import MAX_POSITION, Segment
+from kgw.backend.embedded.segment import Segment
 from kgw.backend.embedded.swap import CleanedSegment, begin_directory
 from kgw.errors import CorruptionError
 from kgw.records.batch import read_batch
@@ -245,8 +246,8 @@ class Cleaning:
         return (
             before.end_offset == output.replaced[0]
             and (before.is_changed or before.size_bytes * 2 < settings.segment_bytes)
-            and size_bytes <= min(settings.segment_bytes, MAX_POSITION)
-            and output.end_offset - before.replaced[0] <= MAX_POSITION
+            and size_bytes <= min(settings.segment_bytes, layout.MAX_POSITION)
+            and output.end_offset - before.replaced[0] <= layout.MAX_POSITION
             and index_bytes <= settings.segment_index_bytes
         )
 

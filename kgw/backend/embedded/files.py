@@ -19,12 +19,8 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.failures import (
-    SyncFailedError,
-    is_out_of_descriptors,
-    sync_directory,
-    sync_file,
-)
+from kgw.backend.embedded.durability import sync_directory, sync_file
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable
 
-    from kgw.backend.embedded.fs import File
-    from kgw.backend.embedded.kernel_sync import KernelSyncs
+    from kgw.backend.embedded.fs import BackgroundSyncs, File
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.writer import Append
@@ -73,7 +72,7 @@ class Flusher:
         self._clock = clock
         self._is_disk_calm = is_disk_calm
         self._complete = complete
-        self.kernel_syncs: KernelSyncs | None = None
+        self.kernel_syncs: BackgroundSyncs | None = None
         """Where the loop has what it wrote synced; nothing strict is written there without it."""
         self._pen = Lock()
         # A deque's ends are safe to use from two threads.

@@ -20,7 +20,7 @@ from os import urandom
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.embedded.failures import sync_file
+from kgw.backend.embedded.durability import sync_file
 from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import PartitionKey, TopicId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import sync_directory, sync_file
+from kgw.backend.embedded.durability import sync_directory, sync_file
 from kgw.backend.embedded.log_state import read_log_state
 from kgw.backend.embedded.segment import Segment
 from kgw.records.batch import split_batches

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from kgw.backend.embedded.failures import SyncNotTriedError
 from kgw.backend.embedded.kernel_queue import FDSYNC, KernelQueue
@@ -21,28 +21,13 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.fs import File, RealFile
+    from _typeshed import HasFileno
 
-_sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
-_RANGE_WRITE: Final = 2
-
-
-def begin_write_back(descriptor: int, position: int, size: int) -> None:
-    """Have the system write a part of a file, without waiting for it; nothing where it cannot.
-
-    For a thread: it waits for its turn where the disk has more to do than it takes.
-    """
-    if _sync_file_range is not None:
-        _sync_file_range(
-            ctypes.c_int(descriptor),
-            ctypes.c_int64(position),
-            ctypes.c_int64(size),
-            ctypes.c_uint(_RANGE_WRITE),
-        )
+    from kgw.backend.embedded.fs import File
 
 
 class KernelSyncs:
-    """Syncs under way: one set at a time, and who is told."""
+    """The kernel's `BackgroundSyncs`: those under way, and who is told."""
 
     def __init__(self, loop: AbstractEventLoop, most: int) -> None:
         """Up to `most` files are synced at a time. Raises OSError where that is not possible."""
@@ -60,12 +45,8 @@ class KernelSyncs:
         loop.add_reader(self._eventfd, self._take_events)
 
     def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
-        """Have files synced, as `fdatasync` does, and `done` called with what went wrong with each.
-
-        In the loop, while no other set is under way. Raises OSError when nothing was begun; what
-        the kernel has not taken of a set gets SyncNotTriedError.
-        """
-        descriptors = [file.fileno() for file in cast("Sequence[RealFile]", files)]
+        """Sync as `BackgroundSyncs`; what the kernel has not taken of a set: SyncNotTriedError."""
+        descriptors = [file.fileno() for file in cast("Sequence[HasFileno]", files)]
         begun = self._queue.submit(descriptors, FDSYNC, self._eventfd)
         self._done = done
         self._left = begun

@@ -17,7 +17,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.journal import Redo
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log_state import write_log_state
-from kgw.backend.embedded.segment import MAX_POSITION, Segment, SegmentMark
+from kgw.backend.embedded.segment import Segment, SegmentMark
 from kgw.offsets.recovery import Checkpoint
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class SegmentedLog:
         """Return how far `segment` takes the batches; it takes the one at `start` in any case."""
         if start + 1 == len(batches):
             return start + 1
-        room_bytes = min(self.settings.segment_bytes, MAX_POSITION) - segment.size_bytes
+        room_bytes = min(self.settings.segment_bytes, layout.MAX_POSITION) - segment.size_bytes
         # An entry of Kafka's index is made once in index_interval_bytes at most.
         room_index = self.settings.segment_index_bytes // 8 - segment.index_count
         end = start
@@ -249,7 +249,7 @@ class SegmentedLog:
             room_index -= 1
             fits = room_bytes >= 0 and room_index > 0
             if end > start and not (
-                fits and batch.last_offset - segment.base_offset <= MAX_POSITION
+                fits and batch.last_offset - segment.base_offset <= layout.MAX_POSITION
             ):
                 break
             end += 1

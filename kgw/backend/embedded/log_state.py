@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SyncFailedError, replace_all_durably, replace_durably
+from kgw.backend.embedded.durability import replace_all_durably, replace_durably
+from kgw.backend.embedded.failures import SyncFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

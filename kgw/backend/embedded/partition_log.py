@@ -11,8 +11,9 @@ from kgw.backend.base import PartitionLog, ReadResult, Segmented
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.cache import CachedTail
 from kgw.backend.embedded.cached_reading import read_cached
-from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
+from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, StorageError
 

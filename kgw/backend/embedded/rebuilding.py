@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.repair import scan_and_repair
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:

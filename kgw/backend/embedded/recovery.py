@@ -14,16 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import (
-    SideFileDamagedError,
-    replace_durably,
-    sync_directory,
-)
+from kgw.backend.embedded.durability import replace_durably, sync_directory
 from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.log_state import mend_log_state, read_log_state
 from kgw.backend.embedded.repair import scan_and_repair
-from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.segment import Segment, SideFileDamagedError
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.backend.embedded.swap import finish_swaps
 from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import sync_file
+from kgw.backend.embedded.durability import sync_file
 from kgw.backend.embedded.scan import SegmentScan, SegmentScanner
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
 from kgw.offsets.manager import MAX_OFFSET

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry, decode_entry, encode_batches
 from kgw.types import NO_TIMESTAMP_MS
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
-MAX_POSITION: Final = (1 << 31) - 1
-"""Kafka's positions and relative offsets are signed 32-bit numbers."""
-
 _SIDE_TAIL_BYTES: Final = 4096
 """Side entries are gathered up to a page before they are written: with many partitions a write for
 each of them in each group costs more than the journal itself."""
@@ -37,6 +33,21 @@ _INDEX_ENTRY_BYTES: Final = 8
 _LEAST_DIRECT_BYTES: Final = 128 << 10
 """Below it a read past the page cache takes longer than one that has the kernel read ahead."""
 _PAGE_BYTES: Final = 4096
+
+
+class SideFileDamagedError(Exception):
+    """A side file does not say what a lookup needs; it must be rebuilt from its segment.
+
+    Or the segment was removed while it was read: then there is nothing to rebuild, and whoever
+    looks again finds what has come in its place. Or somebody was changing the file just then.
+    """
+
+    def __init__(self, segment: Segment, index: int = 0, count: int = 0) -> None:
+        """Entries from `index` on are wrong; without a `count`, where the file ends."""
+        super().__init__(segment.side_path)
+        self.segment = segment
+        self.index = index
+        self.count = count
 
 
 class SegmentMark:
@@ -323,8 +334,8 @@ class Segment:
             return True
         end_position = self.size_bytes + len(batch.buffer)
         return (
-            end_position <= min(settings.segment_bytes, MAX_POSITION)
-            and batch.last_offset - self.base_offset <= MAX_POSITION
+            end_position <= min(settings.segment_bytes, layout.MAX_POSITION)
+            and batch.last_offset - self.base_offset <= layout.MAX_POSITION
             and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
         )
 
@@ -333,8 +344,8 @@ class Segment:
     ) -> bool:
         """Whether batches may enter by the rules of `has_room`, whatever their sizes are."""
         return (
-            self.size_bytes + size_bytes <= min(settings.segment_bytes, MAX_POSITION)
-            and end_offset - self.base_offset <= MAX_POSITION
+            self.size_bytes + size_bytes <= min(settings.segment_bytes, layout.MAX_POSITION)
+            and end_offset - self.base_offset <= layout.MAX_POSITION
             and self.index_count + batch_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
         )
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.offline import opened_state, server_state
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.backend.embedded.state_place import (
     BINDING_KEY,
     BINDING_KIND,

@@ -10,18 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import (
-    SideFileDamagedError,
-    SyncFailedError,
-    replace_durably,
-    storage_error,
-)
-from kgw.backend.embedded.indexes import write_indexes
+from kgw.backend.embedded.durability import replace_durably
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.index_files import write_indexes
 from kgw.backend.embedded.journal_replay import replay_journal
 from kgw.backend.embedded.log import SegmentedLog
 from kgw.backend.embedded.new_directories import NewDirectories
 from kgw.backend.embedded.recovery import recover_log
 from kgw.backend.embedded.removals import Removals
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.segment_syncs import sync_all_files
 from kgw.backend.embedded.swap import remove_directory
 from kgw.backend.embedded.write_back import CALM_BYTES

@@ -18,12 +18,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import (
-    SyncFailedError,
-    replace_durably,
-    storage_error,
-    sync_directory,
-)
+from kgw.backend.embedded.durability import replace_durably, sync_directory
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
 from kgw.backend.embedded.segment import Segment
 from kgw.errors import StorageError
 

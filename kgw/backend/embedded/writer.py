@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.append import Append as BaseAppend
 from kgw.backend.base import AppendResult
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import (
-    SideFileDamagedError,
-    SyncFailedError,
-    storage_error,
-)
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.journaled import JournaledSegments
@@ -31,6 +27,7 @@ from kgw.backend.embedded.quarantine import Quarantine
 from kgw.backend.embedded.rebuilding import rebuild_side
 from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.room import DiskRoom
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.write_back import WRITE_BACK_BYTES
 from kgw.backend.embedded.written import Begun, Written

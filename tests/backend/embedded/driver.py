@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.check import check_directory
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.backend.embedded.store import Store
 from kgw.testing.batches import make_batch, read_stored

@@ -60,7 +60,7 @@ async def open_held(
     await backend._preparing
     syncs = HeldSyncs()
     assert backend._flusher is not None
-    backend._flusher.kernel_syncs = syncs  # type: ignore[assignment]
+    backend._flusher.kernel_syncs = syncs
     return backend, syncs
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kgw.backend.embedded import cached_reading, journal, reading
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.cached_reading import Place, ReadPlaces, is_slow, read_cached
-from kgw.backend.embedded.fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_buffers import BUFFER_BYTES, ReadBuffers
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.records import batch
 from kgw.records.cleaning import make_filler
 from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c

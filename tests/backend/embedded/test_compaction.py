@@ -14,9 +14,9 @@ from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.check import check_directory
 from kgw.backend.embedded.compaction import Cleaning, Pace, plan_cleaning
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.journal import Journal
 from kgw.backend.embedded.layout import encode_small
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.swap import CleanedSegment, swap_segment
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.files import FilePool, PooledFile
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from tests.backend.embedded.driver import DIRECT, ROOT, Driver
 

@@ -432,7 +432,7 @@ async def test_the_others_of_a_group_are_answered_though_one_write_fails(
 
 async def test_the_kernel_syncs_files_and_says_what_went_wrong(tmp_path: Path) -> None:
     """A descriptor that cannot be synced is told apart from one that was."""
-    from kgw.backend.embedded.fs import RealFs
+    from kgw.backend.embedded.real_fs import RealFs
 
     loop = asyncio.get_running_loop()
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES, RealFs
+from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.testing.faults import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journaled import Retirement
 from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment import Segment, SegmentMark
+from kgw.backend.embedded.segment import Segment, SegmentMark, SideFileDamagedError
 from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.testing.batches import make_batch
 from kgw.testing.simulated_disk import CrashMode

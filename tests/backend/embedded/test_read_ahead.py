@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from kgw.backend.embedded import read_ahead, reading, segment
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.cached_reading import Place, ReadPlaces
-from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES, RealFs
+from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.read_ahead import ReadAhead
 from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.errors import CorruptionError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFile

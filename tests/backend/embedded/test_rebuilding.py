@@ -3,8 +3,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
+from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import Fault, FaultKind
 from tests.backend.embedded.driver import DIRECT, JOURNALED, Driver

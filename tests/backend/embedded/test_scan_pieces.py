@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError
 from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry, encode_batches
 from kgw.errors import CorruptionError
 from kgw.testing.batches import make_batch, read_stored

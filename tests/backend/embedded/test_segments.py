@@ -8,7 +8,7 @@ import pytest
 
 from kgw.backend.embedded import reading
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.segment import SideFileDamagedError
 from kgw.errors import StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch

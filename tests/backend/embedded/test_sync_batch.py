@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.backend.embedded.sync_batch import MOST_TOGETHER, SyncBatch
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SyncFailedError, sync_file
+from kgw.backend.embedded.durability import sync_file
+from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.segment_syncs import sync_segments
 from kgw.errors import StorageError

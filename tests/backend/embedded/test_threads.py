@@ -12,7 +12,7 @@ import pytest
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded import log_state, partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.failures import replace_all_durably
+from kgw.backend.embedded.durability import replace_all_durably
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.rebuilding import rebuild_side

@@ -3,10 +3,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import kernel_sync
+from kgw.backend.embedded import page_cache
 from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.files import FilePool
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.real_fs import RealFs
 from kgw.backend.embedded.segment import Segment, SegmentMark
 from kgw.backend.embedded.write_back import CALM_BYTES, WRITE_BACK_BYTES, WriteBack
 from kgw.testing.faults import SimulatedFile
@@ -281,8 +281,8 @@ def test_real_files_know_the_hint_where_the_system_does(
     file.pwrite((content,), 0)
     file.begin_write_back(0, len(content))
     assert content == file.pread(len(content), 0)
-    kernel_sync.begin_write_back(-1, 0, PAGE_BYTES)
-    monkeypatch.setattr(kernel_sync, "_sync_file_range", None)
+    page_cache.begin_write_back(-1, 0, PAGE_BYTES)
+    monkeypatch.setattr(page_cache, "_sync_file_range", None)
     file.begin_write_back(0, len(content))
     file.close()
 
