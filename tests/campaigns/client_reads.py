@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kgw.backend.base import PartitionLog, ReadResult
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.cached_reading import Piece
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
     from kgw.testing.faults import SimulatedFs
     from tests.campaigns.support import Report
 

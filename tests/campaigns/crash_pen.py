@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
     from kgw.clock import Clock
     from kgw.testing.faults import SimulatedFile, SimulatedFs
     from kgw.types import PartitionKey

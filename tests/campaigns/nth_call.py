@@ -40,13 +40,13 @@ from tests.campaigns.support import Report, main, replaced, replays
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.fs import File
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
     from kgw.backend.embedded.written import Written
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
     from tests.campaigns.client_reads import Batch, ClientReads, Clients
 

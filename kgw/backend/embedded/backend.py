@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from kgw.backend.base import LogSettings, PartitionLog
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.fs import FileSystem
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.store import CheckpointPlan
-    from kgw.backend.embedded.writer import Append
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage

@@ -19,12 +19,12 @@ from kgw.errors import ProcessEndedError, StorageError
 
 if TYPE_CHECKING:
     from asyncio import StreamReader
+    from collections.abc import Awaitable, Callable
 
     from kgw.backend.base import CompactionJob
-    from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.compaction import CleaningOrder
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
+    from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.swap import CleanedSegment
 
@@ -44,17 +44,23 @@ class CompactionRun:
 
     def __init__(
         self,
-        partition: EmbeddedPartitionLog,
-        backend: EmbeddedBackend,
-        store: Store,
         log: SegmentedLog,
         job: CompactionJob,
+        store: Store,
+        backend: Shell,
+        rebuild_segment: Callable[[int], Awaitable[None]],
+        forget_cached: Callable[[int], None],
     ) -> None:
-        self._partition = partition
-        self._backend = backend
-        self._store = store
+        """`rebuild_segment` makes the side file of one anew, by its base offset.
+
+        `forget_cached` is told the offset below which nothing cached counts any more.
+        """
         self._log = log
         self._job = job
+        self._store = store
+        self._backend = backend
+        self._rebuild_segment = rebuild_segment
+        self._forget_cached = forget_cached
         self._has_swapped = False
 
     async def run(self) -> CompactionReport:
@@ -63,11 +69,11 @@ class CompactionRun:
             self._store.check_writable()
             order = await self._backend.run_in_flusher(self._plan)
             if not order.sources:
-                return CompactionReport(self._partition.compacted_end, True, 0, 0, 0, 0, 0, 0, 0, 0)
+                return CompactionReport(order.start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
             try:
                 return await self._attempt(order)
             except SideFileError as error:
-                await self._partition.rebuild_segment(error.base_offset)
+                await self._rebuild_segment(error.base_offset)
             except StorageError:
                 if not self._has_lost(order):
                     raise
@@ -94,7 +100,7 @@ class CompactionRun:
         if not self._job.is_dry_run:
             finish = partial(store.finish_compaction, log, report.compacted_end)
             await backend.run_in_flusher(finish)
-            backend.forget_cached(self._partition.tail, report.compacted_end)
+            self._forget_cached(report.compacted_end)
         return report
 
     def _remove_directory(self) -> None:

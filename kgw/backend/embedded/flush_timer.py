@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log import SegmentedLog
     from kgw.backend.embedded.relaxed import Flush
-    from kgw.backend.embedded.store import Store
+    from kgw.backend.embedded.writer import GroupWriter
 
 _Result = TypeVar("_Result")
 
@@ -39,7 +39,7 @@ class FlushTimer:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        store: Store,
+        store: GroupWriter,
         run_in_flusher: RunInFlusher,
         helpers: Helpers,
     ) -> None:

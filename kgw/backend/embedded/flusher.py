@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable
 
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.fs import BackgroundSyncs, File
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.writer import GroupWriter
     from kgw.backend.embedded.written import Written
     from kgw.clock import Clock
 
@@ -58,7 +58,7 @@ class Flusher:
     def __init__(
         self,
         loop: AbstractEventLoop,
-        store: Store,
+        store: GroupWriter,
         clock: Clock,
         is_disk_calm: Callable[[], bool],
         complete: Callable[[list[Append]], None],

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.durability import replace_durably, sync_directory
@@ -24,9 +24,11 @@ from kgw.backend.embedded.segment import Segment
 from kgw.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.backend.embedded.files import FilePool
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.log import DataDirectory, SegmentedLog
-    from kgw.backend.embedded.store import Store
 
 
 class CleanedSegment(NamedTuple):
@@ -40,7 +42,20 @@ class CleanedSegment(NamedTuple):
     largest_timestamp_ms: int
 
 
-def swap_segment(store: Store, log: SegmentedLog, cleaned: CleanedSegment) -> list[str]:
+class SwappingStore(Protocol):
+    """What an exchange asks of the store."""
+
+    fs: FileSystem
+    pool: FilePool
+
+    def check_writable(self) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+    def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None: ...
+
+
+def swap_segment(store: SwappingStore, log: SegmentedLog, cleaned: CleanedSegment) -> list[str]:
     """Put a cleaned segment in its place: the flusher's work, beside no checkpoint or rebuilding.
 
     Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when

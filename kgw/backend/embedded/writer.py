@@ -15,9 +15,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kgw.backend.append import Append as BaseAppend
-from kgw.backend.base import AppendResult
 from kgw.backend.embedded import layout
+from kgw.backend.embedded.append import Append
 from kgw.backend.embedded.failures import SyncFailedError, storage_error
 from kgw.backend.embedded.files import FilePool
 from kgw.backend.embedded.journal import Journal
@@ -48,30 +47,6 @@ if TYPE_CHECKING:
 _MAX_PROBLEMS: Final = 100
 _MAX_REPORTED: Final = 10_000
 """A directory with more than that wrong says the rest no more: the log must not fill the disk."""
-
-
-class Append(BaseAppend):
-    """Batches on their way to the disk."""
-
-    __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
-
-    error: StorageError | None
-
-    def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
-        super().__init__()
-        self.log = log
-        self.batches = batches
-        self.attempt = log.attempt
-        last = batches[-1]
-        self.result = AppendResult(base_offset, last.last_offset, last.leader_epoch)
-        self.is_durable = True
-        """Whether success means more than that the system has the bytes."""
-        # Nearly always one batch, ten thousand times a second: sum() costs a microsecond more.
-        self.size_bytes = (
-            len(batches[0].buffer)
-            if len(batches) == 1
-            else sum(len(batch.buffer) for batch in batches)
-        )
 
 
 class GroupWriter:

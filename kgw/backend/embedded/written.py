@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.files import PooledFile
     from kgw.backend.embedded.journal import Redo
     from kgw.backend.embedded.log import DurableMark, SegmentedLog
     from kgw.backend.embedded.segment import Segment
-    from kgw.backend.embedded.writer import Append
 
 
 class Written:

@@ -19,8 +19,8 @@ from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"

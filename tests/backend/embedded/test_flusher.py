@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.writer import Append
     from kgw.backend.embedded.written import Written
     from kgw.clock import Clock
     from kgw.records.batch import RecordBatch

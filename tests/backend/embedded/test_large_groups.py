@@ -19,9 +19,9 @@ from tests.backend.embedded.flushing import append_first, asleep, open_held, unt
 if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.append import Append as StoredAppend
     from kgw.backend.embedded.backend import EmbeddedBackend
     from kgw.backend.embedded.flusher import Flusher
-    from kgw.backend.embedded.writer import Append as StoredAppend
     from kgw.backend.embedded.written import Written
 
 _COUNT = 3 * ANSWERED_PER_TURN + 1

@@ -11,7 +11,7 @@ from kgw.types import PartitionKey
 from tests.backend.embedded.driver import JOURNALED, KEY, ROOT, SMALL_SEGMENTS, Driver
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.append import Append
 
 KEYS = [PartitionKey(KEY.topic_id, index) for index in range(5)]
 

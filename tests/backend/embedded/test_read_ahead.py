@@ -415,7 +415,7 @@ async def test_answers_on_their_way_come_first(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_backend_reads_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second read of old data finds what the first one has had read, or waits for it."""
     monkeypatch.setattr(
-        "kgw.backend.embedded.fs.RealFile.uncached_bytes",
+        "kgw.backend.embedded.real_fs.RealFile.uncached_bytes",
         lambda _, position, size: size,  # noqa: ARG005
     )
     _pieces_of(monkeypatch, 2 * BATCH_BYTES)

@@ -23,8 +23,8 @@ from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.writer import Append
 
 PATH = f"{ROOT}/file"
 NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))

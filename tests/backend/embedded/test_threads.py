@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import PartitionLog
+    from kgw.backend.embedded.append import Append
     from kgw.backend.embedded.fs import FileSystem
     from kgw.backend.embedded.journaled import Retirement
-    from kgw.backend.embedded.writer import Append
 
 
 @pytest.fixture
