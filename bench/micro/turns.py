@@ -25,7 +25,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, cast
 
 import kgw.server.offenders
-from kgw.backend.embedded.cached_reading import ReadPlaces
+from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config

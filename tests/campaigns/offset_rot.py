@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.check import check_directory
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.real_fs import RealFs
 from kgw.errors import KgwError
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_commit import (

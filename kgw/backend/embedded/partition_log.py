@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.append import refused_append
 from kgw.backend.base import PartitionLog, ReadResult, Segmented
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.cache import CachedTail
-from kgw.backend.embedded.cached_reading import read_cached
 from kgw.backend.embedded.failures import SyncFailedError
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment import SideFileDamagedError
-from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read.cache import CachedTail
+from kgw.backend.embedded.read.cached_reading import read_cached
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         SegmentInfo,
         Snapshot,
     )
-    from kgw.backend.embedded.cache import HotCache
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.segment import Segment
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.read.cache import HotCache
     from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
     from kgw.records.batch import RecordBatch
@@ -228,7 +228,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.
-        from kgw.backend.embedded.compacting import CompactionRun
+        from kgw.backend.embedded.compact.run import CompactionRun
 
         async with self._compacting:
             forget_cached = partial(self._backend.forget_cached, self.tail)

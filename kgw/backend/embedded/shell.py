@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from kgw.backend.embedded.append import Append
-    from kgw.backend.embedded.cache import CachedTail
-    from kgw.backend.embedded.cached_reading import ReadPlaces
-    from kgw.backend.embedded.read_ahead import ReadAhead
-    from kgw.backend.embedded.read_buffers import ReadBuffers
+    from kgw.backend.embedded.files.read_buffers import ReadBuffers
+    from kgw.backend.embedded.read.cache import CachedTail
+    from kgw.backend.embedded.read.cached_reading import ReadPlaces
+    from kgw.backend.embedded.read.read_ahead import ReadAhead
+    from kgw.backend.embedded.write.append import Append
 
 _Result = TypeVar("_Result")
 

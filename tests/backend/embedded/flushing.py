@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.options import EmbeddedOptions
 
 
