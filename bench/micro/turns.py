@@ -32,10 +32,11 @@ from kgw.config import Config
 from kgw.config.listeners import Listener
 from kgw.gateway import Gateway
 from kgw.handlers.repeated_spread import MOST_PARTITIONS
-from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import request_frame
 from kgw.protocol.headers import decode_response_header
+from kgw.protocol.message_classes import response_class
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

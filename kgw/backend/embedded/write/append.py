@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append as BaseAppend
-from kgw.backend.base import AppendResult
+from kgw.backend.append import AppendResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

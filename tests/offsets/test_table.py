@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.offsets.committed import (
-    NO_EXPIRY_MS,
-    PARTITIONS_PER_ROW,
-    CommittedOffset,
-    OffsetChanges,
-    OffsetTable,
-    decode_row,
-    parse_row_key,
-)
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, OffsetChanges
+from kgw.offsets.table import PARTITIONS_PER_ROW, OffsetTable, decode_row, parse_row_key
 from kgw.types import TopicId
 from tests.offsets.blocks import places
 
