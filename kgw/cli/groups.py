@@ -111,7 +111,7 @@ def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @json_option()
 def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show what a group has committed, partition by partition."""
-    rows = with_client(bootstrap, lambda client: standings(client, group))
+    rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
     if is_json:
         print_json([one.as_json() for one in rows])
     elif rows:
@@ -126,15 +126,7 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 @json_option()
 def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show how many records a group has still to read, topic by topic."""
-
-    async def action(client: AsyncClient) -> list[Standing]:
-        rows = await standings(client, group)
-        if not rows:
-            # OffsetFetch answers the same for a group that does not exist; this one raises.
-            await GroupClient(client).describe(group)
-        return rows
-
-    rows = with_client(bootstrap, action)
+    rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
     topics: dict[str, list[Standing]] = {}
     for one in rows:
         topics.setdefault(one.topic, []).append(one)
@@ -275,6 +267,15 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
                 for one in shares
             ],
         )
+
+
+async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Standing]:
+    """Return where a group stands. Raises KafkaError when there is no such group."""
+    rows = await standings(client, group_id)
+    if not rows:
+        # OffsetFetch answers the same for a group that does not exist; this one raises.
+        await GroupClient(client).describe(group_id)
+    return rows
 
 
 def _duration(milliseconds: float | None) -> str:

@@ -139,7 +139,7 @@ class _TaskFrame(DueAnswer):
             self._frame = self._make_frame()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the connection is told
             self._error = error
-            if isinstance(error, ProtocolError):
+            if isinstance(error, (ProtocolError, asyncio.CancelledError)):
                 # Its traceback refers to the request, and back to the error. Whoever is told of it
                 # may have gone: neither would be freed until the garbage collector runs.
                 error.__traceback__ = None

@@ -338,7 +338,7 @@ class KafkaConnection(FrameReceiver):
                 break
             if self._needs_turn(parked[0]):
                 if not self._has_turn:
-                    self._server.request_turn(self)
+                    self._server.request_turn(self, is_fetch=len(parked[0]) <= TURN_BYTES)
                     break
                 self._has_turn = False
                 if (

@@ -58,7 +58,7 @@ class TurnGiver(Protocol):
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
     sweep_interval_s: float
 
-    def request_turn(self, connection: FrameReceiver) -> None:
+    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
         """Have `take_turn` called once, after those of connections that asked before."""
 
 

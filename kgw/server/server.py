@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Event, get_running_loop, sleep, timeout
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kgw.errors import ListenError
@@ -36,7 +37,8 @@ TURN_S = 0.005
 # Connections whose answers are written before others are looked at again: some 3 ms. So it is with
 # those whose deadlines are looked at, which takes less.
 CONNECTIONS_PER_TURN = 256
-# Bytes of large answers after which a Fetch waits for a turn: some 4 ms of copying to the kernel.
+# Bytes of large answers, some 4 ms of copying to the kernel, after which a Fetch waits for a turn,
+# and so do answers that had to be waited for.
 SENT_BYTES_PER_TURN = 4 << 20
 # From an accepted socket to its connection.
 _ACCEPT_TURNS = 2
@@ -66,12 +68,15 @@ class Server:
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog()
         self._answered: dict[KafkaConnection, None] = {}
-        self._turns: dict[FrameReceiver, None] = {}
+        self._large_turns: dict[FrameReceiver, None] = {}
+        self._fetch_turns: dict[FrameReceiver, None] = {}
+        # The one that was served last stands behind the other.
+        self._turns = [self._large_turns, self._fetch_turns]
         # Those whose turn has come, and who wait for a large answer of somebody else.
         self._held: dict[FrameReceiver, None] = {}
         self._giving_turns = False
         self.has_sent_much = False
-        self._sent_bytes = 0
+        self._bytes_sent_in_turn = 0
         self._empty = Event()
         self._empty.set()
 
@@ -158,7 +163,8 @@ class Server:
         self.connections.discard(connection)
         self.polling.forget(connection)
         self._answered.pop(connection, None)
-        self._turns.pop(connection, None)
+        for waiting in self._turns:
+            waiting.pop(connection, None)
         self._held.pop(connection, None)
         self.metrics.connections_open -= 1
         host = connection.session.client_host
@@ -181,18 +187,21 @@ class Server:
 
     def _write_answers(self) -> None:
         answered, self._answered = self._answered, {}
-        left = list(answered)
-        for connection in left[:CONNECTIONS_PER_TURN]:
+        left = iter(answered)
+        for connection in islice(left, CONNECTIONS_PER_TURN):
             self._guard(connection, connection.write_answers)
-        for connection in left[CONNECTIONS_PER_TURN:]:
+            if self.has_sent_much:
+                break
+        for connection in left:
             self.answer_soon(connection)
 
-    def request_turn(self, connection: FrameReceiver) -> None:
-        """Queue a large request, the rest of a read that brought many, or a Fetch behind others.
+    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
+        """Queue a large request, the rest of a read that brought many, or a Fetch.
 
-        All turns that are given before the loop polls again share one short time.
+        Fetches and the others have turns alternately. All turns that are given before the loop
+        polls again share one short time.
         """
-        self._turns[connection] = None
+        (self._fetch_turns if is_fetch else self._large_turns)[connection] = None
         if not self._giving_turns:
             self._giving_turns = True
             self.loop.call_soon(self._give_turns)
@@ -200,7 +209,8 @@ class Server:
     def _give_turns(self) -> None:
         enough_s = self._clock.monotonic_s() + TURN_S
         while True:
-            waiting = self._turns
+            waiting = self._turns[0] or self._turns[1]
+            self._turns.reverse()
             if self._held and not self.dispatcher.has_large_work:
                 waiting = self._held
             if not waiting:
@@ -211,20 +221,20 @@ class Server:
             self._guard(connection, connection.take_turn)
             if self._clock.monotonic_s() >= enough_s:
                 break
-        if self._turns or self._held:
+        if any(self._turns) or self._held:
             self.loop.call_soon(self._give_turns)
         else:
             self._giving_turns = False
 
     def note_sent(self, size_bytes: int) -> None:
         """Count a large answer, among those that are sent before others are looked at again."""
-        if not self._sent_bytes:
+        if not self._bytes_sent_in_turn:
             self.loop.call_soon(self._forget_sent)
-        self._sent_bytes += size_bytes
-        self.has_sent_much = self._sent_bytes >= SENT_BYTES_PER_TURN
+        self._bytes_sent_in_turn += size_bytes
+        self.has_sent_much = self._bytes_sent_in_turn >= SENT_BYTES_PER_TURN
 
     def _forget_sent(self) -> None:
-        self._sent_bytes = 0
+        self._bytes_sent_in_turn = 0
         self.has_sent_much = False
 
     def hold(self, connection: FrameReceiver) -> None:

@@ -106,7 +106,7 @@ def test_reset_shows_does_and_takes_back(kgw: Commands, tmp_path: Path) -> None:
     undo = tmp_path / "undo.json"
     there = ("--topic", "moved", "--to-offset", "4")
     assert [(0, None, 4), (1, None, 0)] == reset(kgw, "mover", *there)
-    assert [] == kgw.json("groups", "offsets", "mover")
+    assert "there is no group 'mover'" in kgw.fail(ExitCode.FAILED, "groups", "offsets", "mover")
     reset(kgw, "mover", *there, "--execute", "--undo-file", str(tmp_path / "first.json"))
     (first, second) = kgw.json("groups", "offsets", "mover")
     assert (4, 10, 6) == (first["offset"], first["high_watermark"], first["lag"])
@@ -121,7 +121,7 @@ def test_reset_shows_does_and_takes_back(kgw: Commands, tmp_path: Path) -> None:
     assert 6 == kgw.json("groups", "lag", "mover")["lag"]
     back = ("--from-file", str(tmp_path / "first.json"), "--execute")
     reset(kgw, "mover", *back, "--undo-file", str(tmp_path / "fourth.json"))
-    assert [] == kgw.json("groups", "offsets", "mover")
+    assert "there is no group 'mover'" in kgw.fail(ExitCode.FAILED, "groups", "offsets", "mover")
 
 
 def test_where_a_reset_can_go(kgw: Commands, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_shares_of_workers_are_not_made_up() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("command", ["describe", "members", "lag", "explain"])
+@pytest.mark.parametrize("command", ["describe", "members", "offsets", "lag", "explain"])
 def test_a_group_that_does_not_exist_is_named(kgw: Commands, command: str) -> None:
     """What looks at a group says that there is none, and does not take it for one without lag."""
     message = kgw.fail(ExitCode.FAILED, "groups", command, "nobody")

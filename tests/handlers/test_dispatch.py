@@ -261,8 +261,8 @@ async def test_abandoned_change_is_completed(backend: MemoryBackend) -> None:
         assert gateway.gateway.catalog.get("orders") is not None
 
 
-def test_what_may_overlap() -> None:
-    """Produce requests overlap, and nothing else."""
+def test_what_may_overlap_and_what_asks_for_records() -> None:
+    """Only Produce, and only Fetch."""
     from kgw.gateway import Gateway
     from kgw.handlers.dispatch import Dispatcher
     from kgw.testing.clock import ManualClock
@@ -278,6 +278,9 @@ def test_what_may_overlap() -> None:
     )
     assert [True, False, False] == [
         dispatcher.may_overlap(memoryview(frame)) for frame in (produce, fetch, metadata)
+    ]
+    assert [False, True, False] == [
+        dispatcher.is_fetch(memoryview(frame)) for frame in (produce, fetch, metadata)
     ]
 
 

@@ -188,18 +188,24 @@ async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessG
     assert not gateway.dispatcher.has_large_work
 
 
-async def test_a_damaged_large_request_whose_client_has_gone_gives_its_memory_back_at_once(
-    gateway: InProcessGateway,
+@pytest.mark.parametrize("is_given_up", [False, True], ids=["damaged", "given up"])
+async def test_a_large_request_whose_client_has_gone_gives_its_memory_back_at_once(
+    gateway: InProcessGateway, *, is_given_up: bool
 ) -> None:
     """Nobody asks for its answer, and no garbage collector is needed."""
     topics = [MetadataRequestTopic(name=f"{number:020}") for number in range(ELEMENTS_PER_TURN * 2)]
-    frame = bytearray(b"".join(request_frame(MetadataRequest(topics=topics), 9, 1, "test"))[:-20])
+    frame = bytearray(b"".join(request_frame(MetadataRequest(topics=topics), 9, 1, "test")))
+    if not is_given_up:
+        del frame[-20:]
     gc.disable()
     try:
         answer = gateway.dispatcher.start(memoryview(frame)[4:], gateway.session)
         assert isinstance(answer, DueAnswer)
         done = asyncio.Event()
         answer.when_done(lambda _: done.set())
+        if is_given_up:
+            await asyncio.sleep(0)
+            answer.abandon()
         await done.wait()
         for _ in range(3):
             await asyncio.sleep(0)

@@ -152,7 +152,11 @@ async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, in
         writer.write(b"".join(request_frame(record, 9, 7, "hostile")))
         await reader.read(4)
     before = attacked.anonymous_bytes()
-    wanted = b"".join(request_frame(fetch_request(), 4, 7, "hostile")) * 20
+    # At once, and after a wait for more than there is.
+    wanted = [
+        b"".join(request_frame(fetch, 4, 7, "hostile")) * 20
+        for fetch in (fetch_request(), fetch_request(min_bytes=1 << 30, max_wait_ms=500))
+    ]
     with attacked.canary() as canary:
         async with asyncio.TaskGroup() as group:
             idle = [group.create_task(_hold(attacked)) for _ in range(half_open)]
@@ -160,8 +164,8 @@ async def test_slow_clients(attacked: Attacked, check: Any, scale: tuple[int, in
                 group.create_task(attacks.drip(attacked.address, 0.3)) for _ in range(dripping)
             ]
             readers = [
-                group.create_task(attacks.never_read(attacked.address, wanted))
-                for _ in range(unread)
+                group.create_task(attacks.never_read(attacked.address, wanted[number % 2]))
+                for number in range(unread)
             ]
             lasted = await asyncio.gather(*drips, *readers)
             for one in idle:

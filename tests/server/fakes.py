@@ -232,6 +232,7 @@ class FakeServer:
         self.answered: list[KafkaConnection] = []
         self.turns: list[FrameReceiver] = []
         self.held: list[FrameReceiver] = []
+        self.fetch_turns = 0
         self.gives_turns = True
         self.has_sent_much = False
         self.sent: list[int] = []
@@ -239,8 +240,9 @@ class FakeServer:
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
         return None if self.full else Session(client_host="192.0.2.1")
 
-    def request_turn(self, connection: FrameReceiver) -> None:
+    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
         self.turns.append(connection)
+        self.fetch_turns += is_fetch
         if self.gives_turns:
             self.loop.call_soon(connection.take_turn)
 

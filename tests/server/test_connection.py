@@ -289,11 +289,34 @@ class TestOrder:
         Peer(peer.server).send(request(PRODUCE, 4))
         assert [1, 4] == peer.dispatcher.started
         assert [peer.connection] == peer.server.turns
+        assert 1 == peer.server.fetch_turns
         peer.connection.take_turn()
         assert [1, 4, 2] == peer.dispatcher.started
         peer.finish(2)
         await settle()
         assert [1, 4, 2, 3] == peer.dispatcher.started
+
+    async def test_each_fetch_takes_a_turn_where_much_was_sent(self) -> None:
+        """Of several of one connection, too."""
+        peer = Peer()
+        peer.server.gives_turns = False
+        peer.server.has_sent_much = True
+        peer.dispatcher.immediate |= {1, 2}
+        peer.send(request(FETCH, 1) + request(FETCH, 2))
+        peer.connection.take_turn()
+        assert [1] == peer.dispatcher.started
+        peer.connection.take_turn()
+        assert [1, 2] == peer.dispatcher.started
+
+    async def test_a_fetch_does_not_wait_for_a_large_answer(self) -> None:
+        """Its turn is enough: it is no large request."""
+        peer = Peer()
+        peer.server.gives_turns = False
+        peer.server.has_sent_much = peer.dispatcher.has_large_work = True
+        peer.send(request(FETCH, 1))
+        peer.connection.take_turn()
+        assert [1] == peer.dispatcher.started
+        assert [] == peer.server.held
 
     async def test_large_answers_are_counted(self) -> None:
         """What decides whether a Fetch takes turns."""

@@ -452,6 +452,46 @@ async def test_many_large_fetches_let_others_be_looked_at() -> None:
             client.writer.transport.abort()
 
 
+async def test_fetches_and_large_requests_have_turns_alternately() -> None:
+    """A producer of large batches does not wait for hundreds of consumers."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(6)]
+        await one.until_open(6)
+        one.server.note_sent(SENT_BYTES_PER_TURN)
+        for number, connection in enumerate(list(one.server.connections)):
+            frame = request(PRODUCE, number, bytes(TURN_BYTES)) if number > 3 else b""
+            frame = frame or request(FETCH, number)
+            connection.get_buffer(-1)[: len(frame)] = frame
+            connection.buffer_updated(len(frame))
+        await asyncio.sleep(0)
+        assert [0, 1, 2, 3, 4, 5] == sorted(one.dispatcher.started)
+        assert {4, 5} <= set(one.dispatcher.started[:4])
+        for client in clients:
+            client.writer.transport.abort()
+
+
+async def test_many_large_answers_that_come_later_let_others_be_looked_at() -> None:
+    """As many are written in a turn as are in time, each time at least one."""
+    async with running() as one:
+        clients = [await one.connect() for _ in range(5)]
+        await one.until_open(5)
+        for number, connection in enumerate(list(one.server.connections)):
+            frame = request(FETCH, number)
+            connection.get_buffer(-1)[: len(frame)] = frame
+            connection.buffer_updated(len(frame))
+        sent_before = one.metrics.bytes_sent
+        for number in range(5):
+            one.dispatcher.finish(number, bytes(SENT_BYTES_PER_TURN // 2))
+        answers_sent = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            sent = one.metrics.bytes_sent - sent_before
+            answers_sent.append(sent // (SENT_BYTES_PER_TURN // 2))
+        assert [2, 4, 5, 5] == answers_sent
+        for client in clients:
+            client.writer.transport.abort()
+
+
 async def test_large_requests_wait_for_a_large_answer() -> None:
     """While one is made, turn by turn, others are not even decoded; Produce is."""
     async with running() as one:

@@ -559,8 +559,8 @@ async def test_a_reservation_that_ends_while_the_loop_writes_is_no_fault_of_the_
         if call == "write" and path.endswith(".log"):
             fs.on_operation = None
             writers.append(current_thread().name)
-            # As a thread does, some time after the log was strict. No thread reserves anew: what is
-            # appended here would be covered by that.
+            # As a thread does, some time after the log was strict. If one reserved anew, these
+            # appends would be answered unsynced.
             relaxed.reserve_soon = lambda *_: None
             relaxed.reserve(other_log, 0)
 
