@@ -23,7 +23,7 @@ from kgw.partitions.producer_ids import ProducerIds
 from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
 from kgw.state.base import Change, DamagedRowsError
-from kgw.state.kinds import GROUP_KINDS
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER, GROUP_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from kgw.state.base import Row, StateStore
 
 _log = logging.getLogger(__name__)
-
-CLUSTER = "cluster"
-BROKER_CONFIG = "broker-config"
 
 # What the producers' state of many partitions may be behind at a checkpoint that comes for its
 # size, in such checkpoints: 512 MB. With 1,000 partitions that is one snapshot in eight.

@@ -149,8 +149,9 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(_LEVELS[level])
-    # asyncio's debug lines are about the loop, not about us.
-    logging.getLogger("asyncio").setLevel(max(logging.INFO, _LEVELS[level]))
+    # asyncio's debug lines are about the loop, not about us, and aiosqlite's hold the rows.
+    for name in ("asyncio", "aiosqlite"):
+        logging.getLogger(name).setLevel(max(logging.INFO, _LEVELS[level]))
     # A log that cannot be written (a closed pipe) must not write tracebacks about that.
     logging.raiseExceptions = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from aiosqlite import Connection
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
@@ -32,6 +34,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell's background job ignores SIGINT, and so would the processes that tests mean to interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what failed tests have left open: a database's thread keeps the process from ending."""
+    if session.testsfailed:
+        for left in gc.get_objects():
+            if isinstance(left, Connection):
+                left.stop()
 
 
 @pytest.fixture(autouse=True)

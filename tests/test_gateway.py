@@ -11,10 +11,11 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
-from kgw.gateway import BROKER_CONFIG, Gateway
+from kgw.gateway import Gateway
 from kgw.groups.requests import SyncRequest
 from kgw.offsets.committed import CommittedOffset
 from kgw.state.base import Change
+from kgw.state.kinds import BROKER_CONFIG
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.testing.faults import SimulatedFs

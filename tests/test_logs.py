@@ -117,3 +117,12 @@ def test_plain_logging_goes_the_same_way() -> None:
     logs.configure("json", "info", out)
     logging.getLogger("asyncio").warning("%s took %d ms", "x", 5)
     assert "x took 5 ms" == json.loads(out.getvalue())["event"]
+
+
+@pytest.mark.parametrize("library", ["asyncio", "aiosqlite"])
+def test_debug_lines_of_libraries_are_left_out(library: str) -> None:
+    """One's are about its loop, the other's hold what is written to the state."""
+    out = io.StringIO()
+    logs.configure("json", "debug", out)
+    logging.getLogger(library).debug("executing %s", b"a row")
+    assert out.getvalue() == ""

@@ -20,18 +20,18 @@ from kgw.cli.seeks import (
 )
 from kgw.cli.settings import json_option
 from kgw.client import GroupPosition, WireReader
+from kgw.client.cursor import Cursor, CursorError, RecordFilter
+from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.clock import SystemClock
-from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.offsets.subscription import Delivery, OffsetSubscriber
 from kgw.offsets.where import WHERE_HELP
 
 if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient
+    from kgw.client.subscription import OffsetSubscription
     from kgw.offsets.reader import ReadRecord
-    from kgw.offsets.subscription import OffsetSubscription
 
 # Below this a bar would flash by.
 _BAR_RECORDS = 10_000

@@ -11,8 +11,8 @@ from kgw.cli.output import note, printable
 from kgw.offsets.seeker import Seek, SeekKind
 
 if TYPE_CHECKING:
+    from kgw.client.subscription import OffsetSubscription
     from kgw.offsets.ranges import DamagedRangeError
-    from kgw.offsets.subscription import OffsetSubscription
 
 
 PROBES_WHEN_SKIPPING: Final = 1 << 20

@@ -151,11 +151,11 @@ async def _validation(
 async def _read(client: AsyncClient, name: str) -> ReadTopic:
     """Read a topic up to its end as it is now, and collect what stops readers."""
     from kgw.client import WireReader
+    from kgw.client.cursor import RecordFilter
+    from kgw.client.subscription import OffsetSubscriber
     from kgw.clock import SystemClock
-    from kgw.offsets.cursor import RecordFilter
     from kgw.offsets.ranges import DamagedRangeError
     from kgw.offsets.seeker import Seek, SeekKind
-    from kgw.offsets.subscription import OffsetSubscriber
 
     try:
         reader = WireReader(client, await client.topic(name), probes=PROBES_WHEN_SKIPPING)

@@ -203,8 +203,7 @@ async def _moves(
 
 
 async def _refuse_members(client: AsyncClient, group: str) -> None:
-    known = {one.group_id for one in await GroupClient(client).groups()}
-    if group in known and (await GroupClient(client).describe(group)).members:
+    if await GroupClient(client).has_members(group):
         raise CommandError(
             f"group {group} has members; stop them first",
             kafka_error=ErrorCode.NON_EMPTY_GROUP.name,
@@ -212,19 +211,12 @@ async def _refuse_members(client: AsyncClient, group: str) -> None:
 
 
 async def _execute(client: AsyncClient, group: str, moves: list[Move]) -> None:
-    groups = GroupClient(client)
-    await groups.commit(
-        group,
-        {(one.topic, one.partition): one.after for one in moves if one.after is not None},
-    )
-    await groups.delete_offsets(
-        group,
-        [
-            (one.topic, one.partition)
-            for one in moves
-            if one.after is None and one.before is not None
-        ],
-    )
+    offsets = {
+        (one.topic, one.partition): one.after
+        for one in moves
+        if one.before is not None or one.after is not None
+    }
+    await GroupClient(client).set_offsets(group, offsets)
 
 
 def _undo_name(group: str) -> str:

@@ -1,4 +1,7 @@
-"""`kgw migrate offsets`: from the offset ledger of the old scheme to native offsets."""
+"""`kgw migrate offsets`: from the offset ledger of the old scheme to native offsets.
+
+What it does is in `kgw.migrate`, which only its modes import.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,16 @@ import click
 
 from kgw.cli.client import bootstrap_option, parse_bootstrap, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.migrate_apply import GroupMove, State, apply_plan, roll_back, verify
-from kgw.cli.migrate_plan import PLAN_FORMAT, make_plan, read_sealed, write_sealed
-from kgw.cli.migrate_sources import (
-    OldScheme,
-    files_below,
-    read_committed_positions,
-    read_ledger_files,
-    read_ledger_topic,
-    read_position_paths,
-)
 from kgw.cli.output import note, print_json, print_table, printable, progress_bar
 from kgw.cli.settings import json_option
-from kgw.offsets.ledger_plan import MatchClass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kgw.client import AsyncClient
+    from kgw.migrate.moves import GroupMove
+    from kgw.migrate.plan import Plan
+    from kgw.migrate.sources import OldScheme
 
 Bootstrap = list[tuple[str, int]]
 
@@ -158,21 +155,14 @@ def migrate_offsets(
             raise CommandError(f"{plan_path} exists")
         if not plan_path.parent.is_dir():
             raise CommandError(f"{plan_path.parent} is no directory")
-        scheme = OldScheme(is_strict=strict)
-        _read(scheme, ledgers, positions)
-        if ledger_topic is not None:
-            topic = ledger_topic
-            with_client(
-                ledger_bootstrap or bootstrap,
-                lambda client: read_ledger_topic(scheme, client, topic),
-            )
-        if positions_bootstrap is not None:
-            cluster_id = with_client(
-                positions_bootstrap, lambda client: read_committed_positions(scheme, client)
-            )
-            # Native offsets taken for old ones would move every group.
-            if cluster_id == with_client(bootstrap, lambda client: client.cluster()).cluster_id:
-                raise CommandError("--positions-bootstrap is the gateway itself, not the old one")
+        scheme = _read(
+            ledgers,
+            ledger_topic,
+            ledger_bootstrap or bootstrap,
+            positions,
+            positions_bootstrap,
+            is_strict=strict,
+        )
         sources = {
             "ledger": [str(one) for one in ledgers],
             "ledger_topic": ledger_topic,
@@ -180,31 +170,16 @@ def migrate_offsets(
             "positions_bootstrap": positions_bootstrap,
         }
         return _plan(plan_path, scheme, sources, bootstrap, is_json=is_json)
-    plan = read_sealed(chosen[0], PLAN_FORMAT)
     if verify_path is not None:
-        return _verify(plan, bootstrap, is_all=all_records, is_json=is_json)
-    state = State(chosen[0], plan)
-    count = len({one["group"] for one in plan["groups"]})
-    with progress_bar(count if execute else 0, "Groups") as advance:
-        if apply_path is not None:
-            moves = with_client(
-                bootstrap,
-                lambda client: apply_plan(
-                    client,
-                    plan,
-                    state,
-                    execute=execute,
-                    allow_new_records=allow_new_records,
-                    advance=advance,
-                ),
-            )
-        else:
-            moves = with_client(
-                bootstrap,
-                lambda client: roll_back(
-                    client, plan, state, execute=execute, force=force, advance=advance
-                ),
-            )
+        return _verify(verify_path, bootstrap, is_all=all_records, is_json=is_json)
+    moves = _move(
+        chosen[0],
+        bootstrap,
+        is_rollback=rollback_path is not None,
+        execute=execute,
+        allow_new_records=allow_new_records,
+        force=force,
+    )
     return _print_moves(moves, execute=execute, is_json=is_json)
 
 
@@ -217,23 +192,43 @@ def _refuse_options(given: Mapping[str, object], modes: Mapping[str, Path | None
             raise click.UsageError(f"{name} belongs to {' and '.join(modes)}")
 
 
-def _read(scheme: OldScheme, ledgers: tuple[Path, ...], positions: tuple[Path, ...]) -> None:
-    sizes = sum(path.stat().st_size for path in files_below(ledgers))
-    with progress_bar(sizes, "Ledger") as advance:
-        read_ledger_files(scheme, ledgers, advance)
-    read_position_paths(scheme, positions)
+def _read(
+    ledgers: tuple[Path, ...],
+    ledger_topic: str | None,
+    ledger_bootstrap: Bootstrap,
+    positions: tuple[Path, ...],
+    positions_bootstrap: Bootstrap | None,
+    *,
+    is_strict: bool,
+) -> OldScheme:
+    from kgw.migrate import sources
+
+    scheme = sources.OldScheme(is_strict=is_strict)
+    size_bytes = sum(path.stat().st_size for path in sources.files_below(ledgers))
+    with progress_bar(size_bytes, "Ledger") as advance:
+        sources.read_ledger_files(scheme, ledgers, advance)
+    sources.read_position_paths(scheme, positions)
+    if ledger_topic is not None:
+        with_client(
+            ledger_bootstrap,
+            lambda client: sources.read_ledger_topic(scheme, client, ledger_topic),
+        )
+    if positions_bootstrap is not None:
+        with_client(
+            positions_bootstrap, lambda client: sources.read_committed_positions(scheme, client)
+        )
+    scheme.require_entries()
+    return scheme
 
 
 def _plan(
     path: Path, scheme: OldScheme, sources: dict[str, Any], bootstrap: Bootstrap, *, is_json: bool
 ) -> int:
-    if not scheme.entries:
-        # Every group would begin anew.
-        damage = "".join(f"; {one.place}: {one.reason}" for one in scheme.damage[:1])
-        raise CommandError(printable(f"the ledger has no entry that can be read{damage}"))
-    places = {*scheme.entries, *((one.topic, one.partition) for one in scheme.positions)}
-    with progress_bar(len(places), "Partitions") as advance:
-        created_ms = int(time.time() * 1000)
+    from kgw.migrate.plan import make_plan
+    from kgw.migrate.sealed_file import write_sealed
+
+    created_ms = int(time.time() * 1000)
+    with progress_bar(len(scheme.partitions), "Partitions") as advance:
         plan = with_client(
             bootstrap, lambda client: make_plan(client, scheme, sources, created_ms, advance)
         )
@@ -245,13 +240,15 @@ def _plan(
             for one in plan["partitions"]
         ]
         print_json({"file": str(path), **plan, "partitions": partitions})
-        return ExitCode.OK
-    _print_plan(plan)
-    note(f"The plan is in {printable(str(path))}; --apply shows what it would change.")
+    else:
+        _print_plan(plan)
+        note(f"The plan is in {printable(str(path))}; --apply shows what it would change.")
     return ExitCode.OK
 
 
-def _print_plan(plan: dict[str, Any]) -> None:
+def _print_plan(plan: Plan) -> None:
+    from kgw.migrate.mapping import MatchClass
+
     classes = [one.value for one in MatchClass]
     print_table(
         ("topic", "partition", "entries", "records", *classes),
@@ -265,16 +262,21 @@ def _print_plan(plan: dict[str, Any]) -> None:
     )
     if plan["groups"]:
         click.echo()
-        names = ("group", "topic", "partition", "old_offset", "offset", "certainty", "comes_again")
         print_table(
-            tuple(name.replace("_", " ") for name in names),
-            [tuple(one[name] for name in names) for one in plan["groups"]],
+            ("group", "topic", "partition", "old offset", "offset", "certainty", "comes again"),
+            [
+                (
+                    *(one["group"], one["topic"], one["partition"], one["old_offset"]),
+                    *(one["offset"], one["certainty"], one["comes_again"]),
+                )
+                for one in plan["groups"]
+            ],
         )
-    for one in plan["absent"]:
-        groups = ", ".join(one["groups"])
+    for absent in plan["absent"]:
+        groups = ", ".join(absent["groups"])
         note(
             printable(
-                f"The gateway has no {one['topic']} partition {one['partition']}: left out"
+                f"The gateway has no {absent['topic']} partition {absent['partition']}: left out"
                 + (f", with the positions of {groups}." if groups else ".")
             )
         )
@@ -285,7 +287,11 @@ def _print_plan(plan: dict[str, Any]) -> None:
             note(printable(f"  {one['place']}: {one['reason']}"))
 
 
-def _verify(plan: dict[str, Any], bootstrap: Bootstrap, *, is_all: bool, is_json: bool) -> int:
+def _verify(path: Path, bootstrap: Bootstrap, *, is_all: bool, is_json: bool) -> int:
+    from kgw.migrate.plan import read_plan
+    from kgw.migrate.verification import verify
+
+    plan = read_plan(path)
     with progress_bar(len(plan["partitions"]), "Partitions") as advance:
         found = with_client(
             bootstrap, lambda client: verify(client, plan, is_all=is_all, advance=advance)
@@ -302,21 +308,69 @@ def _verify(plan: dict[str, Any], bootstrap: Bootstrap, *, is_all: bool, is_json
     return ExitCode.FAILED if found.differences else ExitCode.OK
 
 
+def _move(
+    path: Path,
+    bootstrap: Bootstrap,
+    *,
+    is_rollback: bool,
+    execute: bool,
+    allow_new_records: bool,
+    force: bool,
+) -> list[GroupMove]:
+    from kgw.migrate.moves import State, apply_plan, roll_back
+    from kgw.migrate.plan import planned_offsets, read_plan
+
+    plan = read_plan(path)
+    state = State(path, plan)
+
+    async def move(client: AsyncClient) -> list[GroupMove]:
+        if is_rollback:
+            return await roll_back(
+                client, plan, state, execute=execute, force=force, advance=advance
+            )
+        return await apply_plan(
+            client,
+            plan,
+            state,
+            execute=execute,
+            allow_new_records=allow_new_records,
+            advance=advance,
+        )
+
+    with progress_bar(len(planned_offsets(plan)) if execute else 0, "Groups") as advance:
+        return with_client(bootstrap, move)
+
+
 def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int:
-    is_stuck = any(one.obstacle for one in moves)
     if is_json:
-        print_json({"executed": execute, "groups": [one.as_json() for one in moves]})
-        return ExitCode.FAILED if is_stuck else ExitCode.OK
-    rows = [
-        (one.group, *place, *("-" if at is None else at for at in (one.before[place], after)))
-        for one in moves
-        for place, after in one.after.items()
-    ]
-    if rows:
-        print_table(("group", "topic", "partition", "before", "after"), rows)
-    for one in moves:
-        if one.obstacle:
-            note(printable(f"Group {one.group} is left alone: {one.obstacle}."))
-    if not execute:
-        note("Nothing was changed; --execute does it.")
-    return ExitCode.FAILED if is_stuck else ExitCode.OK
+        print_json({"executed": execute, "groups": [_as_json(one) for one in moves]})
+    else:
+        rows = [
+            (one.group, *key, *("-" if at is None else at for at in (one.before[key], after)))
+            for one in moves
+            for key, after in one.after.items()
+        ]
+        if rows:
+            print_table(("group", "topic", "partition", "before", "after"), rows)
+        for one in moves:
+            if one.obstacle:
+                note(printable(f"Group {one.group} is left alone: {one.obstacle}."))
+        if not execute:
+            note("Nothing was changed; --execute does it.")
+    return ExitCode.FAILED if any(one.obstacle for one in moves) else ExitCode.OK
+
+
+def _as_json(one: GroupMove) -> dict[str, Any]:
+    return {
+        "group": one.group,
+        "obstacle": one.obstacle,
+        "offsets": [
+            {
+                "topic": topic,
+                "partition": partition,
+                "before": one.before[topic, partition],
+                "after": after,
+            }
+            for (topic, partition), after in one.after.items()
+        ],
+    }

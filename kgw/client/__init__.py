@@ -1,4 +1,7 @@
-"""A small asyncio client on the server's own codec: for command line, pipeline and tests."""
+"""A small asyncio client on the server's own codec: for command line, pipeline and tests.
+
+Records are read through `subscription`, which goes on from a `cursor`; producers are `Producer`.
+"""
 
 from kgw.client.admin import AdminClient
 from kgw.client.client import AsyncClient

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from kgw.client.errors import ServerRefusedError, refuse
 from kgw.client.values import TopicSettingValue
 from kgw.config import SettingType
-from kgw.errors import ErrorCode
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -263,16 +262,6 @@ class AdminClient:
         )
         for result in answer.responses:
             refuse(result.error_code, f"cannot change settings of {name}", result.error_message)
-
-    async def topic_exists(self, name: str) -> bool:
-        """Whether the topic exists now."""
-        try:
-            await self._client.topic(name)
-        except ServerRefusedError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return False
-            raise
-        return True
 
     @property
     def _timeout_ms(self) -> int:

@@ -48,6 +48,8 @@ ResultT = TypeVar("ResultT")
 _TOLD = frozenset({int(ErrorCode.OFFSET_OUT_OF_RANGE), int(ErrorCode.CORRUPT_MESSAGE)})
 """What is wrong with one offset: neither retried nor the other partitions' business."""
 
+_NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
+
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 1.0
 _CREATION_S = 3.0
@@ -144,6 +146,15 @@ class AsyncClient:
         return await self.retrying(
             lambda: self._load_topic(name, auto_create=True), limit_s=_CREATION_S
         )
+
+    async def find_topic(self, name: str) -> TopicDescription | None:
+        """Return one topic, asked for now; None where no topic of this name exists, or can."""
+        try:
+            return await self.topic(name)
+        except ServerRefusedError as error:
+            if error.code in _NO_TOPIC:
+                return None
+            raise
 
     # Records
 

@@ -50,7 +50,6 @@ class ServerRefusedError(ClientError):
             name = f"error code {code}"
         detail = f" ({message})" if message and message != name else ""
         super().__init__(f"{what}: {name}{detail}")
-        self.server_message = message
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]

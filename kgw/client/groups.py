@@ -146,6 +146,15 @@ class GroupClient:
             ),
         )
 
+    async def has_members(self, group_id: str) -> bool:
+        """Whether anything consumes in a group; no, where there is no such group."""
+        try:
+            return bool((await self.describe(group_id)).members)
+        except ServerRefusedError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return False
+            raise
+
     async def offsets(self, group_id: str) -> dict[tuple[str, int], GroupOffset]:
         """Return everything that a group has committed, by topic and partition.
 
@@ -268,6 +277,22 @@ class GroupClient:
                     one.error_code,
                     f"cannot delete the offset of {answered.name} partition {one.partition_index}",
                 )
+
+    async def set_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int | None],
+        metadata: Mapping[tuple[str, int], str] | None = None,
+    ) -> None:
+        """Commit offsets as `commit` does, and then delete those that are None."""
+        await self.commit(
+            group_id,
+            {place: offset for place, offset in offsets.items() if offset is not None},
+            metadata,
+        )
+        await self.delete_offsets(
+            group_id, [place for place, offset in offsets.items() if offset is None]
+        )
 
     async def explain(self, group_id: str) -> dict[str, Any]:
         """Return what a group decided lately and why. Only kgw can tell."""

@@ -49,11 +49,6 @@ class PartitionLag(NamedTuple):
         return self.high_watermark - self.committed_offset
 
     @property
-    def unread_count(self) -> int:
-        """Offsets from which something can still be read."""
-        return max(0, self.high_watermark - max(self.committed_offset, self.log_start_offset))
-
-    @property
     def anomaly(self) -> LagAnomaly | None:
         """What is wrong with the committed offset; None when nothing is."""
         if self.committed_offset < 0:

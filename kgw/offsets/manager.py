@@ -71,11 +71,6 @@ class PartitionOffsetManager:
         """The next offset to be assigned."""
         return self._next_offset
 
-    @property
-    def undurable_count(self) -> int:
-        """How many assigned offsets are still waiting to become durable."""
-        return self._next_offset - self._durable_end
-
     def assign(self, count: int) -> int:
         """Reserve `count` consecutive offsets and return the first.
 

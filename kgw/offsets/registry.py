@@ -18,36 +18,23 @@ from kgw.offsets.recovery import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kgw.types import PartitionKey
 
 
 class PartitionOffsetRegistry:
-    """The one place where a partition's offset manager is made, found and dropped."""
+    """The one place where offset managers are made: one for each partition that is open."""
 
     def __init__(self) -> None:
         """Begin with no partition."""
-        self._managers: dict[PartitionKey, PartitionOffsetManager] = {}
+        self._open: set[PartitionKey] = set()
         self._anomaly_counts = dict.fromkeys(AnomalyKind, 0)
-
-    def __len__(self) -> int:
-        return len(self._managers)
-
-    def __iter__(self) -> Iterator[PartitionKey]:
-        return iter(self._managers)
-
-    def __contains__(self, key: PartitionKey) -> bool:
-        return key in self._managers
 
     @property
     def anomaly_counts(self) -> dict[AnomalyKind, int]:
         """How often each kind was met since the process began."""
         return dict(self._anomaly_counts)
-
-    def get(self, key: PartitionKey) -> PartitionOffsetManager | None:
-        """Return a partition's manager, or None when it is not open."""
-        return self._managers.get(key)
 
     def create(self, key: PartitionKey) -> PartitionOffsetManager:
         """Return the manager of a log that was just created, at offset 0.
@@ -71,8 +58,7 @@ class PartitionOffsetRegistry:
         is not called when the checkpoint can be trusted. Raises ValueError when the partition is
         open, and whatever `scan` raises.
         """
-        if key in self._managers:
-            raise ValueError(f"partition {key} is open already")
+        self._refuse_open(key)
         plan = plan_recovery(checkpoint, facts, checkpoint_damaged=checkpoint_damaged)
         recovered = conclude_recovery(plan, None if plan.scan is None else scan(plan))
         self.count(recovered.anomalies)
@@ -86,12 +72,15 @@ class PartitionOffsetRegistry:
 
     def remove(self, key: PartitionKey) -> None:
         """Forget a partition that was deleted or given up; nothing happens when it is not open."""
-        self._managers.pop(key, None)
+        self._open.discard(key)
 
     def _register(
         self, key: PartitionKey, manager: PartitionOffsetManager
     ) -> PartitionOffsetManager:
-        if key in self._managers:
-            raise ValueError(f"partition {key} is open already")
-        self._managers[key] = manager
+        self._refuse_open(key)
+        self._open.add(key)
         return manager
+
+    def _refuse_open(self, key: PartitionKey) -> None:
+        if key in self._open:
+            raise ValueError(f"partition {key} is open already")

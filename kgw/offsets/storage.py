@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.offsets.recovery import Checkpoint
@@ -27,57 +26,18 @@ class LoadedCheckpoints(NamedTuple):
     """Rows whose very key is no partition."""
 
 
-class OffsetStorage(ABC):
-    """Checkpoints by partition. Losing one costs time, never a record or an offset."""
+class OffsetStorage:
+    """Checkpoints by partition, as rows of a state store, whose row checksum protects them.
 
-    @abstractmethod
-    async def load(self) -> LoadedCheckpoints:
-        """Return all checkpoints. A damaged one is named, not raised. Raises StorageError."""
-
-    @abstractmethod
-    async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Replace these partitions' checkpoints, all or none, durably. Raises StorageError."""
-
-    @abstractmethod
-    async def delete(self, keys: Iterable[PartitionKey]) -> None:
-        """Remove checkpoints; those that do not exist are no error. Raises StorageError."""
-
-    @abstractmethod
-    async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
-        """Remove rows that `load` named as `unreadable_keys`. Raises StorageError."""
-
-
-class MemoryOffsetStorage(OffsetStorage):
-    """Checkpoints in a dictionary."""
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self._checkpoints: dict[PartitionKey, Checkpoint] = {}
-
-    async def load(self) -> LoadedCheckpoints:
-        return LoadedCheckpoints(dict(self._checkpoints), frozenset())
-
-    async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
-        for checkpoint in checkpoints:
-            key = PartitionKey(checkpoint.topic_id, checkpoint.partition)
-            self._checkpoints[key] = checkpoint
-
-    async def delete(self, keys: Iterable[PartitionKey]) -> None:
-        for key in keys:
-            self._checkpoints.pop(key, None)
-
-    async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
-        """There are none: nothing in memory was ever read."""
-
-
-class StateOffsetStorage(OffsetStorage):
-    """Checkpoints as rows of a state store, whose row checksum protects them."""
+    Losing one costs time, never a record or an offset.
+    """
 
     def __init__(self, state: StateStore) -> None:
-        """Use an open store."""
+        """Use an open store. Every method raises StorageError."""
         self._state = state
 
     async def load(self) -> LoadedCheckpoints:
+        """Return all checkpoints. A damaged one is named, not raised."""
         damaged_keys: list[str] = []
         try:
             rows = await self._state.load(CHECKPOINT_KIND)
@@ -87,6 +47,7 @@ class StateOffsetStorage(OffsetStorage):
         return _parse_rows(rows, damaged_keys)
 
     async def save(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Replace these partitions' checkpoints, all or none, durably."""
         await self._state.apply(
             [
                 Change(
@@ -99,9 +60,11 @@ class StateOffsetStorage(OffsetStorage):
         )
 
     async def delete(self, keys: Iterable[PartitionKey]) -> None:
+        """Remove checkpoints; those that do not exist are no error."""
         await self.delete_unreadable(map(str, keys))
 
     async def delete_unreadable(self, row_keys: Iterable[str]) -> None:
+        """Remove rows that `load` named as `unreadable_keys`."""
         await self._state.apply([Change(CHECKPOINT_KIND, key, None) for key in row_keys])
 
 

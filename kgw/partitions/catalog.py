@@ -28,6 +28,7 @@ from kgw.partitions.topic_config import TopicConfig, parse_own_settings
 from kgw.partitions.topic_names import name_problem, unified_name
 from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.turns import Share, take_turns
 from kgw.types import PartitionKey, TopicName
 
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-TOPIC = "topic"
-CREATION = "topic-creation"
-DELETION = "topic-deletion"
 
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
@@ -146,9 +144,9 @@ class TopicCatalog:
                 rows.append(TopicRow.decode(row.value))
             except ValueError as error:
                 raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
-        for key, row in (await self._load_unfinished(DELETION)).items():
+        for key, row in (await self._load_unfinished(TOPIC_DELETION)).items():
             await self._remove_logs(TopicRow.decode(row.value))
-            await state.apply([Change(DELETION, key, None)])
+            await state.apply([Change(TOPIC_DELETION, key, None)])
         opened: list[tuple[Topic, int]] = []
         for topic_row in rows:
             topic = Topic(topic_row.name, topic_row.topic_id, self._stored_config(topic_row))
@@ -274,7 +272,7 @@ class TopicCatalog:
             row = TopicRow(topic.name, topic.topic_id, partition_count, topic.config.own_texts())
             self._partition_count += partition_count
             try:
-                await self._backend.state.apply([Change(CREATION, row.key, row.encode(), 0)])
+                await self._backend.state.apply([Change(TOPIC_CREATION, row.key, row.encode(), 0)])
                 try:
                     topic.partitions = await self._create_logs(topic, range(partition_count))
                 except BaseException:
@@ -283,7 +281,7 @@ class TopicCatalog:
                 # When this commit fails, nobody knows whether it happened: the rows, read at the
                 # next start, decide whether the topic exists or is undone.
                 await self._backend.state.apply(
-                    [Change(TOPIC, row.key, row.encode(), 0), Change(CREATION, row.key, None)]
+                    [Change(TOPIC, row.key, row.encode(), 0), Change(TOPIC_CREATION, row.key, None)]
                 )
             except BaseException:
                 self._partition_count -= partition_count
@@ -304,7 +302,7 @@ class TopicCatalog:
                 raise StorageError(known_failure)
             try:
                 await state.apply(
-                    [Change(DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+                    [Change(TOPIC_DELETION, row.key, row.encode()), Change(TOPIC, row.key, None)]
                 )
             except StorageError:
                 if state.failure is not None:
@@ -316,7 +314,7 @@ class TopicCatalog:
             for tell in self.when_deleted:
                 tell(topic.topic_id)
             await self._remove_logs(row)
-            await self._backend.state.apply([Change(DELETION, row.key, None)])
+            await self._backend.state.apply([Change(TOPIC_DELETION, row.key, None)])
 
     async def _grow(self, topic: Topic, partition_count: int) -> None:
         async with self._turn(topic.name):
@@ -405,7 +403,7 @@ class TopicCatalog:
     async def _undo_creations(self) -> None:
         """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
         state = self._backend.state
-        for key, stored in (await self._load_unfinished(CREATION)).items():
+        for key, stored in (await self._load_unfinished(TOPIC_CREATION)).items():
             row = TopicRow.decode(stored.value)
             settings = TopicConfig({}, self._config).log_settings
             is_empty = True
@@ -417,13 +415,13 @@ class TopicCatalog:
                 await self._remove_logs(row)
             else:
                 _log.error("topic %s was never created, yet holds records: left alone", row.name)
-            await state.apply([Change(CREATION, key, None)])
+            await state.apply([Change(TOPIC_CREATION, key, None)])
 
     async def _try_undo(self, row: TopicRow) -> None:
         """Remove what a failed creation made; what cannot be is removed at the next start."""
         try:
             await self._remove_logs(row)
-            await self._backend.state.apply([Change(CREATION, row.key, None)])
+            await self._backend.state.apply([Change(TOPIC_CREATION, row.key, None)])
         except KgwError as error:
             _log.warning("remains of topic %s stay until the next start: %s", row.name, error)
 

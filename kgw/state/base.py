@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import CorruptionError, KgwError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
+    from kgw.clock import Clock
     from kgw.state.history import LagHistory
+
+CHANGES_KEPT: Final = 10_000
+"""A watcher that is further behind reads everything anew."""
+CHANGES_PER_READ: Final = 1_000
 
 
 class Row(NamedTuple):
@@ -53,6 +58,27 @@ class DamagedRowsError(CorruptionError):
         self.kind = kind
         self.intact = intact
         self.damaged = tuple(damaged)
+
+
+class WatchedChange(NamedTuple):
+    """What a commit has made of a row of one of `WATCHED_KINDS`."""
+
+    version: int
+    """Of the store's, not the row's: rises by one with each change."""
+    kind: str
+    key: str
+    value: bytes | None
+    """None: it was deleted."""
+
+
+class ChangesLostError(KgwError):
+    """The changes since a version are not all known: what they were made to is to be read anew."""
+
+    def __init__(self, store: str, since: int, reason: str) -> None:
+        super().__init__(
+            f"{store}: {reason}; read everything anew instead of going on from {since}"
+        )
+        self.since = since
 
 
 class StateStore(ABC):
@@ -106,3 +132,39 @@ class StateStore(ABC):
         time share one commit, and what is wrong with one of them does not fail the others.
         Raises ConflictError, DiskFullError, StorageError.
         """
+
+    @abstractmethod
+    async def newest_change(self) -> int:
+        """Return the version that `watch` goes on from, above zero. Raises StorageError."""
+
+    @abstractmethod
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        """Return the next changes after a version, in order, at most `CHANGES_PER_READ`.
+
+        Raises ChangesLostError, StorageError.
+        """
+
+    async def watch(
+        self, since: int, clock: Clock, *, interval_s: float = 1.0
+    ) -> AsyncGenerator[WatchedChange]:
+        """Yield every change of `WATCHED_KINDS` after a version, in order and without a gap.
+
+        For readers that keep what another process writes: topics with their settings, the cluster
+        and its settings. Other kinds are not watched: committed offsets and checkpoints belong to
+        the process that writes them, and a commit of theirs costs nothing for it.
+
+        A reader asks for `newest_change`, loads what it wants, and watches from that version: it
+        may be told of a change that it has loaded already, and never misses one. Versions outlive
+        the process, and mean nothing in another store. Where several writes of a row share a
+        commit, the last one is the change.
+
+        Looks for changes every `interval_s` once there are none. Ends with ChangesLostError when
+        `since` is too old, or no version of this store; or with StorageError.
+        """
+        while True:
+            changes = await self.changes_since(since)
+            for change in changes:
+                yield change
+                since = change.version
+            if not changes:
+                await clock.sleep_until(clock.monotonic_s() + interval_s)

@@ -1,11 +1,24 @@
-"""Kinds of rows that are of groups: a start that finds none of them does without groups' code."""
+"""The kinds of rows that more than one module knows."""
 
 from __future__ import annotations
 
 from typing import Final
+
+TOPIC: Final = "topic"
+TOPIC_CREATION: Final = "topic-creation"
+TOPIC_DELETION: Final = "topic-deletion"
+
+CLUSTER: Final = "cluster"
+"""One row, of this key too."""
+BROKER_CONFIG: Final = "broker-config"
+"""One row, of the key `CLUSTER`."""
 
 CLASSIC_GROUP: Final = "classic-group"
 GROUP_OFFSETS: Final = "group-offsets"
 OFFSET_BLOCK: Final = "group-offset-block"
 
 GROUP_KINDS: Final = frozenset({CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK})
+"""A start that finds none of them does without groups' code."""
+
+WATCHED_KINDS: Final = frozenset({TOPIC, CLUSTER, BROKER_CONFIG})
+"""What `StateStore.watch` tells of. Each change is stored twice: not for what is written often."""

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgw.state.base import Change, ConflictError, Row, StateStore
+from kgw.state.base import (
+    CHANGES_KEPT,
+    CHANGES_PER_READ,
+    Change,
+    ChangesLostError,
+    ConflictError,
+    Row,
+    StateStore,
+    WatchedChange,
+)
 from kgw.state.history import LagHistory, MemoryLagHistory
+from kgw.state.kinds import WATCHED_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +30,8 @@ class MemoryStateStore(StateStore):
         """Begin empty."""
         self._rows: dict[str, dict[str, Row]] = {}
         self._lag_history = MemoryLagHistory()
+        self._changes = deque([WatchedChange(1, "", "", None)], CHANGES_KEPT)
+        """The newest ones. The first of all stands for what was before it."""
 
     @property
     def lag_history(self) -> LagHistory:
@@ -54,3 +68,16 @@ class MemoryStateStore(StateStore):
                 rows.pop(key, None)
             else:
                 rows[key] = row
+            if kind in WATCHED_KINDS:
+                version = self._changes[-1].version + 1
+                value = None if row is None else row.value
+                self._changes.append(WatchedChange(version, kind, key, value))
+
+    async def newest_change(self) -> int:
+        return self._changes[-1].version
+
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        first = version - self._changes[0].version
+        if not 0 <= first < len(self._changes):
+            raise ChangesLostError("the state store in memory", version, "it has other changes")
+        return list(islice(self._changes, first + 1, first + 1 + CHANGES_PER_READ))

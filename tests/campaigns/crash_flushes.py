@@ -44,6 +44,7 @@ class Flushes:
         self._beside: Callable[[], AbstractContextManager[None]]
         self._longest_s = 0.0
         self._began_s: float | None = None
+        self._failed_s: float | None = None
         self.rounds = 0
 
     @property
@@ -51,11 +52,20 @@ class Flushes:
         """The time; it never goes back."""
         return self._loop.now_s
 
+    @property
+    def lost_s(self) -> float:
+        """When it was lost what a power loss finds not to be durable: now, or as a sync failed.
+
+        What was not durable then never will be, and that has been said.
+        """
+        return self.now_s if self._failed_s is None else self._failed_s
+
     def begin_life(self, store: Store) -> None:
         """A new process knows of nothing that is not durable, and nothing of the old one runs."""
         self._loop.forget_all()
         self._store = store
         self._began_s = None
+        self._failed_s = None
         self._timer = FlushTimer(self._loop, store, self._run_in_flusher, cast("Helpers", self))
 
     def pass_time(
@@ -70,8 +80,6 @@ class Flushes:
         """
         until_s = self.now_s + self._random.uniform(0, MOST_STEP_S)
         if store.failure is not None:
-            # What was not durable when a sync failed never will be, and that has been said: a power
-            # loss takes no more of it for coming later.
             return
         self._beside = beside
         rounds = self.rounds
@@ -87,6 +95,8 @@ class Flushes:
             self._began_s = self.now_s
             return function()
         result = function()
+        if self._store.failure is not None and self._failed_s is None:
+            self._failed_s = self.now_s
         self._longest_s = max(self._longest_s, self.now_s - self._began_s)
         self._began_s = None
         return result

@@ -317,20 +317,20 @@ class Machine:
     def judge(self, store: Store, contents: dict[PartitionKey, Contents]) -> list[str]:
         """Compare a recovered state with what was promised."""
         found = self._false_alarms(store)
-        now_s = self.flushes.now_s
+        lost_s = self.flushes.lost_s
         oldest_s = None
         if isinstance(store.fs, SimulatedFs) and store.fs.power_lost:
-            oldest_s = now_s - self.flushes.window_s() - 1e-9
+            oldest_s = lost_s - self.flushes.window_s() - 1e-9
         for key, model in self.partitions.items():
             log = store.logs[key]
             found += [
                 f"partition {key.partition}: {broken}"
                 for broken in model.check(contents[key], log.leader_epoch, oldest_s)
             ]
-            lost_s = model.oldest_lost_s(contents[key])
-            if lost_s is not None:
+            answered_s = model.oldest_lost_s(contents[key])
+            if answered_s is not None:
                 self.relaxed_losses += 1
-                self.widest_loss_s = max(self.widest_loss_s, now_s - lost_s)
+                self.widest_loss_s = max(self.widest_loss_s, lost_s - answered_s)
             if log.damaged:
                 found.append(f"partition {key.partition}: damage where nothing rots {log.damaged}")
         return found

@@ -18,11 +18,11 @@ from kgw.client import (
     WireReader,
 )
 from kgw.client.admin import BROKER, TOPIC
+from kgw.client.subscription import OffsetSubscriber
 from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import OffsetSubscriber
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
@@ -117,8 +117,9 @@ async def test_topics_are_described_and_deleted() -> None:
         await admin.create_partitions("b", 3)
         assert 3 == len((await client.topic("b")).partitions)
         await admin.delete_topic("a")
-        assert not await admin.topic_exists("a")
-        assert await admin.topic_exists("b")
+        assert await client.find_topic("a") is None
+        assert await client.topic("b") == await client.find_topic("b")
+        assert await client.find_topic("no/topic") is None
 
 
 async def test_settings_are_changed_and_described() -> None:

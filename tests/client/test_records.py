@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
+from kgw.client.subscription import OffsetSubscriber
 from kgw.client.values import LATEST, FetchedPartition, FoundOffset, TopicDescription
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.offsets.subscription import OffsetSubscriber
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID, TopicName

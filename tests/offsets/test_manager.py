@@ -101,12 +101,12 @@ def test_the_high_watermark_follows_the_durable_end() -> None:
     """What is not durable is not seen, what is durable is (rule 6)."""
     manager = PartitionOffsetManager()
     manager.assign(5)
-    assert (0, 5) == (manager.high_watermark, manager.undurable_count)
+    assert (0, 0, 5) == (manager.high_watermark, manager.durable_end, manager.next_offset)
 
     assert manager.advance_durable(3)
     assert not manager.advance_durable(3)
 
-    assert (3, 3, 2) == (manager.high_watermark, manager.durable_end, manager.undurable_count)
+    assert (3, 3, 5) == (manager.high_watermark, manager.durable_end, manager.next_offset)
 
 
 def test_a_relaxed_log_shows_what_is_written_before_it_is_durable() -> None:

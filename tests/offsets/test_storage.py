@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,7 @@ from kgw.offsets.recovery import Checkpoint
 from kgw.offsets.storage import (
     CHECKPOINT_KIND,
     LoadedCheckpoints,
-    MemoryOffsetStorage,
     OffsetStorage,
-    StateOffsetStorage,
     decode_checkpoint,
     encode_checkpoint,
     parse_partition_key,
@@ -22,16 +19,8 @@ from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.types import PartitionKey, TopicId
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 FIRST = Checkpoint(TopicId(b"a" * 16), 0, 1, 2, 3, 0, 400, clean=True)
 SECOND = Checkpoint(TopicId(b"\xff" * 16), 12, 0, 9, 0, 5, 0, clean=False)
-
-STORAGES: list[Callable[[], OffsetStorage]] = [
-    MemoryOffsetStorage,
-    lambda: StateOffsetStorage(MemoryStateStore()),
-]
 
 
 def key_of(checkpoint: Checkpoint) -> PartitionKey:
@@ -39,10 +28,10 @@ def key_of(checkpoint: Checkpoint) -> PartitionKey:
     return PartitionKey(checkpoint.topic_id, checkpoint.partition)
 
 
-@pytest.fixture(params=STORAGES, ids=["memory", "state"])
-def storage(request: pytest.FixtureRequest) -> OffsetStorage:
-    """Return each kind of storage, empty."""
-    return request.param()  # type: ignore[no-any-return]
+@pytest.fixture
+def storage() -> OffsetStorage:
+    """Return an empty storage."""
+    return OffsetStorage(MemoryStateStore())
 
 
 async def test_what_was_saved_is_loaded(storage: OffsetStorage) -> None:
@@ -78,7 +67,7 @@ class DamagedStore(MemoryStateStore):
 async def test_damaged_rows_are_named_and_cost_nobody_else() -> None:
     """A checkpoint that fails its checksum is one partition's loss of time."""
     state = DamagedStore()
-    storage = StateOffsetStorage(state)
+    storage = OffsetStorage(state)
     await storage.save([SECOND])
 
     loaded = await storage.load()
@@ -95,7 +84,7 @@ async def test_rows_that_are_no_checkpoints_are_damaged() -> None:
         [Change(CHECKPOINT_KIND, str(key_of(FIRST)), b"{}"), Change(CHECKPOINT_KIND, "x", b"{}")]
     )
 
-    loaded = await StateOffsetStorage(state).load()
+    loaded = await OffsetStorage(state).load()
 
     assert LoadedCheckpoints({}, frozenset({key_of(FIRST)}), ("x",)) == loaded
 

@@ -11,8 +11,9 @@ from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions import catalog as catalog_module
 from kgw.partitions import producer_snapshot, producer_state
-from kgw.partitions.catalog import CREATION, DELETION, TOPIC, TopicCatalog
-from kgw.state.base import Change, Row, StateStore
+from kgw.partitions.catalog import TopicCatalog
+from kgw.state.base import Change, Row, StateStore, WatchedChange
+from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import batch
@@ -73,6 +74,12 @@ class MortalState(StateStore):
     async def apply(self, changes: Sequence[Change]) -> None:
         await self._mortal.do(lambda: self._real.apply(changes))
 
+    async def newest_change(self) -> int:
+        return await self._real.newest_change()
+
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        return await self._real.changes_since(version)
+
 
 class MortalBackend(Backend):
     """A memory backend whose changes count as operations."""
@@ -132,7 +139,7 @@ async def opened(backend: Backend) -> TopicCatalog:
 
 async def rows_of(backend: MemoryBackend) -> dict[str, int]:
     """Return how many rows of each kind are stored."""
-    kinds = (TOPIC, CREATION, DELETION)
+    kinds = (TOPIC, TOPIC_CREATION, TOPIC_DELETION)
     return {kind: len(await backend.state.load(kind)) for kind in kinds}
 
 
@@ -193,7 +200,7 @@ async def test_crash_at_every_operation(
         topic = recovered.get("orders")
         count = 0 if topic is None else len(topic.partitions)
         assert count in outcomes
-        assert {TOPIC: int(count > 0), CREATION: 0, DELETION: 0} == await rows_of(real)
+        assert {TOPIC: int(count > 0), TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(real)
         assert count == recovered.partition_count
         if change is not grow_orders:  # logs beyond the count are reused by the next growth
             assert count == len(real._contents)
@@ -226,7 +233,7 @@ async def test_failed_creation_can_be_repeated(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(backend, "create_partition", fail_once)
     with pytest.raises(StorageError):
         await create_orders(catalog)
-    assert {TOPIC: 0, CREATION: 0, DELETION: 0} == await rows_of(backend)
+    assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
     assert ({}, 0) == (backend._contents, catalog.partition_count)
     await create_orders(catalog)
     assert 3 == catalog.partition_count
@@ -243,7 +250,7 @@ async def test_records_of_an_unknown_creation_are_left_alone(
     await topic.partitions[0].append(batch()).result  # type: ignore[misc]
     row = topic.row()
     await backend.state.apply(
-        [Change(CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
+        [Change(TOPIC_CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
     )
     await opened(backend)
     assert 1 == len(backend._contents)
@@ -306,7 +313,7 @@ async def test_changes_to_one_name_happen_one_after_the_other() -> None:
     assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert None in results
     assert ({}, 0, {}) == (dict(catalog.topics), catalog.partition_count, backend._contents)
-    assert {TOPIC: 0, CREATION: 0, DELETION: 0} == await rows_of(backend)
+    assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
     assert {} == catalog._turns
 
 
@@ -324,7 +331,7 @@ async def test_change_is_completed_when_its_caller_is_cancelled() -> None:
     topic: Topic | None = catalog.get("orders")
     assert topic is not None
     assert 3 == len(topic.partitions)
-    assert {TOPIC: 1, CREATION: 0, DELETION: 0} == await rows_of(backend)
+    assert {TOPIC: 1, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
 
 
 async def test_limits_hold_for_creations_that_come_together() -> None:
@@ -369,7 +376,7 @@ async def test_a_topic_whose_deletion_is_in_doubt_takes_no_more_records() -> Non
             return self.doubt
 
         async def apply(self, changes: Sequence[Change]) -> None:
-            if any(change.kind == DELETION for change in changes):
+            if any(change.kind == TOPIC_DELETION for change in changes):
                 self.doubt = "the sync failed"
                 raise StorageError(self.doubt)
             await super().apply(changes)

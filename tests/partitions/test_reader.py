@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.base import ReadResult
+from kgw.client.subscription import OffsetSubscriber
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import FoundRecord, PartitionBatches
 from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import OffsetSubscriber
 from kgw.partitions.reader import PartitionReader
 from kgw.records.limits import DEFAULT_LIMITS
 from kgw.testing.gateway import InProcessGateway

@@ -16,6 +16,7 @@ from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, Stora
 from kgw.state.base import Change, ConflictError, DamagedRowsError, Row
 from kgw.state.history import LagSample
 from kgw.state.sql import sqlite_file
+from kgw.state.sql.commit_note import CountedConnection
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.sqlite import SqliteStateStore
 
@@ -153,16 +154,15 @@ async def test_commits_are_synced(path: Path) -> None:
 async def test_waiting_sets_share_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred sets at once take two commits: the first one's, and everybody else's."""
     async with opened(path) as store:
-        connection = store._open_connection()
         commits = 0
-        commit = connection.commit
+        commit = CountedConnection.commit
 
-        def counted() -> None:
+        def counted(connection: CountedConnection) -> None:
             nonlocal commits
             commits += 1
-            commit()
+            commit(connection)
 
-        monkeypatch.setattr(connection, "commit", counted)
+        monkeypatch.setattr(CountedConnection, "commit", counted)
         await asyncio.gather(
             *(store.apply([Change("topic", str(index), b"x")]) for index in range(100))
         )
@@ -175,18 +175,17 @@ async def test_sets_that_come_during_a_commit_share_the_next(
 ) -> None:
     """However they come one after the other: a commit each would cost a sync each."""
     async with opened(path) as store:
-        connection = store._open_connection()
         commits = 0
-        commit = connection.commit
+        commit = CountedConnection.commit
         may_commit = Event()
 
-        def counted() -> None:
+        def counted(connection: CountedConnection) -> None:
             nonlocal commits
             commits += 1
             may_commit.wait(20)
-            commit()
+            commit(connection)
 
-        monkeypatch.setattr(connection, "commit", counted)
+        monkeypatch.setattr(CountedConnection, "commit", counted)
         applied = []
         for index in range(20):
             applied.append(asyncio.ensure_future(store.apply([Change("topic", str(index), b"")])))
@@ -429,12 +428,13 @@ BROKEN = Migration(NEXT, "broken", ("CREATE TABLE later (id INTEGER)", "CREATE T
 async def test_every_older_schema_is_brought_up(path: Path, count: int) -> None:
     """What an older program wrote is read, and all that is new works."""
     async with opened(path, migrations=MIGRATIONS[:count]) as store:
-        await store.apply([Change("topic", "a", b"1")])
+        await store.apply([Change("checkpoint", "a", b"1")])
 
     async with opened(path, quick_check=True) as store:
-        assert {"a": Row(b"1", 1)} == await store.load("topic")
+        assert {"a": Row(b"1", 1)} == await store.load("checkpoint")
         await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
         assert [LagSample(1, "g", "t", 0, 1, 2)] == await store.lag_history.load()
+        await store.apply([Change("topic", "b", b"1")])
 
 
 async def test_later_steps_are_taken_once(path: Path) -> None:
@@ -516,13 +516,12 @@ async def test_an_error_of_the_disk_is_final(
     """After a failed sync or write nothing is taken until the next open; reading goes on."""
     await write(path)
     async with opened(path) as store:
-        connection = store._open_connection()
 
         def fail(*_: object) -> None:
             raise sqlite_error(name)
 
         with monkeypatch.context() as patched:
-            patched.setattr(connection, method, fail)
+            patched.setattr(CountedConnection, method, fail)
             outcomes = await asyncio.gather(
                 *(store.apply([Change("topic", str(index), b"x")]) for index in range(3)),
                 return_exceptions=True,
@@ -551,24 +550,53 @@ async def test_nothing_of_a_set_is_left_for_the_next_commit(path: Path) -> None:
         assert ["b"] == list(await store.load("topic"))
 
 
+async def test_a_commit_that_is_given_up_halfway_stores_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gives up closing gives up the commit that closing waits for, whole."""
+    store = SqliteStateStore(path)
+    await store.open()
+    writing, may_write = asyncio.Event(), Event()
+    executemany = CountedConnection.executemany
+    loop = asyncio.get_running_loop()
+
+    def held(*arguments: Any) -> sqlite3.Cursor:
+        cursor = executemany(*arguments)
+        loop.call_soon_threadsafe(writing.set)
+        may_write.wait(20)
+        return cursor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CountedConnection, "executemany", held)
+        applying = asyncio.ensure_future(store.apply([Change("topic", "a", b"1")]))
+        await writing.wait()
+        closing_task = asyncio.ensure_future(store.aclose())
+        await asyncio.sleep(0)
+        closing_task.cancel()
+        may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing_task
+    assert await store.load("topic") == {}
+    applying.cancel()
+    await store.aclose()
+
+
 async def test_a_rollback_that_fails_is_final_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even a full disk is, when the transaction cannot be undone."""
     async with opened(path) as store:
-        connection = store._open_connection()
 
         def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_FULL")
 
         with monkeypatch.context() as patched:
-            patched.setattr(connection, "commit", fail)
-            patched.setattr(connection, "rollback", fail)
+            patched.setattr(CountedConnection, "commit", fail)
+            patched.setattr(CountedConnection, "rollback", fail)
             with pytest.raises(DiskFullError):
                 await store.apply([Change("topic", "a", b"x")])
 
         assert store.failure is not None
-        await store._in_thread(connection.rollback)
 
 
 async def test_a_set_in_flight_when_the_store_fails_is_refused(
@@ -577,13 +605,12 @@ async def test_a_set_in_flight_when_the_store_fails_is_refused(
     """Who waited for the next commit gets an error too, and conflicts do not hide it."""
     async with opened(path) as store:
         await store.apply([Change("topic", "a", b"1")])
-        connection = store._open_connection()
 
         def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_IOERR_FSYNC")
 
         with monkeypatch.context() as patched:
-            patched.setattr(connection, "commit", fail)
+            patched.setattr(CountedConnection, "commit", fail)
             outcomes = [asyncio.ensure_future(store.apply([Change("topic", "b", b"1")]))]
             await asyncio.sleep(0)
             outcomes += [
@@ -602,13 +629,12 @@ async def test_reading_errors_are_storage_errors(
     """A read that fails says so; it is never an empty answer."""
     await write(path)
     async with opened(path) as store:
-        connection = store._open_connection()
 
         def fail(*_: object) -> None:
             raise sqlite_error("SQLITE_IOERR_READ")
 
         with monkeypatch.context() as patched:
-            patched.setattr(connection, "execute", fail)
+            patched.setattr(CountedConnection, "execute", fail)
             with pytest.raises(StorageError, match="SQLITE_IOERR_READ"):
                 await store.load("topic")
 

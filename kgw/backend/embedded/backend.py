@@ -35,7 +35,7 @@ from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.offsets.recovery import ORDINARY
-from kgw.offsets.storage import StateOffsetStorage
+from kgw.offsets.storage import OffsetStorage
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.write.journaled import Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
-    from kgw.offsets.storage import LoadedCheckpoints, OffsetStorage
+    from kgw.offsets.storage import LoadedCheckpoints
     from kgw.state.base import StateStore
     from kgw.types import TopicName
 
@@ -147,7 +147,7 @@ class EmbeddedBackend(Backend):
         try:
             await self.run_in_io(self._open_directory)
             self.state = state = await self._open_state()
-            self._offset_storage = StateOffsetStorage(self.state)
+            self._offset_storage = OffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
         except BaseException:
             if state is not None:

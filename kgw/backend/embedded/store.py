@@ -148,7 +148,7 @@ class Store(GroupWriter):
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes a while; until then segments are synced."""
-        if self.options.journal_append_bytes == 0 or self.journal.is_ready:
+        if self.options.journal_append_bytes == 0 or self.journal.is_ready or self.failure:
             return
         try:
             self.journal.prepare()

@@ -169,6 +169,50 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     # Changes no table: a program that does not know the rows of kind `group-offset-block` would
     # send groups to where they stood before.
     Migration(4, "offset-blocks", sqlite=()),
+    # For `StateStore.watch`. What was written before is in no change: the first row stands for it.
+    Migration(
+        5,
+        "watched-changes",
+        sqlite=(
+            """
+            CREATE TABLE state_change (
+                version INTEGER PRIMARY KEY,
+                kind TEXT NOT NULL,
+                entry_key TEXT NOT NULL,
+                entry_value BLOB,
+                checksum INTEGER NOT NULL
+            )
+            """,
+            "INSERT INTO state_change (version, kind, entry_key, checksum) VALUES (1, '', '', 0)",
+        ),
+        postgresql=(
+            """
+            CREATE TABLE state_change (
+                version BIGINT PRIMARY KEY,
+                kind TEXT COLLATE "C" NOT NULL,
+                entry_key BYTEA NOT NULL,
+                entry_value BYTEA,
+                checksum BIGINT NOT NULL
+            )
+            """,
+            "INSERT INTO state_change (version, kind, entry_key, checksum) VALUES (1, '', '', 0)",
+        ),
+        mysql=(
+            """
+            CREATE TABLE IF NOT EXISTS state_change (
+                version BIGINT PRIMARY KEY,
+                kind VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+                entry_key LONGBLOB NOT NULL,
+                entry_value LONGBLOB,
+                checksum BIGINT NOT NULL
+            ) ENGINE = InnoDB
+            """,
+            """
+            INSERT IGNORE INTO state_change (version, kind, entry_key, checksum)
+            VALUES (1, '', '', 0)
+            """,
+        ),
+    ),
 )
 
 

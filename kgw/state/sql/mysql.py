@@ -168,7 +168,8 @@ class _MysqlSession(ServerSession):
             )
         engines = await self.fetch(
             "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = ? "
-            "AND table_name IN ('state_entry', 'state_owner') AND engine <> 'InnoDB'",
+            "AND table_name IN ('state_entry', 'state_owner', 'state_change') "
+            "AND engine <> 'InnoDB'",
             (self._url.database,),
         )
         for table, engine in engines:

@@ -51,6 +51,16 @@ class Dialect(ABC):
         "SELECT sampled_at_ms FROM lag_sample ORDER BY sampled_at_ms DESC LIMIT 1 OFFSET ?"
     )
     delete_samples = "DELETE FROM lag_sample WHERE sampled_at_ms < ?"
+    select_newest_change = "SELECT COALESCE(MAX(version), 1) FROM state_change"
+    select_changes = (
+        "SELECT version, kind, entry_key, entry_value, checksum FROM state_change "
+        "WHERE version >= ? ORDER BY version LIMIT ?"
+    )
+    insert_change = (
+        "INSERT INTO state_change (version, kind, entry_key, entry_value, checksum) "
+        "VALUES (?, ?, ?, ?, ?)"
+    )
+    delete_changes = "DELETE FROM state_change WHERE version <= ?"
 
     @abstractmethod
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
@@ -206,6 +216,11 @@ def row_checksum(kind: str, key: str, value: bytes, version: int) -> int:
     key_bytes = key.encode()
     lengths = _LENGTHS.pack(len(kind_bytes), len(key_bytes), version)
     return crc32c(value, crc32c(lengths + kind_bytes + key_bytes))
+
+
+def change_checksum(version: int, kind: str, key: str, value: bytes | None) -> int:
+    """CRC-32C over all of a watched change. A deletion is none of an empty value."""
+    return row_checksum(kind, key, value or b"", version if value is not None else -version)
 
 
 def sample_checksum(sample: LagSample) -> int:

@@ -9,6 +9,9 @@ Three things make a lost session harmless.
   number tells whether the commit that was under way when it was lost is stored.
 - When generation or number are not what they must be, somebody else has written, or the server has
   lost commits (a replica that took over, a backup): nothing is written any more.
+
+A store that only reads has neither lock nor generation: any number of them may be open beside the
+owner, to `load` and to `watch`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.state.sql.migrations import (
     MIGRATIONS,
+    SELECT_MIGRATIONS,
     NewerSchemaError,
     UnknownSchemaError,
     pending_migrations,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
+    from kgw.state.base import Change
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch, Dialect
 
@@ -70,6 +75,8 @@ class Options(NamedTuple):
     timeout_s: float = 30.0
     """How long the server may be away, or take for one statement."""
     migrations: tuple[Migration, ...] = MIGRATIONS
+    reads_only: bool = False
+    """Open beside the owner: nothing is written, the schema least of all."""
 
 
 def read_password(options: Options) -> str:
@@ -127,7 +134,7 @@ class ServerSession(ABC):
 
 
 class ServerStateStore(SqlStateStore):
-    """Rows in a schema of a database server, which one store owns at a time."""
+    """Rows in a schema of a database server, which one store owns at a time and others may read."""
 
     def __init__(self, url: StateUrl, dialect: Dialect, clock: Clock, options: Options) -> None:
         """Name the schema; `open` connects."""
@@ -153,11 +160,13 @@ class ServerStateStore(SqlStateStore):
     async def _connect(self) -> None:
         session = await self._locked_session(LOCK_WAIT_S)
         try:
-            await self._migrate(session)
-            owner = await self._read_owner(session)
-            self._owner = Owner(owner.generation + 1, owner.commits)
-            if not await session.transact([(_RAISE_GENERATION, [()])], self._owner):
-                raise DataDirectoryError(f"{self._name} was taken by another gateway")
+            if self._options.reads_only:
+                if self._pending(await session.fetch(SELECT_MIGRATIONS, ())):
+                    raise DataDirectoryError(
+                        f"{self._name} is of an older kgw: start its owner with this one first"
+                    )
+            else:
+                await self._take_over(session)
         except DataDirectoryError:
             await session.aclose()
             raise
@@ -194,7 +203,7 @@ class ServerStateStore(SqlStateStore):
             session = self._make_session()
             try:
                 await session.connect()
-                while not await session.try_lock():
+                while not (self._options.reads_only or await session.try_lock()):
                     if self._closing or self._clock.monotonic_s() >= lock_deadline:
                         raise DataDirectoryError(
                             f"{self._name} is in use by another gateway; each needs a schema or "
@@ -216,19 +225,23 @@ class ServerStateStore(SqlStateStore):
             else:
                 return session
 
-    async def _migrate(self, session: ServerSession) -> None:
+    async def _take_over(self, session: ServerSession) -> None:
+        for migration in self._pending(await session.applied_migrations()):
+            await session.migrate(migration)
+        owner = await self._read_owner(session)
+        self._owner = Owner(owner.generation + 1, owner.commits)
+        if not await session.transact([(_RAISE_GENERATION, [()])], self._owner):
+            raise DataDirectoryError(f"{self._name} was taken by another gateway")
+
+    def _pending(self, applied: Sequence[Sequence[Any]]) -> Sequence[Migration]:
         try:
-            pending = pending_migrations(
-                await session.applied_migrations(), self._options.migrations
-            )
+            return pending_migrations(applied, self._options.migrations)
         except NewerSchemaError as error:
             raise DataDirectoryError(
                 f"{self._name} is of a newer kgw: {error}; use that version or a backup"
             ) from error
         except UnknownSchemaError as error:
             raise DataDirectoryError(f"{self._name} is of another kgw: {error}") from error
-        for migration in pending:
-            await session.migrate(migration)
 
     async def _read_owner(self, session: ServerSession) -> Owner:
         rows = await session.fetch(_SELECT_OWNER, ())
@@ -237,6 +250,11 @@ class ServerStateStore(SqlStateStore):
         return Owner(*rows[0])
 
     # --- using the session ------------------------------------------------------------------------
+
+    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None:
+        if self._options.reads_only:
+            raise StorageError(f"{self._name} is open for reading alone")
+        await super().submit(changes, batches)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
         async def fetch(session: ServerSession) -> Sequence[Sequence[Any]]:
@@ -280,14 +298,8 @@ class ServerStateStore(SqlStateStore):
                 await lost.aclose()
             session = await self._locked_session(self._options.timeout_s)
             try:
-                stored = await self._read_owner(session)
-                if stored.generation != self._owner.generation:
-                    raise StorageError(f"{self._name} was taken over by another gateway")
-                if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
-                    raise StorageError(
-                        f"{self._name} stands at commit {stored.commits}, not "
-                        f"{self._owner.commits}: what was acknowledged is lost"
-                    )
+                if not self._options.reads_only:
+                    self._owner = await self._owner_again(session)
             except BaseException:
                 await session.aclose()
                 raise
@@ -295,10 +307,21 @@ class ServerStateStore(SqlStateStore):
             self._fail(str(final))
             self._outage = None
             raise
-        self._owner = stored
         self._session = session
         self._outage = None
-        _log.info("state store is back", commits=stored.commits)
+        _log.info("state store is back", commits=self._owner.commits)
+
+    async def _owner_again(self, session: ServerSession) -> Owner:
+        """Return how far we have come. Raises StorageError when that is not what we know."""
+        stored = await self._read_owner(session)
+        if stored.generation != self._owner.generation:
+            raise StorageError(f"{self._name} was taken over by another gateway")
+        if stored.commits not in {self._owner.commits, self._owner.commits + 1}:
+            raise StorageError(
+                f"{self._name} stands at commit {stored.commits}, not "
+                f"{self._owner.commits}: what was acknowledged is lost"
+            )
+        return stored
 
     async def _watch(self) -> None:
         """Notice a lost session, and a server that was told to be careless, without being asked."""

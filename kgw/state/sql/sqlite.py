@@ -3,37 +3,31 @@
 One connection, in exclusive mode: SQLite before 3.51.3 can corrupt a write-ahead log that two
 connections reset at once, and Python's library is often older. Write-ahead log with
 synchronous=FULL, so that a commit is synced; waiting sets share one commit.
-The connection has a thread of its own, and a commit is one call in it: with a call for each
-statement, two threads spent 15 % of a commit of 50 groups' offsets on waiting for each other.
+aiosqlite runs the connection in a thread of its own.
 See docs/decisions/0011-state-in-sqlite.md.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from os import fspath
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import StorageError
-from kgw.state.sql.call_thread import CallThread
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.schema import SqliteDialect
 from kgw.state.sql.sqlite_file import open_database, storage_error
-from kgw.state.sql.store import SqlStateStore, written_places
+from kgw.state.sql.store import SqlStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
-    from kgw.state.base import ConflictError
+    from aiosqlite import Connection
+
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
-    from kgw.state.sql.store import Versions, Waiting
-
-ResultT = TypeVar("ResultT")
-
-VERSIONS_KEPT: Final = 10_000
-"""Once more are known, they are asked for anew: some 3 MB."""
 
 
 class SqliteStateStore(SqlStateStore):
@@ -43,6 +37,8 @@ class SqliteStateStore(SqlStateStore):
     an error that leaves open what is stored, the store takes no more writes until it is opened
     again: a sync that failed once may not be trusted later.
     """
+
+    versions_kept = 10_000
 
     def __init__(
         self,
@@ -56,101 +52,62 @@ class SqliteStateStore(SqlStateStore):
         self._path = path
         self._quick_check = quick_check
         self._migrations = migrations
-        self._connection: sqlite3.Connection | None = None
-        self._thread: CallThread | None = None
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        """Held for a transaction, which a query over the same connection would see half done."""
         self._problems: list[str] = []
-        self._versions: Versions = {}
-        """Of rows written lately, since nobody else writes: asked for once. For the thread."""
 
     @property
     def problems(self) -> tuple[str, ...]:
         return tuple(self._problems)
 
     async def _connect(self) -> None:
-        self._problems.clear()
-        self._versions.clear()
-        thread = CallThread("kgw-state")
-        try:
-            self._connection = await thread.call(self._opened)
-        except BaseException:
-            thread.end()
-            raise
-        self._thread = thread
+        # Not at the top: a gateway without this store need not spend the time.
+        from aiosqlite import Connection
 
-    def _opened(self) -> sqlite3.Connection:
-        return open_database(
+        self._problems.clear()
+        connection = await asyncio.to_thread(
+            open_database,
             self._path,
             self._migrations,
             quick_check=self._quick_check,
             report=self._problems.append,
         )
+        # `aiosqlite.connect` would open the file itself, and its thread does not end in order when
+        # that fails.
+        self._connection = await Connection(lambda: connection, iter_chunk_size=64)
 
     async def _disconnect(self) -> None:
-        connection, thread = self._open_connection(), self._thread
-        self._connection = self._thread = None
-        if thread is not None:
-            try:
-                await thread.call(connection.close)
-            finally:
-                thread.end()
+        connection, self._connection = self._open_connection(), None
+        await connection.close()
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        return await self._in_thread(self._fetch_now, statement, parameters)
+        async with self._turn:
+            try:
+                return list(await self._open_connection().execute_fetchall(statement, parameters))
+            except sqlite3.Error as error:
+                raise storage_error(error, fspath(self._path)) from error
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
-        await self._in_thread(self._transact_now, batches)
-
-    async def _write(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
-        return await self._in_thread(self._write_now, group)
-
-    async def _in_thread(self, call: Callable[..., ResultT], *arguments: Any) -> ResultT:
-        if self._thread is None:
-            raise StorageError(f"{self._name} is not open")
-        try:
-            return await self._thread.call(call, *arguments)
-        except sqlite3.Error as error:
-            raise storage_error(error, fspath(self._path)) from error
-
-    # --- in the connection's thread ---------------------------------------------------------------
-
-    def _fetch_now(self, statement: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:
-        return self._open_connection().execute(statement, parameters).fetchall()
-
-    def _transact_now(self, batches: Sequence[Batch]) -> None:
-        connection = self._open_connection()
-        try:
-            # The first statement begins the transaction (isolation_level).
-            for statement, rows in batches:
-                connection.executemany(statement, rows)
-            connection.commit()
-        except Exception as error:
-            # Of any kind: a number too large for a column is no error of SQLite's, and what came
-            # before it must not wait for the next commit.
+        async with self._turn:
+            connection = self._open_connection()
             try:
-                connection.rollback()
-            except sqlite3.Error as second:
-                self._failure = f"{self._name}: {error}, then {second}"
-            raise
+                # The first statement begins the transaction (isolation_level).
+                for statement, rows in batches:
+                    await connection.executemany(statement, rows)
+                await connection.commit()
+            except BaseException as error:
+                # Of any kind: a number too large for a column is no error of SQLite's, and what
+                # came before it must not wait for the next commit.
+                try:
+                    await connection.rollback()
+                except sqlite3.Error as second:
+                    self._failure = f"{self._name}: {error}, then {second}"
+                if isinstance(error, sqlite3.Error):
+                    raise storage_error(error, fspath(self._path)) from error
+                raise
 
-    def _write_now(self, group: Sequence[Waiting]) -> dict[int, ConflictError]:
-        """Do what `SqlStateStore._write` does, without a way between threads for each statement."""
-        versions = self._versions
-        if len(versions) > VERSIONS_KEPT:
-            versions.clear()
-        unknown = [place for place in written_places(group) if place not in versions]
-        try:
-            for statement, parameters in self._version_queries(unknown):
-                self._note_versions(self._fetch_now(statement, parameters), versions)
-            conflicts, batches = self._stage(group, versions)
-            if batches:
-                self._transact_now(batches)
-        except BaseException:
-            # They may be those of rows that are not stored.
-            versions.clear()
-            raise
-        return conflicts
-
-    def _open_connection(self) -> sqlite3.Connection:
+    def _open_connection(self) -> Connection:
         if self._connection is None:
             raise StorageError(f"{self._name} is not open")
         return self._connection

@@ -68,7 +68,7 @@ def open_database(
 ) -> sqlite3.Connection:
     """Return a connection to a database that is ours, whole and of this program's schema.
 
-    Blocks: it runs in the connection's own thread. `quick_check` looks through the whole file.
+    Blocks. Another thread may use the connection. `quick_check` looks through the whole file.
     `report` takes what is wrong without being a reason to refuse.
     Raises DataDirectoryError, also for a file that is damaged: an empty database in its place would
     lose what can still be saved.
@@ -121,6 +121,7 @@ def _connect(path: str) -> CountedConnection:
         uri=True,
         timeout=0,
         isolation_level="IMMEDIATE",
+        check_same_thread=False,
         factory=CountedConnection,
     )
     try:

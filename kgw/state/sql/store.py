@@ -10,7 +10,17 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kgw.errors import DiskFullError, StorageError
-from kgw.state.base import ConflictError, DamagedRowsError, Row, StateStore
+from kgw.state.base import (
+    CHANGES_KEPT,
+    CHANGES_PER_READ,
+    ChangesLostError,
+    ConflictError,
+    DamagedRowsError,
+    Row,
+    StateStore,
+    WatchedChange,
+)
+from kgw.state.kinds import WATCHED_KINDS
 from kgw.state.sql import schema
 
 if TYPE_CHECKING:
@@ -23,11 +33,11 @@ if TYPE_CHECKING:
 
 GROUP_CHANGES: Final = 10_000
 """A shared commit takes no further set once it holds this many changes."""
+CHANGES_PER_DELETION: Final = 1_000
+"""How many watched changes more than `CHANGES_KEPT` there may be before they are deleted."""
 
 _Entries = dict[schema.Place, tuple[bytes | None, int]]
-Versions = dict[schema.Place, int]
-Query = tuple[str, "Sequence[Any]"]
-"""A statement and its parameters."""
+_Versions = dict[schema.Place, int]
 
 
 class Waiting(NamedTuple):
@@ -49,6 +59,12 @@ class SqlStateStore(StateStore):
     opened again.
     """
 
+    versions_kept = 0
+    """Rows whose versions are remembered from commit to commit, instead of asked for in each.
+
+    Once more are known, all are asked for anew. 10,000 take some 3 MB.
+    """
+
     def __init__(self, name: str, dialect: schema.Dialect) -> None:
         """Say what the store is called in messages, and what language it speaks."""
         self._name = name
@@ -58,6 +74,9 @@ class SqlStateStore(StateStore):
         self._committer: Task[None] | None = None
         self._failure: str | None = None
         self._closing = False
+        self._versions: _Versions = {}
+        self._newest_change: int | None = None
+        """Unknown until the first watched change is written, and after an error."""
         self._lag_history: LagHistory | None = None
 
     # --- what a database has to provide -----------------------------------------------------------
@@ -100,6 +119,7 @@ class SqlStateStore(StateStore):
     async def open(self) -> None:
         self._failure = None
         self._closing = False
+        self._forget()
         await self._connect()
         self._is_open = True
 
@@ -215,46 +235,59 @@ class SqlStateStore(StateStore):
 
         Raises StorageError, as `_transact`.
         """
-        versions: Versions = {}
-        for statement, parameters in self._version_queries(written_places(group)):
-            self._note_versions(await self._fetch(statement, parameters), versions)
-        conflicts, batches = self._stage(group, versions)
-        if batches:
-            await self._transact(batches)
+        if len(self._versions) > self.versions_kept:
+            self._versions.clear()
+        try:
+            await self._ask_versions(group)
+            conflicts, entries, batches = self._stage(group)
+            batches = [
+                *self._entry_batches(entries),
+                *await self._change_batches(entries),
+                *batches,
+            ]
+            if batches:
+                await self._transact(batches)
+        except BaseException:
+            # What is known may be of rows that are not stored.
+            self._forget()
+            raise
         return conflicts
 
-    def _version_queries(self, places: Sequence[schema.Place]) -> list[Query]:
-        """Return what asks for kind, key and version of rows."""
-        return [
-            self._dialect.select_versions(places[start : start + schema.VERSIONS_PER_SELECT])
-            for start in range(0, len(places), schema.VERSIONS_PER_SELECT)
-        ]
+    def _forget(self) -> None:
+        self._versions.clear()
+        self._newest_change = None
 
-    def _note_versions(self, rows: Sequence[Sequence[Any]], versions: Versions) -> None:
-        """Add an answer to one of `_version_queries`."""
-        for kind, stored_key, version in rows:
-            key = self._dialect.read_text(stored_key)
-            if key is not None:
-                versions[kind, key] = version
+    async def _ask_versions(self, group: Sequence[Waiting]) -> None:
+        """Look up the versions of the rows that a group writes, where they are not known."""
+        written = {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
+        places = [place for place in written if place not in self._versions]
+        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
+            query = self._dialect.select_versions(
+                places[start : start + schema.VERSIONS_PER_SELECT]
+            )
+            for kind, stored_key, version in await self._fetch(*query):
+                key = self._dialect.read_text(stored_key)
+                if key is not None:
+                    self._versions[kind, key] = version
 
     def _stage(
-        self, group: Sequence[Waiting], versions: Versions
-    ) -> tuple[dict[int, ConflictError], list[Batch]]:
-        """Return the conflicts of a group by the set's number, and what writes the other sets.
+        self, group: Sequence[Waiting]
+    ) -> tuple[dict[int, ConflictError], _Entries, list[Batch]]:
+        """Return the conflicts of a group by the set's number; rows and batches of the other sets.
 
-        `versions` are those of all rows that it writes (none: 0), and will be those after it.
+        The versions that are known become those after it.
         """
         conflicts: dict[int, ConflictError] = {}
         entries: _Entries = {}
         batches: list[Batch] = []
         for index, waiting in enumerate(group):
             try:
-                _stage(waiting.changes, versions, entries)
+                _stage(waiting.changes, self._versions, entries)
             except ConflictError as error:
                 conflicts[index] = error
             else:
                 batches += waiting.batches
-        return conflicts, [*self._entry_batches(entries), *batches]
+        return conflicts, entries, batches
 
     def _entry_batches(self, entries: _Entries) -> list[Batch]:
         dialect = self._dialect
@@ -275,13 +308,63 @@ class SqlStateStore(StateStore):
         ]
         return [*dialect.upserts(kept), *dialect.deletions(gone)]
 
+    async def _change_batches(self, entries: _Entries) -> list[Batch]:
+        """Return what keeps the changes of watched kinds for `changes_since`."""
+        watched = [
+            (kind, key, value)
+            for (kind, key), (value, _) in entries.items()
+            if kind in WATCHED_KINDS
+        ]
+        if not watched:
+            return []
+        dialect = self._dialect
+        before = self._newest_change
+        if before is None:
+            before = await self.newest_change()
+        rows = [
+            (
+                version,
+                kind,
+                dialect.text(key),
+                value,
+                schema.change_checksum(version, kind, key, value),
+            )
+            for version, (kind, key, value) in enumerate(watched, before + 1)
+        ]
+        self._newest_change = newest = before + len(rows)
+        batches: list[Batch] = [(dialect.insert_change, rows)]
+        if newest // CHANGES_PER_DELETION > before // CHANGES_PER_DELETION:
+            batches.append((dialect.delete_changes, [(newest - CHANGES_KEPT,)]))
+        return batches
 
-def written_places(group: Sequence[Waiting]) -> list[schema.Place]:
-    """Return kind and key of every row that a group writes."""
-    return list({(change.kind, change.key): 0 for waiting in group for change in waiting.changes})
+    # --- watching ---------------------------------------------------------------------------------
+
+    async def newest_change(self) -> int:
+        ((version,),) = await self.fetch(self._dialect.select_newest_change, ())
+        return int(version)
+
+    async def changes_since(self, version: int) -> list[WatchedChange]:
+        rows = await self.fetch(self._dialect.select_changes, (version, CHANGES_PER_READ + 1))
+        if not rows or rows[0][0] != version:
+            raise ChangesLostError(self._name, version, "it does not keep what changed since")
+        changes = []
+        for expected, (found, kind, stored_key, value, checksum) in enumerate(
+            rows[1:], version + 1
+        ):
+            key = self._dialect.read_text(stored_key)
+            if not (
+                found == expected
+                and isinstance(kind, str)
+                and key is not None
+                and (value is None or isinstance(value, bytes))
+                and schema.change_checksum(found, kind, key, value) == checksum
+            ):
+                raise ChangesLostError(self._name, version, f"change {expected} is damaged")
+            changes.append(WatchedChange(found, kind, key, value))
+        return changes
 
 
-def _stage(changes: Sequence[Change], versions: Versions, entries: _Entries) -> None:
+def _stage(changes: Sequence[Change], versions: _Versions, entries: _Entries) -> None:
     """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
     own_versions: dict[schema.Place, int] = {}
     own_entries: _Entries = {}

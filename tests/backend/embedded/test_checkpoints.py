@@ -11,7 +11,7 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import CheckpointPlan, Store
 from kgw.errors import StorageError
 from kgw.offsets.recovery import Checkpoint
-from kgw.offsets.storage import CHECKPOINT_KIND, StateOffsetStorage
+from kgw.offsets.storage import CHECKPOINT_KIND, OffsetStorage
 from kgw.state.base import Change, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
@@ -175,7 +175,7 @@ async def test_checkpoints_of_what_is_gone_are_removed(tmp_path: Path) -> None:
     await backend.open()
     await backend.create_partition(KEY, TOPIC, SETTINGS)
     await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
-    storage = StateOffsetStorage(backend.state)
+    storage = OffsetStorage(backend.state)
     await storage.save([checkpoint(GONE_KEY)])
     await backend.state.apply([Change(CHECKPOINT_KIND, "no partition's key", b"{}")])
     await backend.aclose()
@@ -185,7 +185,7 @@ async def test_checkpoints_of_what_is_gone_are_removed(tmp_path: Path) -> None:
     assert any("belongs to no partition" in problem for problem in backend.health.problems)
     await backend.forget_others()
     # Nobody has opened the other one: it may wait for adoption.
-    kept = await StateOffsetStorage(backend.state).load()
+    kept = await OffsetStorage(backend.state).load()
     await backend.aclose()
 
     assert {KEY, OTHER_KEY} == set(kept.checkpoints)

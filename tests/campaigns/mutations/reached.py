@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-PACKAGES: Final = ("backend/embedded", "offsets", "groups", "partitions", "state")
+PACKAGES: Final = ("backend/embedded", "offsets", "groups", "migrate", "partitions", "state")
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
 

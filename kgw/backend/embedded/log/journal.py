@@ -104,19 +104,27 @@ class Journal:
         self._files: list[File] = []
         self._free = [False, False]
         self._active = 0
+        self._has_ended = False
         self._generation = 0
         self._number = 0
         self._position = 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether the files are prepared, so that groups may be appended."""
-        return bool(self._files)
+        """Whether frames may be appended: the files are prepared, and no sync has failed."""
+        return bool(self._files) and not self._has_ended
 
     @property
     def has_free_file(self) -> bool:
         """Whether `switch` is possible now."""
         return self.is_ready and self._free[1 - self._active]
+
+    def end(self) -> None:
+        """Append nothing any more, until the next start: a sync has failed.
+
+        That start would find frames behind one that was never durable, and call it damaged.
+        """
+        self._has_ended = True
 
     def recover(self) -> JournalFindings:
         """Read every frame that is not void. Raises OSError."""

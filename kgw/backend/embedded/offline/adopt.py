@@ -14,6 +14,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.offline.opening import opened_state
 from kgw.state.base import Change, DamagedRowsError
+from kgw.state.kinds import BROKER_CONFIG, CLUSTER, TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.types import TopicId, TopicName, format_uuid
 
 if TYPE_CHECKING:
@@ -22,14 +23,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import Row, StateStore
 
-TOPIC_KIND: Final = "topic"
-CREATION_KIND: Final = "topic-creation"
-DELETION_KIND: Final = "topic-deletion"
-"""As `kgw.partitions.catalog` writes them; a test there and one here hold the two together."""
-CLUSTER_KIND: Final = "cluster"
-BROKER_CONFIG_KIND: Final = "broker-config"
-"""As `kgw.gateway` writes them, each one row of the key "cluster"."""
-DISPENSABLE_KINDS: Final = (CLUSTER_KIND, BROKER_CONFIG_KIND, CREATION_KIND, DELETION_KIND)
+DISPENSABLE_KINDS: Final = (CLUSTER, BROKER_CONFIG, TOPIC_CREATION, TOPIC_DELETION)
 """A damaged row of theirs keeps the gateway from starting, and can be done without: the next start
 makes a new cluster id, settings that were changed live have what was given at the start, and what a
 creation or a deletion was about stays on disk."""
@@ -68,11 +62,11 @@ async def adopt(data_dir: str) -> Adoption:
     """
     async with opened_state(data_dir, may_create=True) as state:
         found = await find_in(data_dir, state)
-        _, damaged = await _load(state, TOPIC_KIND)
+        _, damaged = await _load(state, TOPIC)
         # What a damaged row was about is found by its directories, whatever has become of its key.
-        changes = [Change(TOPIC_KIND, key, None) for key in damaged]
+        changes = [Change(TOPIC, key, None) for key in damaged]
         changes += [
-            Change(TOPIC_KIND, format_uuid(one.topic_id), _row(one), expected_version=0)
+            Change(TOPIC, format_uuid(one.topic_id), _row(one), expected_version=0)
             for one in found
             if one.obstacle is None
         ]
@@ -106,10 +100,10 @@ def _row(one: Adoptable) -> bytes:
 
 async def find_in(data_dir: str, state: StateStore) -> list[Adoptable]:
     """Return the topics whose records are there and which the directory's state does not know."""
-    known, _ = await _load(state, TOPIC_KIND)
+    known, _ = await _load(state, TOPIC)
     # The next start completes deletions, and takes back creations that nobody was told of.
-    deletions, damaged_deletions = await _load(state, DELETION_KIND)
-    creations, damaged_creations = await _load(state, CREATION_KIND)
+    deletions, damaged_deletions = await _load(state, TOPIC_DELETION)
+    creations, damaged_creations = await _load(state, TOPIC_CREATION)
     unfinished = deletions | creations
     taken = {json.loads(row.value)["name"] for row in known.values()}
     topics: dict[tuple[TopicName, TopicId], list[int]] = {}

@@ -271,10 +271,10 @@ async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[
 
     from kgw.backend.embedded.offline.adopt import find_in
     from kgw.backend.embedded.offline.opening import opened_state
-    from kgw.offsets.storage import StateOffsetStorage
+    from kgw.offsets.storage import OffsetStorage
 
     async with opened_state(data_dir) as state:
-        loaded = await StateOffsetStorage(state).load()
+        loaded = await OffsetStorage(state).load()
         problems = [
             Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
             for key in sorted(loaded.damaged)

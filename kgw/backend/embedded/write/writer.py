@@ -473,6 +473,7 @@ class GroupWriter:
         """Write nothing any more, until the next start: a sync has failed."""
         if self.failure is None:
             self.failure = StorageError(f"the data directory has failed: {error}")
+            self.journal.end()
             self.report(str(self.failure))
             at_risk = self.relaxed.at_risk()
             if at_risk is not None:

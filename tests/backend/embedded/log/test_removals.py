@@ -68,6 +68,21 @@ def test_a_deletion_whose_sync_has_failed_is_never_told_as_done() -> None:
         _delete(driver)
 
 
+def test_no_deletion_is_noted_in_a_journal_whose_sync_has_failed() -> None:
+    """Behind the frame that was lost, the next start would take that one for damaged."""
+    driver, fs = _driver()
+    driver.append(b"kept", key=OTHER_KEY)
+    driver.append(b"deleted")
+    fs.inject(Fault(FaultKind.EIO, 1, spared=NO_FAULT_BUT_SYNCS, suffix=".journal"))
+    assert isinstance(driver.append(b"lost", key=OTHER_KEY).error, StorageError)
+    fs.inject(None)
+    assert _delete(driver) is not None
+    driver.lose_power()
+    assert [] == driver.store.problems
+    assert [b"kept"] == driver.values(OTHER_KEY)
+    assert KEY not in driver.store.on_disk
+
+
 def test_a_log_is_created_anew_only_once_the_old_one_is_gone_for_good() -> None:
     """Or the journal would give it the old one's bytes."""
     driver, fs = _driver()

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw import gateway
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kgw.backend.embedded.offline.adopt import (
-    BROKER_CONFIG_KIND,
-    CLUSTER_KIND,
-    CREATION_KIND,
-    DELETION_KIND,
     DISPENSABLE_KINDS,
-    TOPIC_KIND,
     Adoption,
     adopt,
     find_adoptable,
@@ -31,9 +25,10 @@ from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import Gateway
-from kgw.partitions import catalog
 from kgw.partitions.topic import TopicRow
+from kgw.state import kinds
 from kgw.state.base import Change
+from kgw.state.kinds import CLUSTER, TOPIC_CREATION, TOPIC_DELETION
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFile, SimulatedFs
 from kgw.types import TopicId, format_uuid
@@ -159,7 +154,7 @@ async def test_a_lost_database_loses_no_records(tmp_path: Path) -> None:
     backend = EmbeddedBackend(data_dir, OPTIONS)
     await backend.open()
     try:
-        rows = await backend.state.load(TOPIC_KIND)
+        rows = await backend.state.load(kinds.TOPIC)
         row = TopicRow.decode(rows[format_uuid(KEY.topic_id)].value)
         assert TopicRow(TOPIC, KEY.topic_id, 2, {}) == row
         log = await backend.open_partition(KEY, TOPIC, LogSettings())
@@ -181,7 +176,7 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     found, _ = await adopt(str(data_dir))
     assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
     async with opened_state(str(data_dir)) as state:
-        rows = await state.load(TOPIC_KIND)
+        rows = await state.load(kinds.TOPIC)
     assert [TopicRow(TOPIC, KEY.topic_id, 2, {})] == [
         TopicRow.decode(row.value) for row in rows.values()
     ]
@@ -191,8 +186,8 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
 async def test_damaged_rows_that_stop_the_gateway_are_removed(tmp_path: Path, kind: str) -> None:
     """The message of the start says how; a topic that was being deleted does not come back."""
     data_dir = await _make_directory(tmp_path / "data")
-    is_of_topic = kind in {CREATION_KIND, DELETION_KIND}
-    key = format_uuid(KEY.topic_id) if is_of_topic else CLUSTER_KIND
+    is_of_topic = kind in {TOPIC_CREATION, TOPIC_DELETION}
+    key = format_uuid(KEY.topic_id) if is_of_topic else CLUSTER
     async with opened_state(str(data_dir), may_create=True) as state:
         await state.apply([Change(kind, key, b"{}")])
     with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
@@ -217,13 +212,13 @@ async def test_a_name_that_is_taken_is_not_adopted(tmp_path: Path) -> None:
     backend = EmbeddedBackend(data_dir, OPTIONS)
     await backend.open()
     row = TopicRow(TOPIC, TopicId(b"x" * 16), 1, {})
-    await backend.state.apply([Change(TOPIC_KIND, row.key, row.encode())])
+    await backend.state.apply([Change(kinds.TOPIC, row.key, row.encode())])
     await backend.aclose()
     found, _ = await adopt(str(data_dir))
     assert ["there is a topic of this name"] == [one.obstacle for one in found]
 
 
-@pytest.mark.parametrize("kind", [CREATION_KIND, DELETION_KIND])
+@pytest.mark.parametrize("kind", [TOPIC_CREATION, TOPIC_DELETION])
 async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str) -> None:
     """A creation or a deletion that a crash interrupted is not to be adopted."""
     data_dir = await _make_directory(tmp_path / "data")
@@ -236,16 +231,6 @@ async def test_what_the_next_start_mends_is_no_problem(tmp_path: Path, kind: str
     await backend.aclose()
     assert [] == await check_data_dir(str(data_dir))
     assert Adoption([], ()) == await adopt(str(data_dir))
-
-
-def test_adoption_writes_rows_as_the_catalogue_reads_them() -> None:
-    """The two layers may not import each other; here they are held together."""
-    assert (CLUSTER_KIND, BROKER_CONFIG_KIND) == (gateway.CLUSTER, gateway.BROKER_CONFIG)
-    assert (TOPIC_KIND, CREATION_KIND, DELETION_KIND) == (
-        catalog.TOPIC,
-        catalog.CREATION,
-        catalog.DELETION,
-    )
 
 
 def test_a_segment_is_dumped_batch_by_batch() -> None:

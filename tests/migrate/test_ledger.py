@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.offsets.ledger import (
+from kgw.migrate.ledger import (
     LedgerEntry,
     LedgerFormatError,
     LogMessage,
@@ -20,7 +20,7 @@ from kgw.offsets.ledger import (
     read_log_file,
     split_topic_partition,
 )
-from tests.offsets.old_scheme import (
+from tests.migrate.old_scheme import (
     entry_value,
     json_line,
     log_entry,

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgw.errors import ErrorCode
-from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
-from kgw.offsets.ranges import DamagedRangeError, SeekOutOfRangeError
-from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscribed import SubscribedPartition
-from kgw.offsets.subscription import (
+from kgw.client.cursor import Cursor, CursorError, RecordFilter
+from kgw.client.subscribed import SubscribedPartition
+from kgw.client.subscription import (
     EVERYTHING,
     Delivery,
     OffsetSubscriber,
     OffsetSubscription,
     SubscriptionClosedError,
 )
+from kgw.errors import ErrorCode
+from kgw.offsets.ranges import DamagedRangeError, SeekOutOfRangeError
+from kgw.offsets.seeker import Seek, SeekKind
 from kgw.records.batch import Compression
 from kgw.testing.clock import ManualClock
 from kgw.types import ZERO_TOPIC_ID, TopicId

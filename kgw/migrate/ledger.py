@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.offsets.ring import group_id_of, parse_ring_range, partition_of
+from kgw.migrate.smq_names import group_id_of, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,9 +170,9 @@ def place_of_position(path: tuple[str, ...]) -> tuple[str, str, int] | None:
     `…/TOPIC/VERSION/0032-0063/consumers/GROUP.offset` and `consumer_offsets/GROUP/TOPIC/1/offset`.
     """
     match path:
-        case (*_, topic, _, slots, "consumers", name) if name.endswith(".offset"):
+        case (*_, topic, _, directory, "consumers", name) if name.endswith(".offset"):
             try:
-                partition = partition_of(parse_ring_range(slots))
+                partition = partition_of(directory)
             except ValueError:
                 return None
             return group_id_of(name.removesuffix(".offset")), topic, partition

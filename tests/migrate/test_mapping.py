@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from kgw.offsets.ledger_plan import (
+from kgw.migrate.mapping import (
     Certainty,
     Entries,
     MappedPosition,

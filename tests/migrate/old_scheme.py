@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.offsets.ledger import LEDGER_KEY, LedgerEntry
-from kgw.offsets.ring import ring_range
+from kgw.migrate.ledger import LEDGER_KEY, LedgerEntry
+from kgw.migrate.smq_names import ring_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,10 +79,16 @@ def json_line(entry: LedgerEntry) -> str:
     )
 
 
+def slots_directory(partition: int) -> str:
+    """How SeaweedMQ names the directory of a partition: four digits at least."""
+    start, stop = ring_range(partition)
+    return f"{start:04d}-{stop:04d}"
+
+
 def position_file(group: str, topic: str, partition: int) -> str:
     """Where the filer keeps a group's position, below /topics."""
-    slots = ring_range(partition)
-    return f"kafka/{topic}/v1970-01-01-00-00-00/{slots}/consumers/{group}.offset"
+    directory = f"kafka/{topic}/v1970-01-01-00-00-00/{slots_directory(partition)}"
+    return f"{directory}/consumers/{group}.offset"
 
 
 def position_content(old_offset: int) -> bytes:

@@ -1,15 +1,12 @@
-"""Where `kgw migrate offsets` reads the old scheme: files, directories of the filer, a topic."""
+"""Where the old scheme is read: files, directories of the filer, a topic, the old gateway."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kgw.cli.errors import CommandError
 from kgw.client import GroupClient, WireReader
-from kgw.clock import SystemClock
-from kgw.errors import KgwError
-from kgw.offsets.cursor import RecordFilter
-from kgw.offsets.ledger import (
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.ledger import (
     LEDGER_KEY,
     LedgerFormatError,
     LogMessage,
@@ -20,28 +17,25 @@ from kgw.offsets.ledger import (
     place_of_position,
     read_log_file,
 )
-from kgw.offsets.ledger_plan import Entries
+from kgw.migrate.mapping import Entries
+from kgw.migrate.native import ends, read_records
 from kgw.offsets.ranges import DamagedRangeError
-from kgw.offsets.seeker import Seek, SeekKind
-from kgw.offsets.subscription import Delivery, OffsetSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
     from kgw.client import AsyncClient
-    from kgw.offsets.reader import RecordReader
-    from kgw.offsets.subscription import OffsetSubscription
 
-Place = tuple[str, int]
+DecodedT = TypeVar("DecodedT")
+
+TopicPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 _DAMAGE_SHOWN = 100
 _MAX_LINE_BYTES = 1 << 20
 _MAX_POSITION_BYTES = 1 << 16
-# Nobody else is in this event loop.
-_DELIVERY = Delivery(unpack_in_threads=False)
 # What the filer keeps beside the log files of a partition.
 _NO_LOG_FILES = frozenset({".conf", ".offset", ".parquet"})
 
@@ -57,51 +51,60 @@ class OldScheme:
     """Everything that was read: entries by partition, positions of groups, and what was damaged."""
 
     def __init__(self, *, is_strict: bool = False) -> None:
-        """A strict reader raises CommandError for the first damage."""
-        self.entries: dict[Place, Entries] = {}
+        """A strict reader raises MigrationError for the first damage."""
+        self.entries: dict[TopicPartition, Entries] = {}
+        self.positions: dict[TopicPartition, dict[str, int]] = {}
+        """By partition: the old offset that each group would have read next."""
         self.damage: list[Damage] = []
         """The first ones."""
         self.damage_count = 0
-        self._positions: dict[tuple[str, Place], int] = {}
+        self.cluster_id: str | None = None
+        """Of the old gateway, where it was asked."""
         self._is_strict = is_strict
 
     @property
-    def entry_count(self) -> int:
-        return sum(map(len, self.entries.values()))
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have entries or positions, in order."""
+        return sorted({*self.entries, *self.positions})
 
-    @property
-    def positions(self) -> list[OldPosition]:
-        """Every position once, in order."""
-        return sorted(
-            OldPosition(group_id, topic, partition, old_offset)
-            for (group_id, (topic, partition)), old_offset in self._positions.items()
-        )
+    def require_entries(self) -> None:
+        """Raise MigrationError where there is no entry: every group would begin anew."""
+        if not self.entries:
+            damage = "".join(f"; {one.place}: {one.reason}" for one in self.damage[:1])
+            raise MigrationError(f"the ledger has no entry that can be read{damage}")
 
     def add_message(self, place: str, key: bytes | None, value: bytes | None) -> None:
         """Take a message of the ledger topic."""
-        try:
-            entry = decode_entry(key, value)
-        except LedgerFormatError as error:
-            self.note(place, str(error))
-            return
-        entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
-        entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
+        entry = self.decoded(place, decode_entry, key, value)
+        if entry is not None:
+            entries = self.entries.setdefault((entry.topic, entry.partition), Entries())
+            entries.add(entry.old_offset, entry.ts_ns, entry.size_bytes)
 
     def add_position(self, place: str, one: OldPosition) -> None:
         """Take a group's position. Of two for one partition the earlier counts."""
-        key = (one.group_id, (one.topic, one.partition))
-        known = self._positions.setdefault(key, one.old_offset)
+        positions = self.positions.setdefault((one.topic, one.partition), {})
+        known = positions.setdefault(one.group_id, one.old_offset)
         if known != one.old_offset:
             self.note(place, f"group {one.group_id} has a second position: the earlier one counts")
-            self._positions[key] = min(known, one.old_offset)
+            positions[one.group_id] = min(known, one.old_offset)
 
     def note(self, place: str, reason: str) -> None:
         """Count what could not be read."""
         if self._is_strict:
-            raise CommandError(f"{place}: {reason}")
+            raise MigrationError(f"{place}: {reason}")
         self.damage_count += 1
         if len(self.damage) < _DAMAGE_SHOWN:
             self.damage.append(Damage(place, reason))
+
+    def decoded(
+        self, place: str, decode: Callable[..., DecodedT], *content: bytes | None
+    ) -> DecodedT | None:
+        """Return what a function of `ledger` decodes; None for damage, which is noted."""
+        try:
+            return decode(*content)
+        except LedgerFormatError as error:
+            self.note(place, str(error))
+            return None
 
 
 def files_below(paths: Iterable[Path]) -> list[Path]:
@@ -120,7 +123,7 @@ def read_ledger_files(
 ) -> None:
     """Read exports (JSON, an entry a line) and log files of SeaweedMQ; of a directory the latter.
 
-    `advance` is called with the bytes of each file that is done. Raises CommandError for a file
+    `advance` is called with the bytes of each file that is done. Raises MigrationError for a file
     that cannot be opened or is of no such form.
     """
     for path in files_below(paths):
@@ -131,13 +134,13 @@ def read_ledger_files(
                 _read_ledger_file(scheme, path, file)
                 advance(file.tell())
         except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from None
+            raise MigrationError(f"{path}: {error.strerror}") from None
 
 
 def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
     """Read positions of groups: files with a JSON object a line, trees of the filer as copied.
 
-    Raises CommandError for what cannot be opened.
+    Raises MigrationError for what cannot be opened.
     """
     for path in paths:
         try:
@@ -146,9 +149,12 @@ def read_position_paths(scheme: OldScheme, paths: Iterable[Path]) -> None:
                 continue
             with path.open("rb") as file:
                 for number, line in _lines(file):
-                    _read_position_line(scheme, f"{path}:{number}", line)
+                    place = f"{path}:{number}"
+                    position = scheme.decoded(place, decode_position_line, line)
+                    if position is not None:
+                        scheme.add_position(place, position)
         except OSError as error:
-            raise CommandError(f"{error.filename}: {error.strerror}") from None
+            raise MigrationError(f"{error.filename}: {error.strerror}") from None
 
 
 async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) -> None:
@@ -157,31 +163,24 @@ async def read_ledger_topic(scheme: OldScheme, client: AsyncClient, topic: str) 
     Raises ClientError, DamagedRangeError where nobody knows where the damage ends.
     """
     reader = WireReader(client, await client.topic(topic))
-    ranges = {}
-    for partition, bounds in (await reader.bounds(reader.partitions)).items():
-        if isinstance(bounds, KgwError):
-            raise bounds
-        ranges[partition] = (bounds.earliest, bounds.latest)
-    subscription = await subscribe(reader, ranges)
-    while not subscription.is_done:
-        try:
-            async for partition, record, _ in subscription.records():
-                place = f"{topic}-{partition}@{record.offset}"
-                scheme.add_message(place, record.key, record.value)
-        except DamagedRangeError as error:
-            if error.end_offset is None:
-                raise
-            scheme.note(topic, str(error))
-            await subscription.seek(
-                {error.partition: Seek(SeekKind.RESET_TO_OFFSET, error.end_offset)}
-            )
+    for partition in reader.partitions:
+        start, end = await ends(reader, partition)
+        while start < end:
+            try:
+                async for record in read_records(reader, partition, start, end):
+                    place = f"{topic}-{partition}@{record.offset}"
+                    scheme.add_message(place, record.key, record.value)
+                break
+            except DamagedRangeError as error:
+                if error.end_offset is None:
+                    raise
+                scheme.note(topic, str(error))
+                start = error.end_offset
 
 
-async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> str | None:
-    """Ask the old gateway, while it still runs, where its groups stand; returns its cluster id.
-
-    Raises ClientError.
-    """
+async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> None:
+    """Ask the old gateway, while it still runs, where its groups stand. Raises ClientError."""
+    scheme.cluster_id = (await client.cluster()).cluster_id
     groups = GroupClient(client)
     for group in await groups.groups():
         for (topic, partition), committed in (await groups.offsets(group.group_id)).items():
@@ -191,25 +190,13 @@ async def read_committed_positions(scheme: OldScheme, client: AsyncClient) -> st
                 continue
             position = OldPosition(group.group_id, topic, partition, committed.offset)
             scheme.add_position(place, position)
-    return (await client.cluster()).cluster_id
-
-
-async def subscribe(
-    reader: RecordReader, ranges: Mapping[int, tuple[int, int]]
-) -> OffsetSubscription:
-    """Return a subscription to ranges of partitions, from an offset up to another one."""
-    subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
-    return await subscriber.subscribe(
-        {one: Seek(SeekKind.RESET_TO_OFFSET, start) for one, (start, _) in ranges.items()},
-        {one: RecordFilter(stop) for one, (_, stop) in ranges.items()},
-    )
 
 
 def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
     first = file.read(1)
     file.seek(0)
     if first == b"[":
-        raise CommandError(f"{path}: a JSON array; an export has one object a line")
+        raise MigrationError(f"{path}: a JSON array; an export has one object a line")
     if first in {b"{", b"\n", b"\r", b" "}:
         for number, line in _lines(file):
             scheme.add_message(f"{path}:{number}", None, line)
@@ -224,26 +211,14 @@ def _read_ledger_file(scheme: OldScheme, path: Path, file: BinaryIO) -> None:
 def _read_position_tree(scheme: OldScheme, root: Path) -> None:
     for path in files_below([root]):
         # The tree may have been copied from anywhere above the names that count.
-        place = place_of_position(path.parts)
-        if place is None or place[0] == LEDGER_KEY:
+        named = place_of_position(path.parts)
+        if named is None or named[0] == LEDGER_KEY:
             continue
         with path.open("rb") as file:
             content = file.read(_MAX_POSITION_BYTES)
-        try:
-            old_offset = decode_position(content)
-        except LedgerFormatError as error:
-            scheme.note(str(path), str(error))
-        else:
-            scheme.add_position(str(path), OldPosition(*place, old_offset))
-
-
-def _read_position_line(scheme: OldScheme, place: str, line: bytes) -> None:
-    try:
-        one = decode_position_line(line)
-    except LedgerFormatError as error:
-        scheme.note(place, str(error))
-    else:
-        scheme.add_position(place, one)
+        old_offset = scheme.decoded(str(path), decode_position, content)
+        if old_offset is not None:
+            scheme.add_position(str(path), OldPosition(*named, old_offset))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -11,11 +11,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kgw.client.cursor import Cursor, CursorError, RecordFilter
+from kgw.client.subscribed import SubscribedPartition
 from kgw.errors import KgwError
-from kgw.offsets.cursor import Cursor, CursorError, RecordFilter
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.offsets.subscribed import SubscribedPartition
 from kgw.records.batch import COMPRESSION_MASK
 from kgw.records.limits import DEFAULT_LIMITS, DecompressionLimits
 from kgw.types import ZERO_TOPIC_ID

@@ -13,7 +13,7 @@ from kgw.records.errors import RecordError
 from kgw.records.reader import read_records
 
 if TYPE_CHECKING:
-    from kgw.offsets.cursor import RecordFilter
+    from kgw.client.cursor import RecordFilter
     from kgw.offsets.reader import PartitionBatches
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits

@@ -433,16 +433,16 @@ def _suffix_minimum(values: list[int]) -> list[int]:
 
 def _joined(rows: Iterator[Run]) -> Iterator[Run]:
     """Join neighbours."""
-    current: Run | None = None
+    current = next(rows, None)
+    if current is None:
+        return
     for row in rows:
-        if current is not None and _goes_on(current, row):
+        if _goes_on(current, row):
             current = current._replace(length=current.length + row.length)
-            continue
-        if current is not None:
+        else:
             yield current
-        current = row
-    if current is not None:
-        yield current
+            current = row
+    yield current
 
 
 def _goes_on(run: Run, row: Run) -> bool:

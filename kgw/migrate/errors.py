@@ -1,0 +1,9 @@
+"""How a migration fails."""
+
+from __future__ import annotations
+
+from kgw.errors import KgwError
+
+
+class MigrationError(KgwError):
+    """A migration cannot go on; the message says why in one line."""

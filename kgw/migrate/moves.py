@@ -1,0 +1,243 @@
+"""Giving groups the offsets of a plan, and taking them back.
+
+Beside a plan stands its state: what every group had committed before the first change, and which
+groups are done. It is written before anything is committed, so that an interrupted run can be
+repeated or taken back. A group is looked at before it is touched: one that is neither where it was
+before nor where the plan puts it has moved on, and is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.client import GroupClient
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.native import ends
+from kgw.migrate.plan import open_topics, planned_offsets
+from kgw.migrate.sealed_file import VERSION, checksum_of, read_sealed, write_sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kgw.client import AsyncClient, GroupOffset, WireReader
+    from kgw.migrate.plan import Offsets, Plan
+    from kgw.migrate.sources import TopicPartition
+
+STATE_FORMAT = "kgw-offset-migration-state"
+_PROBLEMS_SHOWN = 5
+
+
+class GroupMove(NamedTuple):
+    """What a run does, or would do, with a group; `obstacle` says why it does nothing."""
+
+    group: str
+    before: Offsets
+    after: Offsets
+    obstacle: str | None
+
+
+class Committed(NamedTuple):
+    """What a group has committed of a partition: no offset where that is nothing."""
+
+    offset: int | None = None
+    metadata: str = ""
+
+
+class State:
+    """What groups had committed before, and which of them are done."""
+
+    def __init__(self, plan_path: Path, plan: Plan) -> None:
+        """Read the state of a plan, if it has one. Raises MigrationError as files do."""
+        self.path = plan_path.with_name(plan_path.name + ".state")
+        self.exists = self.path.exists()
+        self.before: dict[str, dict[TopicPartition, Committed]] = {}
+        self.applied: set[str] = set()
+        self._plan_checksum = checksum_of(plan)
+        if not self.exists:
+            return
+        document = read_sealed(self.path, STATE_FORMAT)
+        if document["plan"] != self._plan_checksum:
+            raise MigrationError(f"{self.path} belongs to another plan; take that one back first")
+        self.applied.update(document["applied"])
+        for group, topic, partition, *committed in document["before"]:
+            self.before.setdefault(group, {})[topic, partition] = Committed(*committed)
+
+    def save(self) -> None:
+        """Make it durable. Raises MigrationError."""
+        write_sealed(
+            self.path,
+            {
+                "format": STATE_FORMAT,
+                "version": VERSION,
+                "plan": self._plan_checksum,
+                "applied": sorted(self.applied),
+                "before": [
+                    [group, *partition, *committed]
+                    for group, partitions in self.before.items()
+                    for partition, committed in partitions.items()
+                ],
+            },
+        )
+
+    def remove(self) -> None:
+        """Forget: everything is as it was."""
+        self.path.unlink()
+
+
+async def apply_plan(
+    client: AsyncClient,
+    plan: Plan,
+    state: State,
+    *,
+    execute: bool,
+    allow_new_records: bool,
+    advance: Callable[[int], object],
+) -> list[GroupMove]:
+    """Commit what the plan says, group by group, and return what was done, or would be.
+
+    `advance` is called with the number of groups done. Raises MigrationError where the gateway is
+    not as it was when the plan was made, ClientError.
+    """
+    readers, problems = await open_topics(client, plan)
+    _refuse(problems)
+    _refuse(await _changed_ranges(readers, plan, allow_new_records=allow_new_records))
+    moves = []
+    for group, after in planned_offsets(plan).items():
+        committed = await _committed(client, group, after)
+        now = _offsets(committed)
+        before = state.before.get(group, committed)
+        obstacle = None
+        if now != after:
+            if group in state.applied:
+                obstacle = "it was applied earlier and has moved on since"
+            else:
+                obstacle = await _obstacle(client, group, now, _offsets(before), after)
+        if not obstacle:
+            state.before[group] = before
+        moves.append(GroupMove(group, now, after, obstacle))
+    if execute:
+        # Before anything changes: what cannot be taken back is not begun.
+        await asyncio.to_thread(state.save)
+        try:
+            for one in moves:
+                if not one.obstacle:
+                    await _commit(client, one, {})
+                    state.applied.add(one.group)
+                advance(1)
+        finally:
+            # Once: where a kill loses it, what is committed shows which groups are done.
+            await asyncio.to_thread(state.save)
+    return moves
+
+
+async def roll_back(
+    client: AsyncClient,
+    plan: Plan,
+    state: State,
+    *,
+    execute: bool,
+    force: bool,
+    advance: Callable[[int], object],
+) -> list[GroupMove]:
+    """Give the groups back what they had before the plan, and return what was done, or would be.
+
+    A group that is neither as planned nor as before is left alone unless forced; one with members
+    always. The state is kept as long as anything is left to do. Raises MigrationError, ClientError.
+    """
+    if not state.exists:
+        raise MigrationError(f"there is nothing to take back: {state.path} does not exist")
+    _, problems = await open_topics(client, plan)
+    _refuse(problems)
+    moves = []
+    for group, planned in planned_offsets(plan).items():
+        if group not in state.before:
+            continue
+        now = _offsets(await _committed(client, group, planned))
+        after = _offsets(state.before[group])
+        obstacle = None
+        if now != after:
+            obstacle = await _obstacle(client, group, now, now if force else planned, after)
+        moves.append(GroupMove(group, now, after, obstacle))
+    if execute:
+        for one in moves:
+            if not one.obstacle:
+                before = state.before[one.group]
+                await _commit(
+                    client, one, {partition: was.metadata for partition, was in before.items()}
+                )
+            advance(1)
+        if not any(one.obstacle for one in moves):
+            await asyncio.to_thread(state.remove)
+    return moves
+
+
+async def _changed_ranges(
+    readers: Mapping[str, WireReader], plan: Plan, *, allow_new_records: bool
+) -> list[str]:
+    """Return where partitions end, or begin, otherwise than the plan can stand."""
+    problems = []
+    for one in plan["partitions"]:
+        what = f"{one['topic']} partition {one['partition']}"
+        start, end = await ends(readers[one["topic"]], one["partition"])
+        if end < one["end_offset"]:
+            problems.append(f"{what} ends at {end}, before {one['end_offset']}")
+        elif end > one["end_offset"] and not allow_new_records:
+            new = end - one["end_offset"]
+            problems.append(f"{what} has {new} new records (see --allow-new-records)")
+        passed = [
+            group["group"]
+            for group in plan["groups"]
+            if (group["topic"], group["partition"]) == (one["topic"], one["partition"])
+            and group["offset"] < start
+        ]
+        if passed:
+            problems.append(
+                f"{what} begins at {start} now, behind where {', '.join(passed)} would go on"
+            )
+    return problems
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        more = len(problems) - _PROBLEMS_SHOWN
+        listed = "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; {more} more" if more > 0 else "")
+        raise MigrationError(f"nothing was changed: {listed}")
+
+
+async def _committed(
+    client: AsyncClient, group: str, partitions: Mapping[TopicPartition, object]
+) -> dict[TopicPartition, Committed]:
+    """Return what a group has committed of some partitions; damaged is as good as nothing."""
+    found = await GroupClient(client).offsets(group)
+    return {partition: _as_committed(found.get(partition)) for partition in partitions}
+
+
+def _as_committed(one: GroupOffset | None) -> Committed:
+    return Committed() if one is None or one.is_damaged else Committed(one.offset, one.metadata)
+
+
+def _offsets(committed: dict[TopicPartition, Committed]) -> Offsets:
+    return {partition: one.offset for partition, one in committed.items()}
+
+
+async def _obstacle(
+    client: AsyncClient,
+    group: str,
+    now: Offsets,
+    start: Offsets,
+    target: Offsets,
+) -> str | None:
+    """Say why a group must not go from `start` to `target`, or on from anywhere between."""
+    if await GroupClient(client).has_members(group):
+        return "it has members; stop them first"
+    for (topic, number), offset in now.items():
+        if offset not in {start[topic, number], target[topic, number]}:
+            return f"it has moved on: {topic} partition {number} is at {offset}"
+    return None
+
+
+async def _commit(client: AsyncClient, one: GroupMove, metadata: dict[TopicPartition, str]) -> None:
+    changed = {partition: at for partition, at in one.after.items() if at != one.before[partition]}
+    await GroupClient(client).set_offsets(one.group, changed, metadata)

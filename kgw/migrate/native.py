@@ -1,0 +1,65 @@
+"""The native side of a migration: ends and records of partitions, as the gateway answers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.client.cursor import RecordFilter
+from kgw.client.subscription import Delivery, OffsetSubscriber
+from kgw.clock import SystemClock
+from kgw.errors import KgwError
+from kgw.offsets.seeker import Seek, SeekKind
+from kgw.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from kgw.client import WireReader
+    from kgw.offsets.ranges import OffsetBounds
+    from kgw.records.record import Record
+
+# Nothing else runs in this event loop.
+_DELIVERY = Delivery(unpack_in_threads=False)
+
+
+class Fingerprint(NamedTuple):
+    """What a record is recognised by."""
+
+    offset: int
+    timestamp_ms: int
+    size_bytes: int
+    crc: int
+
+    def in_digest(self) -> bytes:
+        """Return what the record adds to the digest of its partition."""
+        return b"%d,%d,%d,%d;" % self
+
+
+async def ends(reader: WireReader, partition: int) -> OffsetBounds:
+    """Return both ends of a partition. Raises KgwError."""
+    bounds = (await reader.bounds([partition]))[partition]
+    if isinstance(bounds, KgwError):
+        raise bounds
+    return bounds
+
+
+async def read_records(
+    reader: WireReader, partition: int, start: int, stop: int
+) -> AsyncGenerator[Record]:
+    """Yield the records that are still there from one offset up to another. Raises KgwError."""
+    subscriber = OffsetSubscriber(reader, SystemClock(), delivery=_DELIVERY)
+    subscription = await subscriber.subscribe(
+        {partition: Seek(SeekKind.RESET_TO_OFFSET, start)}, RecordFilter(stop)
+    )
+    async for one in subscription.records():
+        yield one.record
+
+
+async def read_fingerprints(
+    reader: WireReader, partition: int, start: int, stop: int
+) -> AsyncGenerator[Fingerprint]:
+    """Yield what the records are recognised by, as `read_records` yields them."""
+    async for record in read_records(reader, partition, start, stop):
+        value = record.value or b""
+        crc = crc32c(value, crc32c(record.key or b""))
+        yield Fingerprint(record.offset, record.timestamp_ms, len(value), crc)

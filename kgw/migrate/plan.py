@@ -1,0 +1,233 @@
+"""Plans: what the old scheme and the gateway's records say together, kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+
+from kgw.client import WireReader
+from kgw.migrate.errors import MigrationError
+from kgw.migrate.mapping import Entries, PartitionMapping, Records
+from kgw.migrate.native import ends, read_fingerprints
+from kgw.migrate.sealed_file import VERSION, read_sealed
+from kgw.types import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kgw.client import AsyncClient
+    from kgw.migrate.sources import OldScheme, TopicPartition
+
+PLAN_FORMAT = "kgw-offset-migration"
+_SAMPLES = 100
+_MS = 1_000_000
+"""Kafka's wire has milliseconds; the ledger has nanoseconds."""
+
+Offsets: TypeAlias = "dict[TopicPartition, int | None]"
+"""What a group has committed, or is to have committed; None for nothing."""
+
+Sample: TypeAlias = list[int]
+"""The fields of a `Fingerprint`."""
+
+
+class PlannedPartition(TypedDict):
+    """A partition as it was when the plan was made, and what its old offsets became."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    log_start_offset: int
+    end_offset: int
+    entries: int
+    duplicates: int
+    records: int
+    sizes_count: bool
+    classes: dict[str, int]
+    """How many entries, records and old offsets are of each `MatchClass`."""
+    digest: str
+    samples: list[Sample]
+    runs: list[list[Any]]
+    """The fields of each `Run`."""
+
+
+class AbsentPartition(TypedDict):
+    """A partition that the gateway does not have, and the groups that had read it."""
+
+    topic: str
+    partition: int
+    groups: list[str]
+
+
+class PlannedGroup(TypedDict):
+    """Where a group goes on in a partition; `next` is the record there, if there is one."""
+
+    group: str
+    topic: str
+    partition: int
+    old_offset: int
+    offset: int
+    certainty: str
+    comes_again: int
+    next: Sample | None
+
+
+class Plan(TypedDict):
+    """A plan, as its file has it."""
+
+    format: str
+    version: int
+    created_ms: int
+    cluster_id: str | None
+    sources: dict[str, Any]
+    damage: dict[str, Any]
+    partitions: list[PlannedPartition]
+    absent: list[AbsentPartition]
+    groups: list[PlannedGroup]
+    """By group, topic and partition."""
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan of a file. Raises MigrationError."""
+    return cast("Plan", read_sealed(path, PLAN_FORMAT))
+
+
+def planned_offsets(plan: Plan) -> dict[str, Offsets]:
+    """Return what each group is to have committed."""
+    return {
+        group: {(one["topic"], one["partition"]): one["offset"] for one in partitions}
+        for group, partitions in groupby(plan["groups"], key=lambda one: one["group"])
+    }
+
+
+async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:
+    """Return readers of a plan's topics, by name, and what is not as it was for the plan."""
+    cluster = await client.cluster()
+    if cluster.cluster_id != plan["cluster_id"]:
+        return {}, [f"the plan is for cluster {plan['cluster_id']}, not {cluster.cluster_id}"]
+    readers = {}
+    problems = []
+    for name, topic_id in sorted({(one["topic"], one["topic_id"]) for one in plan["partitions"]}):
+        description = await client.find_topic(name)
+        if description is None:
+            problems.append(f"topic {name} is gone")
+        elif format_uuid(description.topic_id) != topic_id:
+            problems.append(f"topic {name} was created anew")
+        else:
+            readers[name] = WireReader(client, description)
+    return readers, problems
+
+
+async def make_plan(
+    client: AsyncClient,
+    scheme: OldScheme,
+    sources: dict[str, Any],
+    created_ms: int,
+    advance: Callable[[int], object],
+) -> Plan:
+    """Compare the old scheme with the gateway's partitions and return the plan.
+
+    `advance` is called with the number of partitions done. Raises ClientError, and MigrationError
+    where the gateway is itself what the positions were read from.
+    """
+    cluster = await client.cluster()
+    if scheme.cluster_id is not None and scheme.cluster_id == cluster.cluster_id:
+        # Native offsets taken for old ones would move every group.
+        raise MigrationError("--positions-bootstrap is the gateway itself, not the old one")
+    partitions: list[PlannedPartition] = []
+    groups: list[PlannedGroup] = []
+    absent: list[AbsentPartition] = []
+    readers: dict[str, WireReader | None] = {}
+    for topic, partition in scheme.partitions:
+        if topic not in readers:
+            description = await client.find_topic(topic)
+            readers[topic] = None if description is None else WireReader(client, description)
+        reader = readers[topic]
+        positions = scheme.positions.get((topic, partition), {})
+        if reader is None or partition not in reader.partitions:
+            absent.append(
+                {"topic": topic, "partition": partition, "groups": sorted(positions)},
+            )
+        else:
+            # Taken out: entries of a partition that has been planned need no memory.
+            entries = scheme.entries.pop((topic, partition), Entries())
+            planned, moved = await _plan_partition(reader, partition, entries, positions)
+            partitions.append(planned)
+            groups += moved
+        advance(1)
+    return {
+        "format": PLAN_FORMAT,
+        "version": VERSION,
+        "created_ms": created_ms,
+        "cluster_id": cluster.cluster_id,
+        "sources": sources,
+        "damage": {
+            "count": scheme.damage_count,
+            "first": [one._asdict() for one in scheme.damage],
+        },
+        "partitions": partitions,
+        "absent": absent,
+        "groups": sorted(groups, key=lambda one: (one["group"], one["topic"], one["partition"])),
+    }
+
+
+async def _plan_partition(
+    reader: WireReader, partition: int, entries: Entries, positions: dict[str, int]
+) -> tuple[PlannedPartition, list[PlannedGroup]]:
+    """Plan a partition for groups with their old offsets."""
+    start, end = await ends(reader, partition)
+    records = Records()
+    digest = hashlib.sha256()
+    async for one in read_fingerprints(reader, partition, start, end):
+        records.add(one.offset, one.timestamp_ms * _MS, one.size_bytes, one.crc)
+        digest.update(one.in_digest())
+    mapping = PartitionMapping(entries, records, end, precision_ns=_MS)
+    classes: dict[str, int] = {}
+    runs = []
+    for run in mapping.runs():
+        name = run.match_class.value
+        classes[name] = classes.get(name, 0) + run.length
+        runs.append([name, *run[1:]])
+    step = max(1, len(records) // _SAMPLES)
+    planned: PlannedPartition = {
+        "topic": reader.topic,
+        "partition": partition,
+        "topic_id": format_uuid(reader.topic_id),
+        "log_start_offset": start,
+        "end_offset": end,
+        "entries": len(entries),
+        "duplicates": mapping.duplicates,
+        "records": len(records),
+        "sizes_count": mapping.sizes_count,
+        "classes": classes,
+        "digest": digest.hexdigest(),
+        "samples": [_sample(records, at) for at in range(0, len(records), step)],
+        "runs": runs,
+    }
+    groups: list[PlannedGroup] = []
+    for group_id, old_offset in positions.items():
+        position = mapping.position(old_offset)
+        at = records.index_of(position.offset)
+        groups.append(
+            {
+                "group": group_id,
+                "topic": reader.topic,
+                "partition": partition,
+                "old_offset": old_offset,
+                "offset": position.offset,
+                "certainty": position.certainty.value,
+                "comes_again": position.comes_again,
+                "next": _sample(records, at) if at < len(records) else None,
+            }
+        )
+    return planned, groups
+
+
+def _sample(records: Records, at: int) -> Sample:
+    return [
+        records.offsets[at],
+        records.times_ns[at] // _MS,
+        records.sizes_bytes[at],
+        records.fingerprints[at],
+    ]

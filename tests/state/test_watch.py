@@ -1,0 +1,326 @@
+"""What every state store tells those who watch it, in memory or in a database."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import aclosing, asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.clock import SystemClock
+from kgw.errors import DataDirectoryError, StorageError
+from kgw.state.base import CHANGES_KEPT, Change, ChangesLostError, ConflictError, WatchedChange
+from kgw.state.kinds import BROKER_CONFIG, OFFSET_BLOCK, TOPIC, TOPIC_CREATION
+from kgw.state.memory import MemoryStateStore
+from kgw.state.sql.migrations import MIGRATIONS
+from kgw.state.sql.server import Options
+from kgw.state.sql.sqlite import SqliteStateStore
+from kgw.state.sql.stores import server_store
+from kgw.testing.clock import ManualClock
+from tests.conftest import DATABASES
+from tests.state.test_servers import end_session
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from kgw.clock import Timer
+    from kgw.state.base import StateStore
+    from tests.state.servers import DatabaseServer
+
+READER = Options(reads_only=True)
+
+
+class Place:
+    """Where a store is kept: by one owner, and by readers beside it where the store has them."""
+
+    def __init__(
+        self, make: Callable[[], StateStore], make_reader: Callable[[], StateStore] | None = None
+    ) -> None:
+        self._make = make
+        self._make_reader = make_reader
+
+    @asynccontextmanager
+    async def owner(self) -> AsyncIterator[StateStore]:
+        """Open the store as the one that writes."""
+        store = self._make()
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    @asynccontextmanager
+    async def both(self) -> AsyncIterator[tuple[StateStore, StateStore]]:
+        """Open the store twice, to write and to read: in another session, where that can be."""
+        async with self.owner() as store:
+            if self._make_reader is None:
+                yield store, store
+                return
+            reader = self._make_reader()
+            await reader.open()
+            try:
+                yield store, reader
+            finally:
+                await reader.aclose()
+
+
+@pytest.fixture(params=["memory", "sqlite", *DATABASES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return an empty place of each kind."""
+    if request.param == "memory":
+        store = MemoryStateStore()
+        return Place(lambda: store)
+    if request.param == "sqlite":
+        return Place(lambda: SqliteStateStore(tmp_path / "meta.sqlite", quick_check=True))
+    server: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
+    url = server.url(server.new_place())
+    return Place(
+        lambda: server_store(url, SystemClock()),
+        lambda: server_store(url, SystemClock(), READER),
+    )
+
+
+class WatchedClock(ManualClock):
+    """Says when somebody waits for a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waited_for = asyncio.Event()
+
+    def call_at(self, monotonic_s: float, callback: Callable[[], object]) -> Timer:
+        self.is_waited_for.set()
+        return super().call_at(monotonic_s, callback)
+
+
+async def told(store: StateStore, since: int, count: int) -> list[WatchedChange]:
+    """Return the next changes that a watcher is told of. No time passes."""
+    changes: list[WatchedChange] = []
+    async with aclosing(store.watch(since, ManualClock())) as watching:
+        while len(changes) < count:
+            changes.append(await anext(watching))
+    return changes
+
+
+async def test_changes_of_watched_kinds_are_told_in_order(place: Place) -> None:
+    """Each with its version, key and value; rows of other kinds are nobody else's business."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC_CREATION, "a", b"x")])
+        await store.apply([Change(OFFSET_BLOCK, "g", b"12"), Change(BROKER_CONFIG, "c\0", b"")])
+        await store.apply([Change(TOPIC, "a", b"2", 1)])
+
+        assert [
+            WatchedChange(since + 1, TOPIC, "a", b"1"),
+            WatchedChange(since + 2, BROKER_CONFIG, "c\0", b""),
+            WatchedChange(since + 3, TOPIC, "a", b"2"),
+        ] == await told(reader, since, 3)
+        assert since + 3 == await reader.newest_change()
+        assert [WatchedChange(since + 3, TOPIC, "a", b"2")] == await told(reader, since + 2, 1)
+
+
+async def test_a_row_that_is_gone_is_told_of(place: Place) -> None:
+    """It has no value any more; one that comes again is a change like any other."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        for value in (b"1", None, b"2"):
+            await store.apply([Change(TOPIC, "a", value)])
+
+        assert [b"1", None, b"2"] == [change.value for change in await told(reader, since, 3)]
+
+
+async def test_a_row_written_twice_in_a_set_is_one_change(place: Place) -> None:
+    """Nobody could have loaded what it was in between."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC, "a", b"2")])
+
+        assert [(since + 1, TOPIC, "a", b"2")] == await reader.changes_since(since)
+
+
+async def test_what_was_not_written_is_not_told(place: Place) -> None:
+    """A set that met a conflict has changed nothing."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        with pytest.raises(ConflictError):
+            await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC, "b", b"1", 7)])
+        await store.apply([Change(TOPIC, "c", b"1")])
+
+        assert [(since + 1, TOPIC, "c", b"1")] == await reader.changes_since(since)
+
+
+async def test_a_watcher_waits_for_the_next_change(place: Place) -> None:
+    """Once there is none it looks again after the interval, and not sooner."""
+    async with place.both() as (store, reader):
+        clock = WatchedClock()
+        since = await reader.newest_change()
+        async with aclosing(reader.watch(since, clock, interval_s=2.0)) as watching:
+            waiting = asyncio.ensure_future(anext(watching))
+            await clock.is_waited_for.wait()
+            await store.apply([Change(TOPIC, "a", b"1")])
+            clock.advance(1.9)
+            assert 1 == clock.pending
+            clock.advance(0.1)
+            assert (since + 1, TOPIC, "a", b"1") == await waiting
+
+
+async def test_versions_outlive_the_process(place: Place) -> None:
+    """Who goes on after a restart misses nothing, and is told nothing twice."""
+    async with place.owner() as store:
+        since = await store.newest_change()
+        await store.apply([Change(TOPIC, "a", b"1")])
+    async with place.owner() as store:
+        await store.apply([Change(TOPIC, "a", b"2")])
+    async with place.both() as (store, reader):
+        await store.apply([Change(TOPIC, "a", b"3")])
+
+        assert [
+            (since + number, TOPIC, "a", b"%d" % number) for number in (1, 2, 3)
+        ] == await reader.changes_since(since)
+
+
+async def test_sets_at_the_same_time_are_all_told_of(place: Place) -> None:
+    """Of commits that many share no change is left out."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        await asyncio.gather(
+            *(store.apply([Change(TOPIC, str(number), b"x")]) for number in range(200))
+        )
+
+        changes = await told(reader, since, 200)
+        assert list(range(since + 1, since + 201)) == [change.version for change in changes]
+        assert {str(number) for number in range(200)} == {change.key for change in changes}
+
+
+@pytest.mark.parametrize("offset", [-1, 1])
+async def test_a_version_that_the_store_does_not_know_is_an_error(
+    place: Place, offset: int
+) -> None:
+    """Before its first one it knows no changes; beyond the newest it has lost some."""
+    async with place.both() as (_, reader):
+        since = await reader.newest_change() + offset
+        with pytest.raises(ChangesLostError, match="read everything anew") as caught:
+            await told(reader, since, 1)
+        assert since == caught.value.since
+
+
+@pytest.mark.slow
+async def test_a_version_that_is_too_old_is_an_error(place: Place) -> None:
+    """The newest changes are kept; who is further behind is told so, and not of the rest."""
+    async with place.both() as (store, reader):
+        since = await reader.newest_change()
+        count = CHANGES_KEPT + 2_000
+        for first in range(0, count, 3_000):
+            await store.apply(
+                [Change(TOPIC, str(number), b"x") for number in range(first, first + 3_000)]
+            )
+
+        with pytest.raises(ChangesLostError):
+            await told(reader, since, 1)
+        newest = since + count
+        assert newest == await reader.newest_change()
+        kept = await told(reader, newest - CHANGES_KEPT + 1, CHANGES_KEPT - 1)
+        assert list(range(newest - CHANGES_KEPT + 2, newest + 1)) == [one.version for one in kept]
+
+
+# --- databases ---
+
+
+async def test_what_an_older_program_wrote_is_no_change(tmp_path: Path) -> None:
+    """It is loaded; who watches goes on from there."""
+    path = tmp_path / "meta.sqlite"
+    for number in (4, len(MIGRATIONS)):
+        store = SqliteStateStore(path, migrations=MIGRATIONS[:number])
+        await store.open()
+        try:
+            if number == 4:
+                await store.apply([Change(TOPIC_CREATION, "a", b"1")])
+                continue
+            since = await store.newest_change()
+            assert ["a"] == list(await store.load(TOPIC_CREATION))
+            assert [] == await store.changes_since(since)
+            with pytest.raises(ChangesLostError):
+                await store.changes_since(since - 1)
+        finally:
+            await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["entry_value = x'32'", "entry_value = NULL", "kind = 'cluster'", "entry_key = x'61'"],
+)
+async def test_a_damaged_change_is_not_told(tmp_path: Path, damage: str) -> None:
+    """The rows have checksums of their own: read anew, they are right or named."""
+    path = tmp_path / "meta.sqlite"
+    place = Place(lambda: SqliteStateStore(path))
+    async with place.owner() as store:
+        since = await store.newest_change()
+        await store.apply([Change(TOPIC, "a", b"")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE state_change SET {damage} WHERE version > 1")  # noqa: S608 - constants
+        connection.commit()
+
+    async with place.owner() as store:
+        with pytest.raises(ChangesLostError, match=f"change {since + 1} is damaged"):
+            await store.changes_since(since)
+
+
+@pytest.mark.slow
+async def test_a_reader_of_a_server_writes_nothing(server: DatabaseServer) -> None:
+    """Neither rows nor samples, and not the owner's generation: the owner goes on beside it."""
+    url = server.url(server.new_place())
+    place = Place(
+        lambda: server_store(url, SystemClock()), lambda: server_store(url, SystemClock(), READER)
+    )
+    async with place.both() as (store, reader):
+        with pytest.raises(StorageError, match="open for reading alone"):
+            await reader.apply([Change(TOPIC, "a", b"1")])
+        with pytest.raises(StorageError, match="open for reading alone"):
+            await reader.lag_history.prune(before_ms=0, keep=0)
+        await store.apply([Change(TOPIC, "a", b"1")])
+        assert ["a"] == list(await reader.load(TOPIC))
+        assert store.failure is None
+
+
+@pytest.mark.slow
+async def test_a_reader_outlives_its_owner_and_its_session(server: DatabaseServer) -> None:
+    """Another owner's changes are told as the first one's were; a lost session is replaced."""
+    place = server.new_place()
+    url = server.url(place)
+    reader = server_store(url, SystemClock(), READER)
+    for value in (b"1", b"2"):
+        store = server_store(url, SystemClock())
+        await store.open()
+        try:
+            if value == b"1":
+                await reader.open()
+                since = await reader.newest_change()
+            await store.apply([Change(TOPIC, "a", value)])
+        finally:
+            await store.aclose()
+    try:
+        assert [b"1", b"2"] == [change.value for change in await told(reader, since, 2)]
+        await end_session(server, reader)
+        assert since + 2 == await reader.newest_change()
+        assert reader.failure is None
+    finally:
+        await reader.aclose()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [0, 4])
+async def test_a_reader_waits_for_the_owners_schema(server: DatabaseServer, steps: int) -> None:
+    """It makes none, and does not read one that it takes to be another."""
+    url = server.url(server.new_place())
+    if steps:
+        store = server_store(url, SystemClock(), Options(migrations=MIGRATIONS[:steps]))
+        await store.open()
+        await store.aclose()
+    reader = server_store(url, SystemClock(), READER)
+    with pytest.raises(
+        DataDirectoryError, match="start its owner" if steps else "cannot be opened"
+    ):
+        await reader.open()
+    await reader.aclose()
