@@ -14,7 +14,7 @@ from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
 
 from kgw.backend.base import LogSettings, Segmented
-from kgw.backend.embedded.reading import find_by_time
+from kgw.backend.embedded.read.reading import find_by_time
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.client.values import LATEST
 from kgw.clock import SystemClock
@@ -43,8 +43,8 @@ from kgw.records.reader import read_records
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
+from tests.backend.embedded.compact.test_cleaning import FAR, compact, records
 from tests.backend.embedded.driver import Driver
-from tests.backend.embedded.test_compaction import FAR, compact, records
 from tests.handlers.support import START_MS, create_topic, produce
 
 if TYPE_CHECKING:

@@ -25,17 +25,18 @@ from time import thread_time
 from typing import TYPE_CHECKING, cast
 
 import kgw.server.offenders
-from kgw.backend.embedded.cached_reading import ReadPlaces
+from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.config.listeners import Listener
 from kgw.gateway import Gateway
 from kgw.handlers.repeated_spread import MOST_PARTITIONS
-from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import request_frame
 from kgw.protocol.headers import decode_response_header
+from kgw.protocol.message_classes import response_class
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

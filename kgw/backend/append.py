@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.logs import EventLogger
 
@@ -11,9 +11,15 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Generator
 
-    from kgw.backend.base import AppendResult
-
 _log = EventLogger(__name__)
+
+
+class AppendResult(NamedTuple):
+    """Where an append landed. It exists only once the topic's durability is kept."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
 
 
 class Append:

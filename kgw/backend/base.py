@@ -27,14 +27,6 @@ HOT_BATCHES: Final = 1_000
 """What one `read_hot` looks at one by one, at most: 0.6 ms where both checksums are compared."""
 
 
-class AppendResult(NamedTuple):
-    """Where an append landed. It exists only once the topic's durability is kept."""
-
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
-
-
 class ReadResult(NamedTuple):
     """Whole batches in offset order, each exactly the stored bytes."""
 

@@ -14,10 +14,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.backend.append import Append, refused_append
+from kgw.backend.append import Append, AppendResult, refused_append
 from kgw.backend.base import (
     HOT_BATCHES,
-    AppendResult,
     Backend,
     EpochEnd,
     Health,

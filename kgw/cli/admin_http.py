@@ -9,12 +9,12 @@ import click
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.config import parse_address
 
+Address = tuple[str, int]
+
 TIMEOUT_S = 10.0
 
 
-def parse_admin(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[str, int] | None:
+def parse_admin(ctx: click.Context, param: click.Parameter, value: str | None) -> Address | None:
     """Return the (host, port) of `HOST:PORT`, with or without http:// before it."""
     if value is None:
         return None
@@ -38,7 +38,7 @@ admin_option = click.option(
 )
 
 
-def get(address: tuple[str, int], path: str, **parameters: object) -> dict[str, Any]:
+def get(address: Address, path: str, **parameters: object) -> dict[str, Any]:
     """Return the JSON of a path. Parameters that are None are left out.
 
     Raises AdminRefusedError for what cannot be asked so, CommandError when nothing answers, or no
@@ -69,9 +69,7 @@ def get(address: tuple[str, int], path: str, **parameters: object) -> dict[str, 
     return value
 
 
-def get_all(
-    address: tuple[str, int], path: str, name: str, **parameters: object
-) -> list[dict[str, Any]]:
+def get_all(address: Address, path: str, name: str, **parameters: object) -> list[dict[str, Any]]:
     """Return every entry of a list that comes in pages. Raises as `get`."""
     entries: list[dict[str, Any]] = []
     after = None

@@ -19,8 +19,8 @@ from kgw.types import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.backend.embedded.adopt import Adoptable
-    from kgw.backend.embedded.dump import DumpedBatch, DumpedDamage
+    from kgw.backend.embedded.offline.adopt import Adoptable
+    from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
     from kgw.cli.offline_compaction import PartitionCompaction
 
 _SEGMENT_SUFFIX = ".log"
@@ -52,7 +52,7 @@ def check(ctx: click.Context, data_dir: str, has_records: bool, is_json: bool) -
     lying batches it names the first 100 of each file, and counts the rest. What an unclean stop
     leaves behind, and the next start mends by itself, is no problem.
     """
-    from kgw.backend.embedded.check import check_data_dir
+    from kgw.backend.embedded.offline.check import check_data_dir
 
     with _readable(data_dir):
         problems = asyncio.run(check_data_dir(data_dir, reads_records=has_records))
@@ -117,8 +117,8 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
     that were changed live, and notes of creations and deletions under way. Exits with 1 when a
     topic cannot be brought back as it is.
     """
-    from kgw.backend.embedded.adopt import adopt as adopt_topics
-    from kgw.backend.embedded.adopt import find_adoptable
+    from kgw.backend.embedded.offline.adopt import adopt as adopt_topics
+    from kgw.backend.embedded.offline.adopt import find_adoptable
 
     with _readable(data_dir):
         if dry_run:
@@ -224,8 +224,8 @@ def _readable(path: str) -> Iterator[None]:
 
 def _segments(path: str) -> list[str]:
     """Return the segment files at a path, in order."""
-    from kgw.backend.embedded.dump import segment_paths
     from kgw.backend.embedded.layout import PARTITION_NAME
+    from kgw.backend.embedded.offline.dump import segment_paths
 
     if not Path(path).is_dir():
         return [path]
@@ -255,7 +255,7 @@ class _Dump:
 
     def dump(self, path: str) -> None:
         """Print one segment."""
-        from kgw.backend.embedded.dump import DumpedBatch, dump_segment
+        from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment
 
         if not self._is_json:
             click.echo(path)

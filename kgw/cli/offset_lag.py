@@ -23,10 +23,10 @@ from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kgw.cli.admin_http import Address
     from kgw.client import AsyncClient
     from kgw.client.groups import GroupOffset
 
-Address = tuple[str, int]
 Place = tuple[str, int]
 
 GROUPS_AT_A_TIME = 8

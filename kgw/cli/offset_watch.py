@@ -11,7 +11,7 @@ from kgw.cli.formats import format_duration, format_time
 from kgw.cli.output import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from kgw.cli.offset_lag import Address
+    from kgw.cli.admin_http import Address
 
 
 def _one_at_most(names: tuple[str, ...], option: str) -> str | None:

@@ -33,7 +33,7 @@ def copy(data_dir: str, target: str, is_json: bool) -> None:
     """
     import asyncio
 
-    from kgw.backend.embedded.state_copy import copy_state
+    from kgw.backend.embedded.offline.state_copy import copy_state
     from kgw.config.state_url import StateUrlError
 
     try:

@@ -16,8 +16,9 @@ from kgw.client.errors import (
 from kgw.client.values import ApiSupport
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.framing import FrameBuffer, decode_response, request_frame
+from kgw.protocol.message_classes import request_class
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:

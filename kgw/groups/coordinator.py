@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from kgw.metrics import Metrics
     from kgw.offsets.block import OffsetBlock
-    from kgw.offsets.committed import OffsetChanges, OffsetTable, Place
+    from kgw.offsets.committed import OffsetChanges, Place
+    from kgw.offsets.table import OffsetTable
     from kgw.state.base import StateStore
     from kgw.turns import Turns
     from kgw.types import TopicId

@@ -6,7 +6,7 @@ from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.groups.rounds import GroupLimits
-from kgw.offsets.committed import OffsetTable
+from kgw.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

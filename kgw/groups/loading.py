@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kgw.groups.rows import GroupRow
 from kgw.logs import EventLogger
 from kgw.offsets.block import damaged_block, decode_block, parse_block_key
-from kgw.offsets.committed import damaged_row, decode_row, parse_row_key
+from kgw.offsets.table import damaged_row, decode_row, parse_row_key
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.writes import changes_of
-from kgw.offsets.committed import group_of
+from kgw.offsets.table import group_of
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.turns import Rest, Share, in_turns

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
     from kgw.offsets.block import OffsetBlock
-    from kgw.offsets.committed import OffsetChanges, OffsetTable
+    from kgw.offsets.committed import OffsetChanges
+    from kgw.offsets.table import OffsetTable
     from kgw.turns import Turns
     from kgw.types import TopicId
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.offsets.committed import CommittedOffset, OffsetTable
+    from kgw.offsets.committed import CommittedOffset
+    from kgw.offsets.table import OffsetTable
     from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
     from kgw.turns import Turns
     from kgw.types import TopicId

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class, response_class
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
 from kgw.protocol.headers import decode_request_header, peek_request_header
+from kgw.protocol.message_classes import request_class, response_class
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway

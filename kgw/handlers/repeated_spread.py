@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
-    from kgw.partitions.partition import Appended, Partition
+    from kgw.partitions.appended import Appended
+    from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
     from kgw.types import Buffer
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kgw.errors import ErrorCode
-from kgw.protocol.api_keys import ApiKey, request_class
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext

@@ -8,19 +8,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from kgw.backend.base import PartitionLog
-    from kgw.offsets.committed import OffsetTable
     from kgw.offsets.lag import LagSum, PartitionLag
+    from kgw.offsets.table import OffsetTable
     from kgw.types import PartitionKey, TopicId
 
 
-class TopicView(Protocol):
-    """A topic, as far as lag goes."""
+class TopicIdentity(Protocol):
+    """Which topic a partition is of."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def topic_id(self) -> TopicId: ...
+
+
+class TopicView(TopicIdentity, Protocol):
+    """A topic, as far as lag goes."""
 
     def partition(self, index: int) -> PartitionView | None: ...
 
@@ -29,7 +33,7 @@ class PartitionView(Protocol):
     """A partition, as far as lag goes."""
 
     @property
-    def topic(self) -> TopicView: ...
+    def topic(self) -> TopicIdentity: ...
 
     @property
     def index(self) -> int: ...

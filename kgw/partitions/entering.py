@@ -13,8 +13,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kgw.backend.append import Append
-from kgw.backend.base import AppendResult
+from kgw.backend.append import Append, AppendResult
 from kgw.partitions.validation import RecordRules, validate_records
 from kgw.records.batch import Compression
 from kgw.types import NO_LEADER_EPOCH
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from asyncio import Future, Task
     from collections.abc import Callable
 
-    from kgw.partitions.partition import Appended
+    from kgw.partitions.appended import Appended
     from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits

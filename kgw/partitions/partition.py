@@ -6,11 +6,12 @@ import asyncio
 import logging
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from kgw.backend.append import Append
-from kgw.backend.base import AppendResult, Snapshot
+from kgw.backend.append import Append, AppendResult
+from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
+from kgw.partitions.appended import Appended
 from kgw.partitions.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
@@ -36,13 +37,11 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.partitions.entering import Entrance
     from kgw.partitions.producer_state import BatchEntry
-    from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.waits import Listener
     from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
-    from kgw.types import Buffer
+    from kgw.types import Buffer, TopicId, TopicName
 
 _log = logging.getLogger(__name__)
 
@@ -53,19 +52,23 @@ _REBUILD_INTERVAL_S = 1.0
 _ALWAYS_SAVED = 64
 
 
-class Appended(NamedTuple):
-    """What `append` did with a batch.
+class OwnTopic(Protocol):
+    """What a partition knows of its topic."""
 
-    `result` has the offset once it is done; it is None for a duplicate, whose `base_offset` is
-    known.
-    """
+    name: TopicName
+    topic_id: TopicId
+    config: TopicConfig
+    is_deleted: bool
 
-    result: Append | None
-    base_offset: int
-    log_append_time_ms: int
-    """-1 unless the topic uses log append time."""
-    is_undecided: bool = False
-    """Whether `result` may still be a refusal: a KafkaError."""
+
+class Listener(Protocol):
+    """Who is told of what becomes of a partition: stands in its `waits`."""
+
+    def advanced(self, size_bytes: int) -> None:
+        """So many bytes more can be read."""
+
+    def fire(self) -> None:
+        """The partition's beginning has moved, or it is no longer there."""
 
 
 class Partition:
@@ -99,7 +102,7 @@ class Partition:
     )
 
     def __init__(
-        self, topic: Topic, index: int, log: PartitionLog, clock: Clock, walker: Walker
+        self, topic: OwnTopic, index: int, log: PartitionLog, clock: Clock, walker: Walker
     ) -> None:
         self.topic = topic
         self.index = index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,16 +20,6 @@ TICK_MS = 20
 _SHORT_WAIT_MS = 10 * TICK_MS
 # Sums of seconds are that far from whole milliseconds at most.
 _ROUNDING_MS = 1e-3
-
-
-class Listener(Protocol):
-    """Who is told of what becomes of a partition: stands in its `waits`."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """So many bytes more can be read."""
-
-    def fire(self) -> None:
-        """The partition's beginning has moved, or it is no longer there."""
 
 
 class FetchDeadlines:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kgw.protocol.schema import Request, Response
 
 
 class ApiKey(IntEnum):
@@ -230,29 +225,3 @@ def flexible(api_key: int, version: int) -> bool:
         return False
     since = _FLEXIBLE_SINCE[api_key]
     return since is not None and version >= since
-
-
-def request_class(api_key: int) -> type[Request]:
-    """Import and return the request of this API; KeyError if it is not in `MESSAGE_KEYS`."""
-    request: type[Request] = _message_class(api_key, "Request")
-    return request
-
-
-def response_class(api_key: int) -> type[Response]:
-    """Import and return the response of this API; KeyError if it is not in `MESSAGE_KEYS`."""
-    response: type[Response] = _message_class(api_key, "Response")
-    return response
-
-
-def module_name(api_key: int) -> str:
-    """Return the name of the module in `messages` that declares this API."""
-    if api_key not in MESSAGE_KEYS:
-        raise KeyError(api_key)
-    return ApiKey(api_key).name.lower()
-
-
-def _message_class(api_key: int, suffix: str) -> type:
-    module = module_name(api_key)
-    name = module.title().replace("_", "") + suffix
-    found: type = getattr(import_module(f"kgw.protocol.messages.{module}"), name)
-    return found

@@ -6,9 +6,10 @@ from struct import Struct as Layout
 from typing import TYPE_CHECKING
 
 from kgw.errors import FrameTooLargeError, ProtocolError
-from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.headers import decode_response_header, encode_request_header
+from kgw.protocol.message_classes import response_class
 
 if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from asyncio import CancelledError, Transport
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, LARGEST_IN_RUN_BYTES, DueAnswer, Run
-from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver
+from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver, TurnGiver
 from kgw.server.shared import (
     CLOSED,
     FINISHING,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
-    from kgw.server.shared import Shared, State
+    from kgw.server.shared import Dispatch, State
     from kgw.types import Buffer
 
 # A request larger than this takes its turn among those of other connections: decoding and answering
@@ -41,6 +41,37 @@ LINGER_S = 1.0
 # Answers of one run are written together, up to so many bytes: what is not written yet is memory
 # that no limit sees. Below it they are copied into one piece, which costs less than a gather write.
 RUN_BYTES = 64 << 10
+
+
+class Shared(TurnGiver, Protocol):
+    """What connections have in common: the server, or a test's stand-in for it."""
+
+    @property
+    def dispatcher(self) -> Dispatch: ...
+
+    has_sent_much: bool
+    """Whether a Fetch has to wait for a turn: so much was sent since the loop looked at others."""
+
+    def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
+        """Count a new connection in; None refuses it."""
+
+    def hold(self, connection: FrameReceiver) -> None:
+        """Have `take_turn` called once the dispatcher has no large work."""
+
+    def answer_soon(self, connection: KafkaConnection) -> None:
+        """Have `write_answers` called once, soon: after what else is answered in this turn."""
+
+    def note_sent(self, size_bytes: int) -> None:
+        """Count a large answer that was handed to a transport."""
+
+    def forget(self, connection: KafkaConnection) -> None:
+        """Count a connection out."""
+
+    def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
+        """Note that the server ended a connection, and why."""
+
+    def report_bug(self, error: BaseException) -> None:
+        """Note an error that no handler of errors expected."""
 
 
 class KafkaConnection(FrameReceiver):
@@ -69,6 +100,8 @@ class KafkaConnection(FrameReceiver):
     )
 
     session: Session
+
+    _server: Shared
 
     def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
         super().__init__(server, max_frame_bytes)

@@ -22,9 +22,10 @@ from kgw.clock import thread_cpu_s
 from kgw.errors import DecodeError, ProtocolError
 from kgw.handlers.dispatch import Dispatcher
 from kgw.logs import EventLogger, QuietLog
-from kgw.protocol.api_keys import ApiKey, request_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.headers import decode_request_header
+from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Handle, TimerHandle

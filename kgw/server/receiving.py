@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from asyncio import BufferedProtocol
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kgw.errors import FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from asyncio import Transport
 
     from kgw.handlers.context import Run
+    from kgw.metrics import Metrics
     from kgw.server.limits import Limits
-    from kgw.server.shared import Shared
+    from kgw.server.memory import RequestMemory
+    from kgw.server.polling import Polling
 
 _INT32 = Struct(">i")
 _INT16 = Struct(">h")
@@ -42,6 +44,22 @@ RECEIVE_BUFFER_BYTES = 512 << 10
 
 LOOK_AT_NEXT_SWEEP = 0.0
 NEVER = float("inf")
+
+
+class TurnGiver(Protocol):
+    """What a receiver of frames needs of the server."""
+
+    limits: Limits
+    memory: RequestMemory
+    metrics: Metrics
+    polling: Polling
+    receive_buffer: memoryview
+    now_s: float
+    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
+    sweep_interval_s: float
+
+    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
+        """Have `take_turn` called once, after those of connections that asked before."""
 
 
 class FrameReceiver(BufferedProtocol):
@@ -66,7 +84,7 @@ class FrameReceiver(BufferedProtocol):
 
     _transport: Transport
 
-    def __init__(self, server: Shared, max_frame_bytes: int) -> None:
+    def __init__(self, server: TurnGiver, max_frame_bytes: int) -> None:
         self._server = server
         self.max_frame_bytes = max_frame_bytes
         self.state = OPEN

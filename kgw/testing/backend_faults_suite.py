@@ -7,7 +7,8 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import AppendResult, EpochEnd
+from kgw.backend.append import AppendResult
+from kgw.backend.base import EpochEnd
 from kgw.errors import StorageError
 from kgw.state.base import Change, Row
 from kgw.testing.backend_harness import (

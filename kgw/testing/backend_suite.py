@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.backend.base import AppendResult, EpochEnd, LogSettings, Snapshot
+from kgw.backend.append import AppendResult
+from kgw.backend.base import EpochEnd, LogSettings, Snapshot
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.base import Change, Row
 from kgw.testing.backend_harness import (

@@ -22,7 +22,7 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES, File, FileSystem
+from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
 from kgw.testing.simulated_disk import (
     CrashMode,
     Directory,

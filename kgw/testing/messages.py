@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import ErrorCode
 from kgw.protocol import blobs, headers
-from kgw.protocol.api_keys import MESSAGE_KEYS, request_class, response_class
+from kgw.protocol.api_keys import MESSAGE_KEYS
+from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.schema import ZERO_UUID, Field, Message, Struct
 
 if TYPE_CHECKING:

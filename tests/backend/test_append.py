@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from kgw.backend.append import Append, refused_append
-from kgw.backend.base import AppendResult
+from kgw.backend.append import Append, AppendResult, refused_append
 from kgw.errors import StorageError
 
 RESULT = AppendResult(3, 4, 0)

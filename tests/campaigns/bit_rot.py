@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import layout, reading
-from kgw.backend.embedded.check import check_directory
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.offline.check import check_directory
+from kgw.backend.embedded.read import reading
 from kgw.errors import StorageError
 from kgw.records.batch import CRC_START, HEADER
 from kgw.records.crc import crc32c
@@ -36,7 +37,7 @@ from tests.campaigns.stored_logs import build_directory, serve_directory
 from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.side import SideEntry
+    from kgw.backend.embedded.log.side import SideEntry
     from tests.campaigns.stored_logs import Served, StoredDirectory
 
 TRIALS_A_DIRECTORY = 75

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from kgw.backend.embedded import cached_reading, segment
-from kgw.backend.embedded.cache import CachedTail, HotCache
-from kgw.backend.embedded.cached_reading import ReadPlaces
+from kgw.backend.embedded.files.read_buffers import ReadBuffers
+from kgw.backend.embedded.log import segment
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.read_ahead import ReadAhead
-from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.read import cached_reading
+from kgw.backend.embedded.read.cache import CachedTail, HotCache
+from kgw.backend.embedded.read.cached_reading import ReadPlaces
+from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.partitions.emptied import read_on
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from tests.campaigns.simulated_loop import SimulatedLoop
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog, ReadResult
     from kgw.backend.embedded.backend import EmbeddedBackend
-    from kgw.backend.embedded.cached_reading import Piece
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.read.cached_reading import Piece
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.write.append import Append
     from kgw.testing.faults import SimulatedFs
     from tests.campaigns.support import Report
 

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import CompactionJob
-from kgw.backend.embedded import journal_replay, swap
-from kgw.backend.embedded.compaction import Cleaning, plan_cleaning
-from kgw.backend.embedded.failures import SideFileDamagedError, sync_directory
+from kgw.backend.embedded.compact.cleaning import Cleaning, plan_cleaning
+from kgw.backend.embedded.files.durability import sync_directory
 from kgw.backend.embedded.layout import COMPACTION_DIRECTORY
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment import Segment
-from kgw.backend.embedded.swap import remove_directory, swap_segment
+from kgw.backend.embedded.log import swap
+from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
+from kgw.backend.embedded.log.swap import remove_directory, swap_segment
+from kgw.backend.embedded.recover import journal_replay
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
 from tests.campaigns.crash_model import Machine
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from kgw.backend.embedded.compaction import CleaningOrder
-    from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.compact.cleaning import CleaningOrder
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.records.batch import RecordBatch
     from kgw.testing.faults import SimulatedFs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from kgw.backend.embedded.flush_timer import FlushTimer
+from kgw.backend.embedded.write.flush_timer import FlushTimer
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kgw.backend.embedded.helpers import Helpers
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey

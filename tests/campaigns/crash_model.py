@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.journaled import Retirement
+    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.layout import Gap
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.journaled import Retirement
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
     from kgw.testing.batches import StoredRecord

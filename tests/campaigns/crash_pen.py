@@ -12,9 +12,9 @@ from collections import deque
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
-from kgw.backend.embedded import flusher as flusher_module
 from kgw.backend.embedded.failures import SyncNotTriedError
-from kgw.backend.embedded.flusher import Flusher
+from kgw.backend.embedded.write import flusher as flusher_module
+from kgw.backend.embedded.write.flusher import Flusher
 from tests.campaigns.crash_model import Machine
 from tests.campaigns.support import replaced
 
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from kgw.backend.embedded.files import PooledFile
-    from kgw.backend.embedded.fs import File
-    from kgw.backend.embedded.kernel_sync import KernelSyncs
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.files.fs import File
+    from kgw.backend.embedded.files.pool import PooledFile
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.write.append import Append
     from kgw.clock import Clock
     from kgw.testing.faults import SimulatedFile, SimulatedFs
     from kgw.types import PartitionKey
@@ -239,7 +238,7 @@ class PenMachine(Machine):
         self._flusher._completed = _Completed(self._settled)
         self._syncs = self.make_syncs(fs)
         if self.random.random() < 0.9:
-            self._flusher.kernel_syncs = cast("KernelSyncs", self._syncs)
+            self._flusher.kernel_syncs = self._syncs
         self._guard(store)
         return found
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.layout import Gap
-from kgw.backend.embedded.relaxed import RelaxedLogs
 from kgw.backend.embedded.store import Store
+from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.testing.faults import SimulatedFs
 from tests.campaigns.client_reads import require_ways, small_direct_reads
 from tests.campaigns.crash_compaction import (
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.failures import SyncFailedError
-    from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.written import Written
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.write.written import Written
     from kgw.types import PartitionKey
 
 KILL_SHARE = 0.15

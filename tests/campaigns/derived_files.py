@@ -10,8 +10,10 @@ from random import Random
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import layout, reading, segment
-from kgw.backend.embedded.side import ENTRY_BYTES, SideEntry
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.log import segment
+from kgw.backend.embedded.log.side import ENTRY_BYTES, SideEntry
+from kgw.backend.embedded.read import reading
 from kgw.records.batch import HEADER_BYTES, read_header
 from tests.campaigns.client_reads import Clients, require_ways
 from tests.campaigns.crash_model import ROOT

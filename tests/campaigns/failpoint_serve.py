@@ -15,14 +15,14 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append
-from kgw.backend.embedded.fs import RealFile, RealFs
-from kgw.backend.embedded.kernel_sync import KernelSyncs
+from kgw.backend.embedded.files.kernel_sync import KernelSyncs
+from kgw.backend.embedded.files.real_fs import RealFile, RealFs
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.files.fs import File
     from kgw.types import Buffer
 
 FAILPOINT_FILE = "KGW_CAMPAIGN_FAILPOINT"

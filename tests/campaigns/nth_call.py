@@ -16,10 +16,10 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import files
-from kgw.backend.embedded.fs import FileSystem
-from kgw.backend.embedded.journal import Journal
-from kgw.backend.embedded.segment import Segment
+from kgw.backend.embedded.files import pool
+from kgw.backend.embedded.files.fs import FileSystem
+from kgw.backend.embedded.log.journal import Journal
+from kgw.backend.embedded.log.segment import Segment
 from kgw.errors import DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kgw.backend.embedded.failures import SyncFailedError
-    from kgw.backend.embedded.fs import File
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.files.fs import File
+    from kgw.backend.embedded.files.read_buffers import ReadBuffers
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.read_buffers import ReadBuffers
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.writer import Append
-    from kgw.backend.embedded.written import Written
+    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.written import Written
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads
 
@@ -537,7 +537,7 @@ def run(seed: int, full: bool) -> Report:
     require_ways(report, 100 if full else 20)
     control = Report("control: failed syncs are not noticed", seed)
     with (
-        replaced(files, "sync_file", _sync_and_hope),
+        replaced(pool, "sync_file", _sync_and_hope),
         replaced(FileSystem, "sync_all", _sync_all_and_hope),
     ):
         _run_until_alarm(control, seed, FaultyMachine)

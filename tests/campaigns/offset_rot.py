@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.check import check_directory
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import KgwError
 from kgw.offsets.committed import DAMAGED_OFFSET

@@ -11,19 +11,21 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kgw.backend.embedded import options, relaxed
-from kgw.backend.embedded.fs import FileSystem, RealFile, RealFs
-from kgw.backend.embedded.journal import Journal
-from kgw.backend.embedded.kernel_sync import KernelSyncs
-from kgw.backend.embedded.writer import GroupWriter
+from kgw.backend.embedded import options
+from kgw.backend.embedded.files.fs import FileSystem
+from kgw.backend.embedded.files.kernel_sync import KernelSyncs
+from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.log.journal import Journal
+from kgw.backend.embedded.write import relaxed
+from kgw.backend.embedded.write.writer import GroupWriter
 from kgw.cli.main import main
 from kgw.state.sql import sqlite_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.fs import File
-    from kgw.backend.embedded.written import Written
+    from kgw.backend.embedded.files.fs import File
+    from kgw.backend.embedded.write.written import Written
 
 JOURNAL_BYTES = 256 << 10
 RESERVED_OFFSETS = 50

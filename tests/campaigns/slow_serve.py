@@ -22,9 +22,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.fs import RealFile, RealFs
-from kgw.backend.embedded.kernel_sync import KernelSyncs
-from kgw.backend.embedded.sync_batch import SyncBatch
+from kgw.backend.embedded.files.kernel_sync import KernelSyncs
+from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.cli.main import main
 from kgw.gateway import Gateway
 from kgw.state.sql.commit_note import CountedConnection
@@ -32,7 +32,7 @@ from kgw.state.sql.commit_note import CountedConnection
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.files.fs import File
 
 DELAY_FILE = "KGW_CAMPAIGN_DELAY"
 SYNC = "KGW_CAMPAIGN_SYNC"

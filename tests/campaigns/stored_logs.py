@@ -10,11 +10,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.base import LogSettings, Snapshot
-from kgw.backend.embedded import layout, reading
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError
 from kgw.testing.batches import make_batch
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.write.append import Append
     from kgw.offsets.recovery import Checkpoint
     from tests.campaigns.client_reads import Batch, ClientReads, Clients
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from kgw.backend.embedded import journal
+from kgw.backend.embedded.log import journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

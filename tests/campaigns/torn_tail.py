@@ -9,9 +9,10 @@ import traceback
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded import layout, scan
-from kgw.backend.embedded.side import ENTRY_BYTES, decode_entry
-from kgw.backend.embedded.snapshots import load_snapshot
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.log.snapshots import load_snapshot
+from kgw.backend.embedded.recover import scan
 from kgw.backend.embedded.store import Store
 from tests.campaigns.client_reads import Clients, require_ways
 from tests.campaigns.crash_model import ROOT, TOPIC
@@ -19,7 +20,7 @@ from tests.campaigns.stored_logs import OPTIONS, SETTINGS, build_directory, serv
 from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
     from tests.campaigns.stored_logs import Served, StoredDirectory

@@ -11,7 +11,7 @@ from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.group_what_if import what_if
 from kgw.client import AsyncClient
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.offsets.committed import damaged_row, row_key
+from kgw.offsets.table import damaged_row, row_key
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

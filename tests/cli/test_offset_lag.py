@@ -15,7 +15,7 @@ from kgw.cli.errors import ExitCode
 from kgw.client import AsyncClient
 from kgw.config import Listener
 from kgw.lag import monitor
-from kgw.offsets.committed import damaged_row, row_key
+from kgw.offsets.table import damaged_row, row_key
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
 

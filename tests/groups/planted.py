@@ -14,7 +14,7 @@ from kgw.groups.effects import Answer
 from kgw.groups.members import Member, MemberTable
 from kgw.groups.reply import Reply
 from kgw.groups.rounds import COMPLETING, NEVER_S
-from kgw.offsets.committed import OffsetTable
+from kgw.offsets.table import OffsetTable
 from tests.groups.model import BYSTANDER
 
 if TYPE_CHECKING:

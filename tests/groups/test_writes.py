@@ -18,7 +18,8 @@ from kgw.groups.writes import (
     changes_of,
 )
 from kgw.offsets.block import OffsetBlock
-from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, OffsetChanges, OffsetTable
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, OffsetChanges
+from kgw.offsets.table import OffsetTable
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.state.memory import MemoryStateStore
 from kgw.types import TopicId

@@ -11,9 +11,10 @@ from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.table import HANDLERS
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, request_class, response_class
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import decode_response, request_frame
+from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.messages.api_versions import ApiVersionsResponse
 from kgw.protocol.messages.fetch import FetchRequest
 from kgw.protocol.messages.list_transactions import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.offsets.committed import row_key
+from kgw.offsets.table import row_key
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -9,9 +9,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.table import HANDLERS
-from kgw.protocol.api_keys import ApiKey, request_class
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import request_frame
 from kgw.protocol.headers import encode_request_header
+from kgw.protocol.message_classes import request_class
 from kgw.testing.messages import random_message
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kgw.backend.embedded.dump import DumpedBatch, dump_segment, segment_paths
+from kgw.backend.embedded.offline.dump import DumpedBatch, dump_segment, segment_paths
 from kgw.testing.process import GatewayProcess
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from kgw.offsets.block import OffsetBlock, decode_block, parse_block_key
-from kgw.offsets.committed import OffsetTable, decode_row, parse_row_key
+from kgw.offsets.table import OffsetTable, decode_row, parse_row_key
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 
 if TYPE_CHECKING:

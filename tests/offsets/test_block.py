@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.offsets.block import OffsetBlock, damaged_block, decode_block
-from kgw.offsets.committed import (
-    DAMAGED_OFFSET,
-    NO_EXPIRY_MS,
-    CommittedOffset,
-    OffsetChanges,
-    OffsetTable,
-)
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset, OffsetChanges
+from kgw.offsets.table import OffsetTable
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
 from tests.offsets.blocks import GROUP, NOW_S, WALL_MS, block_of, loaded, places

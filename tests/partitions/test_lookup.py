@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kgw.backend.base import CompactionJob, Segmented
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.layout import LOG_SUFFIX, SIDE_SUFFIX
+from kgw.backend.embedded.log.side import ENTRY_BYTES
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.side import ENTRY_BYTES
 from kgw.backend.memory import MemoryBackend
 from kgw.errors import CorruptionError
 from kgw.partitions.lookup import find_by_time, find_max_timestamp

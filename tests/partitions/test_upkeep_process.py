@@ -47,11 +47,11 @@ async def produce(client: AsyncClient, count: int) -> None:
 
 SPOIL = """
 import sys
-if sys.orig_argv[-1] == "kgw.backend.embedded.cleaner_process":
-    from kgw.backend.embedded import compaction
+if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
+    from kgw.backend.embedded.compact import cleaning
     def run(self):
         raise OverflowError("int too large to convert")
-    compaction.Cleaning.run = run
+    cleaning.Cleaning.run = run
 """
 
 

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.protocol.api_keys import (
-    MESSAGE_KEYS,
-    ApiKey,
-    flexible,
-    module_name,
-    request_class,
-    response_class,
-)
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, flexible
+from kgw.protocol.message_classes import module_name, request_class, response_class
 
 
 def test_keys_are_kafkas() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kgw.backend.embedded.fs import DIRECT_BLOCK_BYTES
+from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.simulated_disk import SECTOR_BYTES, CrashMode
 

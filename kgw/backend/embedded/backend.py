@@ -15,21 +15,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
-from kgw.backend.embedded.cache import HotCache
-from kgw.backend.embedded.cached_reading import ReadPlaces
 from kgw.backend.embedded.failures import NoThreadError
-from kgw.backend.embedded.flush_timer import FlushTimer
-from kgw.backend.embedded.flusher import Flusher
-from kgw.backend.embedded.fs import RealFs
+from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.files.read_buffers import ReadBuffers
+from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.helpers import HelperThreads
-from kgw.backend.embedded.lock import DirectoryLock
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.read_ahead import ReadAhead
-from kgw.backend.embedded.read_buffers import ReadBuffers
+from kgw.backend.embedded.read.cache import HotCache
+from kgw.backend.embedded.read.cached_reading import ReadPlaces
+from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
-from kgw.backend.embedded.write_back import WriteBack
+from kgw.backend.embedded.write.flush_timer import FlushTimer
+from kgw.backend.embedded.write.flusher import Flusher
+from kgw.backend.embedded.write.write_back import WriteBack
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, StorageError
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from kgw.backend.base import LogSettings, PartitionLog
-    from kgw.backend.embedded.cache import CachedTail
     from kgw.backend.embedded.creating import LogCreator
-    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.helpers import Helpers
-    from kgw.backend.embedded.journaled import Retirement
-    from kgw.backend.embedded.log import SegmentedLog
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.read.cache import CachedTail
     from kgw.backend.embedded.state_place import ServerState
     from kgw.backend.embedded.store import CheckpointPlan
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.journaled import Retirement
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.new_directories import NewDirectories
+    from kgw.backend.embedded.log.new_directories import NewDirectories
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.types import PartitionKey, TopicName
 

@@ -53,6 +53,9 @@ NEW_SIDE_SUFFIX: Final = ".checksums.new"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, SIDE_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 """The files of a segment. The batches first: without them the others are nothing to be read."""
 
+MAX_POSITION: Final = (1 << 31) - 1
+"""Kafka's positions and relative offsets are signed 32-bit numbers."""
+
 _OFFSET_DIGITS: Final = 20
 
 

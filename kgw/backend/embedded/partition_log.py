@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kgw.backend.append import refused_append
 from kgw.backend.base import PartitionLog, ReadResult, Segmented
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.cache import CachedTail
-from kgw.backend.embedded.cached_reading import read_cached
-from kgw.backend.embedded.failures import SideFileDamagedError, SyncFailedError
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read.cache import CachedTail
+from kgw.backend.embedded.read.cached_reading import read_cached
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
         SegmentInfo,
         Snapshot,
     )
-    from kgw.backend.embedded.backend import EmbeddedBackend
-    from kgw.backend.embedded.cache import HotCache
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.segment import Segment
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.read.cache import HotCache
+    from kgw.backend.embedded.shell import Shell
     from kgw.backend.embedded.store import Store
     from kgw.records.batch import RecordBatch
 
@@ -46,9 +47,7 @@ _REBUILDS: Final = 8
 class EmbeddedPartitionLog(PartitionLog, Segmented):
     """One partition's log, its cached tail, and the way to the threads."""
 
-    def __init__(
-        self, log: SegmentedLog, backend: EmbeddedBackend, store: Store, cache: HotCache
-    ) -> None:
+    def __init__(self, log: SegmentedLog, backend: Shell, store: Store, cache: HotCache) -> None:
         self.key = log.key
         self.tail = CachedTail()
         self._log = log
@@ -228,11 +227,14 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         await self._backend.run_in_flusher(partial(self._store.roll, self._log))
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
-        # What is imported by one who compacts is nothing that a start should wait for.
-        from kgw.backend.embedded.compacting import CompactionRun
+        # Imported here to keep start-up fast.
+        from kgw.backend.embedded.compact.run import CompactionRun
 
         async with self._compacting:
-            run = CompactionRun(self, self._backend, self._store, self._log, job)
+            forget_cached = partial(self._backend.forget_cached, self.tail)
+            run = CompactionRun(
+                self._log, job, self._store, self._backend, self.rebuild_segment, forget_cached
+            )
             return await self._backend.run_until_closed(run.run())
 
     async def rebuild_segment(self, base_offset: int) -> None:

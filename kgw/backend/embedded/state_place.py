@@ -16,7 +16,7 @@ from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, DamagedRowsError
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.files.fs import FileSystem
     from kgw.state.base import StateStore
 
 BINDING_KIND: Final = "data-directory"

@@ -10,22 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.failures import (
-    SideFileDamagedError,
-    SyncFailedError,
-    replace_durably,
-    storage_error,
-)
-from kgw.backend.embedded.indexes import write_indexes
-from kgw.backend.embedded.journal_replay import replay_journal
-from kgw.backend.embedded.log import SegmentedLog
-from kgw.backend.embedded.new_directories import NewDirectories
-from kgw.backend.embedded.recovery import recover_log
-from kgw.backend.embedded.removals import Removals
-from kgw.backend.embedded.segment_syncs import sync_all_files
-from kgw.backend.embedded.swap import remove_directory
-from kgw.backend.embedded.write_back import CALM_BYTES
-from kgw.backend.embedded.writer import GroupWriter
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.files.durability import replace_durably
+from kgw.backend.embedded.log.index_files import write_indexes
+from kgw.backend.embedded.log.new_directories import NewDirectories
+from kgw.backend.embedded.log.removals import Removals
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.log.segmented_log import SegmentedLog
+from kgw.backend.embedded.log.swap import remove_directory
+from kgw.backend.embedded.recover.journal_replay import replay_journal
+from kgw.backend.embedded.recover.recovery import recover_log
+from kgw.backend.embedded.write.segment_syncs import sync_all_files
+from kgw.backend.embedded.write.write_back import CALM_BYTES
+from kgw.backend.embedded.write.writer import GroupWriter
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.recovery import Anomaly, AnomalyKind
 from kgw.offsets.registry import PartitionOffsetRegistry
@@ -35,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.fs import FileSystem
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.segment import Segment
     from kgw.offsets.recovery import Checkpoint
     from kgw.types import PartitionKey, TopicName
 

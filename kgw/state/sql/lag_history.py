@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kgw.state.history import EVERY_SAMPLE, LagHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kgw.state.base import Change
     from kgw.state.history import LagSample, SampleFilter
-    from kgw.state.sql.schema import Dialect
-    from kgw.state.sql.store import SqlStateStore
+    from kgw.state.sql.schema import Batch, Dialect
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -21,10 +21,18 @@ ROWS_A_TURN = 200
 """A thousand rows with their checksums take 4 ms: the loop is given back in between."""
 
 
+class SampleStore(Protocol):
+    """What the history asks of the store."""
+
+    async def submit(self, changes: Sequence[Change], batches: Sequence[Batch]) -> None: ...
+
+    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]: ...
+
+
 class SqlLagHistory(LagHistory):
     """Samples in a table of their own."""
 
-    def __init__(self, store: SqlStateStore, dialect: Dialect) -> None:
+    def __init__(self, store: SampleStore, dialect: Dialect) -> None:
         self._store = store
         self._dialect = dialect
 

@@ -6,21 +6,21 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.check import check_directory
-from kgw.backend.embedded.failures import SideFileDamagedError
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment_syncs import sync_segments
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
+from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import SimulatedFs
 from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
-    from kgw.backend.embedded.log import SegmentedLog
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.write.append import Append
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.fs import File
+    from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.options import EmbeddedOptions
 
 
@@ -60,7 +60,7 @@ async def open_held(
     await backend._preparing
     syncs = HeldSyncs()
     assert backend._flusher is not None
-    backend._flusher.kernel_syncs = syncs  # type: ignore[assignment]
+    backend._flusher.kernel_syncs = syncs
     return backend, syncs
 
 

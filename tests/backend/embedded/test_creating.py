@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.new_directories import NewDirectories
+    from kgw.backend.embedded.log.new_directories import NewDirectories
     from kgw.types import TopicName
 
 PARTITIONS = f"{ROOT}/{layout.PARTITIONS_DIRECTORY}"

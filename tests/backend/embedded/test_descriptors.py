@@ -3,8 +3,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from kgw.backend.embedded.log.segment import SegmentMark
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.segment import SegmentMark
 from kgw.testing.batches import make_batch
 from kgw.testing.faults import SimulatedFile, SimulatedFs
 from kgw.types import PartitionKey, TopicId
@@ -76,7 +76,7 @@ def test_descriptors_do_not_grow_with_the_partitions_written() -> None:
 
 def test_replay_of_the_journal_holds_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal that knows many partitions does not keep the next start from succeeding."""
-    monkeypatch.setattr("kgw.backend.embedded.journal_replay._REPLAY_FILES", 10)
+    monkeypatch.setattr("kgw.backend.embedded.recover.journal_replay._REPLAY_FILES", 10)
     driver, fs = _driver()
     driver.options = FEW._replace(group_partitions=1000, dirty_segments=1000)
     driver.kill()

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.backend.embedded import reading
-from kgw.backend.embedded.failures import SideFileDamagedError
-from kgw.backend.embedded.files import FilePool
-from kgw.backend.embedded.journaled import Retirement
-from kgw.backend.embedded.rebuilding import rebuild_side
-from kgw.backend.embedded.segment import Segment, SegmentMark
-from kgw.backend.embedded.side import ENTRY_BYTES
+from kgw.backend.embedded.files.pool import FilePool
+from kgw.backend.embedded.log.segment import Segment, SegmentMark, SideFileDamagedError
+from kgw.backend.embedded.log.side import ENTRY_BYTES
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.backend.embedded.write.journaled import Retirement
 from kgw.testing.batches import make_batch
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver

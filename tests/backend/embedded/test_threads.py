@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.backend.base import LogSettings
-from kgw.backend.embedded import log_state, partition_log
+from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
-from kgw.backend.embedded.failures import replace_all_durably
+from kgw.backend.embedded.files.durability import replace_all_durably
+from kgw.backend.embedded.log import log_state
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.rebuilding import rebuild_side
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.fs import FileSystem
-    from kgw.backend.embedded.journaled import Retirement
-    from kgw.backend.embedded.writer import Append
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.journaled import Retirement
 
 
 @pytest.fixture

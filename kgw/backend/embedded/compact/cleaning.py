@@ -1,0 +1,353 @@
+"""Cleaning the sealed segments of one log: plain code over the file-system seam, for any process.
+
+It reads segments that nothing changes any more, verifies what it reads, and writes those that come
+out different into the partition's `compaction` directory, durable and complete; putting them in
+place is `swap`. Two passes, as in Kafka: the first takes the newest offset of each key in what has
+not been compacted, the second goes through everything below the bound.
+
+Neighbours are joined while they are small, so that their number does not only grow.
+"""
+
+from __future__ import annotations
+
+import errno
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.base import CompactionReport, LogSettings
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.pool import FilePool
+from kgw.backend.embedded.log.index_files import write_indexes
+from kgw.backend.embedded.log.segment import Segment
+from kgw.backend.embedded.log.swap import CleanedSegment, begin_directory
+from kgw.backend.embedded.read.reading import verify
+from kgw.errors import CorruptionError
+from kgw.records.batch import read_batch
+from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batches
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from kgw.backend.base import CompactionJob
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.records.batch import RecordBatch
+
+_OPEN_FILES: Final = 16
+_WINDOW_BYTES: Final = 1 << 20
+"""Read at once, and written at once."""
+_ENTRIES: Final = 1024
+_SYNC_BYTES: Final = 2 << 20
+"""Written between two syncs: one sync of a gigabyte would keep appends waiting for the disk."""
+_INDEX_ENTRY_BYTES: Final = 8
+
+
+class SourceSegment(NamedTuple):
+    """A sealed segment as it is found."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+class CleaningOrder(NamedTuple):
+    """All that cleaning needs to know."""
+
+    path: str
+    """The partition's directory."""
+    sources: tuple[SourceSegment, ...]
+    start_offset: int
+    """Everything below it has been compacted."""
+    job: CompactionJob
+    settings: LogSettings
+    min_free_bytes: int
+
+
+class Pace:
+    """Is told of what a run does to the disk, and may wait. This one does not."""
+
+    def moved(self, size_bytes: int) -> None:
+        """Bytes have been read, or written."""
+
+    def synced(self) -> None:
+        """What was written has been synced."""
+
+
+class _Output:
+    """What one or more sources become."""
+
+    __slots__ = ("end_offset", "is_changed", "replaced", "segment", "size_bytes")
+
+    def __init__(
+        self, segment: Segment, end_offset: int, size_bytes: int, *, is_changed: bool
+    ) -> None:
+        self.replaced = [segment.base_offset]
+        self.end_offset = end_offset
+        """The offset after its last batch, below the next segment's where there is a hole."""
+        self.segment = segment
+        """The source itself unless it is changed; in a dry run always."""
+        self.size_bytes = size_bytes
+        self.is_changed = is_changed
+
+
+def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CleaningOrder:
+    """Say what is to be cleaned: the sealed segments that begin below the job's bound.
+
+    Between two groups of appends only.
+    """
+    segments = log.segments
+    sources = tuple(
+        SourceSegment(segment.base_offset, following.base_offset, segment.size_bytes)
+        for segment, following in pairwise(segments)
+        if segment.base_offset < job.upper_bound
+    )
+    end_offset = min(job.upper_bound, sources[-1].end_offset) if sources else 0
+    return CleaningOrder(
+        log.path,
+        sources,
+        max(log.compacted_end, log.offsets.log_start_offset),
+        job._replace(upper_bound=end_offset),
+        log.settings,
+        min_free_bytes,
+    )
+
+
+class Cleaning:
+    """One run."""
+
+    def __init__(self, fs: FileSystem, order: CleaningOrder, pace: Pace | None = None) -> None:
+        """Prepare a run."""
+        self._fs = fs
+        self._order = order
+        self._job = order.job
+        self._pace = pace or Pace()
+        self._pool = FilePool(fs, _OPEN_FILES)
+        self._tally = Tally()
+        self._target_path = ""
+        self._unsynced_bytes = 0
+        self._bytes_read = 0
+        self._bytes_before = 0
+        self._bytes_after = 0
+        self._segments_before = 0
+        self._segments_after = 0
+        self._end_offset = order.job.upper_bound
+
+    def run(self) -> Generator[CleanedSegment, None, None]:
+        """Clean, yielding each new segment once it is complete; they may be put in place at once.
+
+        Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
+        """
+        try:
+            newest = self._collect()
+            if not self._job.is_dry_run:
+                self._target_path = begin_directory(self._fs, self._order.path)
+            job = self._job
+            rules = CleaningRules(
+                newest.by_hash,
+                self._end_offset,
+                job.now_ms,
+                job.delete_retention_ms,
+                job.kept_batches,
+            )
+            output: _Output | None = None
+            for source in self._order.sources:
+                if source.base_offset >= self._end_offset:
+                    break
+                cleaned = self._clean(source, rules)
+                if output is not None and self._may_join(output, cleaned):
+                    self._join(output, cleaned)
+                    continue
+                if output is not None:
+                    yield from self._finish(output)
+                output = cleaned
+            if output is not None:
+                yield from self._finish(output)
+        except RecordError as error:
+            raise CorruptionError(f"{self._order.path}: {error}") from error
+        finally:
+            self._pool.close()
+
+    @property
+    def report(self) -> CompactionReport:
+        """What has been done, once `run` has come to its end."""
+        return CompactionReport(
+            compacted_end=max(self._order.start_offset, self._end_offset),
+            is_complete=self._end_offset == self._job.upper_bound,
+            bytes_read=self._bytes_read,
+            bytes_before=self._bytes_before,
+            bytes_after=self._bytes_after,
+            records_before=self._tally.records_before,
+            records_after=self._tally.records_after,
+            tombstones_removed=self._tally.tombstones_removed,
+            segments_before=self._segments_before,
+            segments_after=self._segments_after,
+        )
+
+    def _collect(self) -> NewestOffsets:
+        """Take the newest offset of each key that has not been compacted; sets the run's end."""
+        order = self._order
+        newest = NewestOffsets(self._job.key_memory_bytes)
+        for source in order.sources:
+            if source.end_offset <= order.start_offset:
+                continue
+            for batch in self._batches(self._open(source)):
+                if batch.next_offset <= order.start_offset:
+                    continue
+                if batch.base_offset >= self._end_offset:
+                    break
+                full_at = newest.add(batch, order.start_offset, self._end_offset, self._job.limits)
+                if full_at is not None:
+                    self._end_offset = full_at
+                    return newest
+        return newest
+
+    def _clean(self, source: SourceSegment, rules: CleaningRules) -> _Output:
+        original = self._open(source)
+        output: Segment | None = None
+        is_changed = False
+        size_bytes = 0
+        next_offset = source.base_offset
+        pending: list[RecordBatch] = []
+        pending_bytes = 0
+        for batch, is_same in clean_batches(
+            self._batches(original), rules, self._tally, self._job.limits
+        ):
+            batch_bytes = len(batch.buffer)
+            if not is_same and not is_changed:
+                is_changed = True
+                if not self._job.is_dry_run:
+                    # All before it is as it was.
+                    output = self._create(source.base_offset)
+                    self._copy(original, output, batch.base_offset)
+            size_bytes += batch_bytes
+            next_offset = batch.next_offset
+            if output is not None:
+                pending.append(batch)
+                pending_bytes += batch_bytes
+                if pending_bytes >= _WINDOW_BYTES:
+                    self._write(output, pending)
+                    pending, pending_bytes = [], 0
+        if output is not None and pending:
+            self._write(output, pending)
+        self._segments_before += 1
+        self._bytes_before += source.size_bytes
+        self._bytes_after += size_bytes
+        return _Output(output or original, next_offset, size_bytes, is_changed=is_changed)
+
+    def _may_join(self, before: _Output, output: _Output) -> bool:
+        """Whether a segment may go into the same file as what comes before it.
+
+        One that is left as it is and at least half full is not copied for the sake of a neighbour.
+        """
+        settings = self._order.settings
+        size_bytes = before.size_bytes + output.size_bytes
+        index_bytes = size_bytes // max(settings.index_interval_bytes, 1) * _INDEX_ENTRY_BYTES
+        return (
+            before.end_offset == output.replaced[0]
+            and (before.is_changed or before.size_bytes * 2 < settings.segment_bytes)
+            and size_bytes <= min(settings.segment_bytes, layout.MAX_POSITION)
+            and output.end_offset - before.replaced[0] <= layout.MAX_POSITION
+            and index_bytes <= settings.segment_index_bytes
+        )
+
+    def _join(self, before: _Output, output: _Output) -> None:
+        if not self._job.is_dry_run:
+            if not before.is_changed:
+                copy = self._create(before.replaced[0])
+                self._copy(before.segment, copy)
+                before.segment = copy
+            self._copy(output.segment, before.segment)
+            if output.is_changed:
+                output.segment.unlink(self._fs)
+        before.is_changed = True
+        before.replaced += output.replaced
+        before.end_offset = output.end_offset
+        before.size_bytes += output.size_bytes
+
+    def _finish(self, output: _Output) -> Generator[CleanedSegment, None, None]:
+        """Make an output durable and complete, unless it is what it was."""
+        self._segments_after += 1
+        if self._job.is_dry_run or not output.is_changed:
+            return
+        segment = output.segment
+        segment.sync()
+        segment.sync_side()
+        write_indexes(self._fs, segment, self._order.settings.index_interval_bytes, is_final=True)
+        yield CleanedSegment(
+            segment.base_offset,
+            tuple(output.replaced),
+            segment.size_bytes,
+            segment.entry_count,
+            segment.largest_timestamp_ms,
+        )
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _open(self, source: SourceSegment) -> Segment:
+        segment = Segment(self._order.path, source.base_offset, self._pool)
+        segment.size_bytes = source.size_bytes
+        segment.side = None
+        return segment
+
+    def _batches(self, segment: Segment) -> Iterator[RecordBatch]:
+        """Yield a segment's batches, verified."""
+        index = 0
+        while entries := segment.read_entries(index, _ENTRIES):
+            index += len(entries)
+            while entries:
+                start = entries[0].position
+                count = 1
+                while count < len(entries) and entries[count].end_position - start <= _WINDOW_BYTES:
+                    count += 1
+                window, entries = entries[:count], entries[count:]
+                size_bytes = window[-1].end_position - start
+                data = memoryview(segment.read_bytes(start, size_bytes))
+                self._bytes_read += size_bytes
+                self._pace.moved(size_bytes)
+                for entry in window:
+                    at = entry.position - start
+                    view = data[at : at + entry.size_bytes]
+                    if verify(view, entry) is None:
+                        raise CorruptionError(
+                            f"{segment.log_path}: the batch at offset {entry.base_offset}, "
+                            f"position {entry.position}, is damaged"
+                        )
+                    yield read_batch(view)
+
+    def _create(self, base_offset: int) -> Segment:
+        segment = Segment(self._target_path, base_offset, self._pool)
+        for path in (segment.log_path, segment.side_path):
+            self._pool.release(self._pool.acquire(path, create=True))
+        self._unsynced_bytes = 0
+        return segment
+
+    def _copy(self, source: Segment, target: Segment, upper_bound: int | None = None) -> None:
+        """Copy the batches that begin below `upper_bound`, all of them without one."""
+        pending: list[RecordBatch] = []
+        pending_bytes = 0
+        for batch in self._batches(source):
+            if upper_bound is not None and batch.base_offset >= upper_bound:
+                break
+            pending.append(batch)
+            pending_bytes += len(batch.buffer)
+            if pending_bytes >= _WINDOW_BYTES:
+                self._write(target, pending)
+                pending, pending_bytes = [], 0
+        if pending:
+            self._write(target, pending)
+
+    def _write(self, target: Segment, batches: list[RecordBatch]) -> None:
+        size_bytes = sum(len(batch.buffer) for batch in batches)
+        free_bytes = self._fs.free_bytes(self._order.path)
+        if free_bytes < self._order.min_free_bytes + size_bytes:
+            raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)
+        target.write(batches, self._order.settings)
+        # What they say of durability is so before anybody else reads them.
+        target.write_side(at_least_bytes=1)
+        self._pace.moved(size_bytes)
+        self._unsynced_bytes += size_bytes
+        if self._unsynced_bytes >= _SYNC_BYTES:
+            target.sync()
+            self._unsynced_bytes = 0
+            self._pace.synced()

@@ -1,0 +1,109 @@
+"""Bringing the index files of a segment up to date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.log.indexes import IndexBuilder
+from kgw.records.batch import HEADER_BYTES, read_header
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.log.side import SideEntry
+
+_GATHERED_BYTES: Final = 64 << 10
+"""The most of either file that is held in memory: with index.interval.bytes=0 every batch is in
+them."""
+_CHUNK_ENTRIES: Final = 128
+"""Entries between two rests: 0.2 ms of the interpreter, which the event loop needs meanwhile."""
+
+
+def write_indexes(
+    fs: FileSystem,
+    segment: Segment,
+    interval_bytes: int,
+    *,
+    is_final: bool,
+    rest: Callable[[], None] | None = None,
+) -> None:
+    """Bring a segment's index files up to date with its side file.
+
+    The newest batch is left out unless `is_final`: its last offset is known only from what follows
+    it. `rest` is called now and then between two looks at the segment. Raises OSError,
+    SideFileDamagedError.
+    """
+    builder = segment.index_builder
+    is_new = builder is None
+    if builder is None:
+        builder = segment.index_builder = IndexBuilder(segment.base_offset)
+    before: SideEntry | None = None
+    index = builder.done
+    while True:
+        entries = segment.read_entries(index, _CHUNK_ENTRIES)
+        for entry in entries:
+            if before is not None:
+                builder.add(before, entry.base_offset - 1, interval_bytes)
+            before = entry
+        index += len(entries)
+        if len(builder.offset_entries) + len(builder.time_entries) > _GATHERED_BYTES:
+            _write_gathered(fs, segment, builder, is_new=is_new)
+            is_new = False
+        if len(entries) < _CHUNK_ENTRIES:
+            break
+        if rest is not None:
+            rest()
+    if is_final:
+        if before is not None:
+            last_offset = _last_offset(segment, before)
+            if last_offset is not None:
+                builder.add(before, last_offset, interval_bytes)
+        builder.add_time()
+    _write_gathered(fs, segment, builder, is_new=is_new)
+
+
+def _write_gathered(
+    fs: FileSystem, segment: Segment, builder: IndexBuilder, *, is_new: bool
+) -> None:
+    builder.offset_bytes = _append(
+        fs,
+        segment.stem_path + layout.OFFSET_INDEX_SUFFIX,
+        builder.offset_entries,
+        builder.offset_bytes,
+        is_new=is_new,
+    )
+    builder.time_bytes = _append(
+        fs,
+        segment.stem_path + layout.TIME_INDEX_SUFFIX,
+        builder.time_entries,
+        builder.time_bytes,
+        is_new=is_new,
+    )
+
+
+def _last_offset(segment: Segment, entry: SideEntry) -> int | None:
+    try:
+        return read_header(segment.read_bytes(entry.position, HEADER_BYTES)).last_offset
+    except RecordError:
+        return None
+
+
+def _append(fs: FileSystem, path: str, entries: bytearray, position: int, *, is_new: bool) -> int:
+    """Write gathered entries behind the others; returns the new length of the file."""
+    if not entries and not is_new:
+        return position
+    file = fs.open(path, create=True)
+    try:
+        if file.size() != position:
+            file.truncate(position)
+        if entries:
+            file.pwrite((bytes(entries),), position)
+    finally:
+        file.close()
+    position += len(entries)
+    entries.clear()
+    return position

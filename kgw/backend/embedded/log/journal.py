@@ -1,0 +1,418 @@
+"""The redo journal: one sync for small appends to many partitions.
+
+Two files, written with zeros once and then reused, so that a sync has no metadata to write. A group
+is one frame at a page boundary: where each run of bytes belongs, then the bytes. The segments have
+been written by then, but not synced; once they have been, the journal file is given another
+generation, which makes its frames void, and may be used again.
+
+Frame header, 40 bytes: magic 4s, entry count u32, generation u64, number in the generation u64,
+payload bytes u64, CRC-32C of the payload u32, CRC-32C of the 36 bytes before it u32. A file begins
+with a page that holds such a header with no payload: the generation that its frames must have.
+Entry, 48 bytes: topic id 16s, partition i32, kind u32, segment's base offset i64, position u64,
+size u64 (kind 0: bytes to write; kind 1: the partition was deleted, forget what came before).
+"""
+
+from __future__ import annotations
+
+import errno
+from operator import itemgetter
+from os import urandom
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded.files.durability import sync_file
+from kgw.records.crc import KEEP_GIL, crc32c
+from kgw.types import PartitionKey, TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kgw.backend.embedded.files.fs import File, FileSystem
+    from kgw.types import Buffer
+
+PAGE_BYTES: Final = 4096
+FILE_NAMES: Final = ("0.journal", "1.journal")
+_FRAME_MAGIC: Final = b"kgwF"
+_FILE_MAGIC: Final = b"kgwJ"
+_HEADER: Final = Struct(">4sIQQQI")
+_CRC: Final = Struct(">I")
+_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+_ENTRY: Final = Struct(">16siIqQQ")
+_KIND_WRITE: Final = 0
+_KIND_DELETED: Final = 1
+_ZERO_PAGE: Final = bytes(PAGE_BYTES)
+_PREWRITE_BYTES: Final = 1 << 20
+
+
+class Redo(NamedTuple):
+    """Bytes that belong at a place in a segment."""
+
+    key: PartitionKey
+    segment_base_offset: int
+    position: int
+    buffers: Sequence[Buffer]
+    size_bytes: int
+
+
+class JournalFindings(NamedTuple):
+    """What the journal holds after an unclean stop."""
+
+    redos: Iterable[Redo]
+    """In the order in which they were written; those of deleted partitions are left out. They are
+    read frame by frame, from the files as they are: two of 16 MB may hold 290,000 of them."""
+    problems: list[str]
+
+
+class _Place(NamedTuple):
+    """A place in the order in which entries were written."""
+
+    generation: int
+    frame: int
+    entry: int
+
+
+class _Frame(NamedTuple):
+    """A frame that is whole, and where it lies."""
+
+    path: str
+    position: int
+    header: _Header
+    deleted: list[tuple[int, PartitionKey]]
+    """Partitions whose deletion it notes, each with the number of the entry."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.header.generation, self.header.number
+
+
+class _Header(NamedTuple):
+    magic: bytes
+    entry_count: int
+    generation: int
+    number: int
+    payload_bytes: int
+    payload_crc: int
+
+
+class Journal:
+    """Frames in two alternating files. One thread appends; another may retire the other file."""
+
+    def __init__(self, fs: FileSystem, directory: str, file_bytes: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_bytes = -(-file_bytes // PAGE_BYTES) * PAGE_BYTES
+        self._files: list[File] = []
+        self._free = [False, False]
+        self._active = 0
+        self._has_ended = False
+        self._generation = 0
+        self._number = 0
+        self._position = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether frames may be appended: the files are prepared, and no sync has failed."""
+        return bool(self._files) and not self._has_ended
+
+    @property
+    def has_free_file(self) -> bool:
+        """Whether `switch` is possible now."""
+        return self.is_ready and self._free[1 - self._active]
+
+    def end(self) -> None:
+        """Append nothing any more, until the next start: a sync has failed.
+
+        That start would find frames behind one that was never durable, and call it damaged.
+        """
+        self._has_ended = True
+
+    def recover(self) -> JournalFindings:
+        """Read every frame that is not void. Raises OSError."""
+        problems: list[str] = []
+        frames: list[_Frame] = []
+        for name in FILE_NAMES:
+            path = f"{self._directory}/{name}"
+            if not self._fs.exists(path):
+                continue
+            frames += _read_frames(self._fs.read_bytes(path), path, name, problems)
+        frames.sort(key=lambda frame: frame.order)
+        # The last deletion of each partition.
+        deleted = {
+            key: _Place(*frame.order, number) for frame in frames for number, key in frame.deleted
+        }
+        return JournalFindings(_Redos(self._fs, frames, deleted), problems)
+
+    def void(self) -> None:
+        """Make every frame void, durably; all segments must be durable. Raises OSError.
+
+        The older file goes first. A deletion that the newer one notes must be read for as long as
+        there are frames that it takes back.
+        """
+        opened: list[tuple[int, File]] = []
+        try:
+            for name in FILE_NAMES:
+                path = f"{self._directory}/{name}"
+                if self._fs.exists(path):
+                    file = self._fs.open(path)
+                    opened.append((_read_generation(file), file))
+            generation = _new_generation()
+            for _, file in sorted(opened, key=itemgetter(0)):
+                self._write_file_header(file, generation)
+                generation += 1
+        finally:
+            for _, file in opened:
+                file.close()
+
+    def prepare(self) -> None:
+        """Create the files where they are missing and take them into use. Raises OSError."""
+        files: list[File] = []
+        created = False
+        generation = _new_generation()
+        try:
+            for number, name in enumerate(FILE_NAMES):
+                file = self._fs.open(f"{self._directory}/{name}", create=True)
+                files.append(file)
+                if file.size() != self._file_bytes:
+                    created = True
+                    self._write_zeros(file)
+                self._write_file_header(file, generation + number)
+            if created:
+                self._fs.sync_directory(self._directory)
+        except OSError:
+            for file in files:
+                file.close()
+            raise
+        self._generation = generation
+        self._active = 0
+        self._free = [False, True]
+        self._number = 0
+        self._position = PAGE_BYTES
+        self._files = files
+
+    def _write_zeros(self, file: File) -> None:
+        """Give every block its place on the disk, so that a later sync finds nothing to note."""
+        file.truncate(0)
+        zeros = bytes(_PREWRITE_BYTES)
+        for position in range(0, self._file_bytes, _PREWRITE_BYTES):
+            file.pwrite((zeros[: self._file_bytes - position],), position)
+        file.fdatasync()
+
+    def _write_file_header(self, file: File, generation: int) -> None:
+        _write_page(file, generation)
+        file.fdatasync()
+
+    def has_room(self, entry_count: int, size_bytes: int) -> bool:
+        """Whether a frame of so many entries and bytes fits into the active file."""
+        frame_bytes = _HEADER_BYTES + entry_count * _ENTRY.size + size_bytes
+        return self._position + frame_bytes <= self._file_bytes
+
+    @property
+    def active_file(self) -> File:
+        """The file that holds the newest frames."""
+        return self._files[self._active]
+
+    def switch(self) -> int:
+        """Go on in the other file; returns the number of the one that is to be retired."""
+        full = self._active
+        self._active = 1 - full
+        self._free[self._active] = False
+        self._generation += 1
+        self._number = 0
+        self._position = PAGE_BYTES
+        return full
+
+    def retire(self, number: int) -> None:
+        """Make a file that was switched away from usable again. Its segments are durable.
+
+        Its next generation is noted in it, durably, before any frame is: void frames must never
+        be taken for live ones. Raises OSError when it could not be written, after which it may be
+        tried again, SyncFailedError when what is on the disk is unknown.
+        """
+        # The active file has the current generation; this one comes after it.
+        file = self._files[number]
+        _write_page(file, self._generation + 1)
+        sync_file(file)
+        self._free[number] = True
+
+    def append(self, redos: Sequence[Redo]) -> None:
+        """Write a frame, without a sync. Raises OSError; it is as if nothing had been written."""
+        table: list[bytes] = []
+        buffers: list[Buffer] = []
+        for redo in redos:
+            table.append(
+                _ENTRY.pack(
+                    redo.key.topic_id,
+                    redo.key.partition,
+                    _KIND_WRITE,
+                    redo.segment_base_offset,
+                    redo.position,
+                    redo.size_bytes,
+                )
+            )
+            buffers += redo.buffers
+        self._write_frame(table, buffers)
+
+    def append_deletion(self, key: PartitionKey) -> None:
+        """Write that a partition was deleted, without a sync. Raises OSError."""
+        self._write_frame([_ENTRY.pack(key.topic_id, key.partition, _KIND_DELETED, 0, 0, 0)], [])
+
+    def _write_frame(self, table: list[bytes], buffers: list[Buffer]) -> None:
+        entries = b"".join(table)
+        payload_crc = crc32c(entries)
+        payload_bytes = len(entries)
+        for buffer in buffers:
+            payload_crc = crc32c(buffer, payload_crc, KEEP_GIL)
+            payload_bytes += len(buffer)
+        header = _encode_header(
+            _FRAME_MAGIC, len(table), self._generation, self._number, payload_bytes, payload_crc
+        )
+        padding = -(_HEADER_BYTES + payload_bytes) % PAGE_BYTES
+        self._files[self._active].pwrite(
+            [header + entries, *buffers, _ZERO_PAGE[:padding]], self._position
+        )
+        self._position += _HEADER_BYTES + payload_bytes + padding
+        self._number += 1
+
+    def sync(self) -> None:
+        """Make the frames written so far durable. Raises OSError."""
+        self._files[self._active].fdatasync()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files:
+            file.close()
+        self._files = []
+
+
+class _Redos:
+    """What the frames hold; each time it is gone through, they are read again."""
+
+    def __init__(
+        self, fs: FileSystem, frames: Sequence[_Frame], deleted: Mapping[PartitionKey, _Place]
+    ) -> None:
+        self._fs = fs
+        self._frames = frames
+        self._deleted = deleted
+
+    def __iter__(self) -> Iterator[Redo]:
+        files: dict[str, File] = {}
+        try:
+            for frame in self._frames:
+                if frame.path not in files:
+                    files[frame.path] = self._fs.open(frame.path)
+                yield from self._read(files[frame.path], frame)
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _read(self, file: File, frame: _Frame) -> Iterator[Redo]:
+        header = frame.header
+        payload = file.pread(header.payload_bytes, frame.position + _HEADER_BYTES)
+        if crc32c(payload) != header.payload_crc:
+            raise OSError(errno.EIO, "a frame is not what it was", frame.path)
+        for number, redo in _read_entries(header, memoryview(payload)):
+            deleted = self._deleted.get(redo.key)
+            if deleted is None or deleted < (*frame.order, number):
+                yield redo
+
+
+def _write_page(file: File, generation: int) -> None:
+    """Write the first page of a file, without a sync."""
+    page = _encode_header(_FILE_MAGIC, 0, generation, 0, 0, 0).ljust(PAGE_BYTES, b"\0")
+    file.pwrite((page,), 0)
+
+
+def _read_generation(file: File) -> int:
+    """Return the generation in a file's first page, -1 when that cannot be read."""
+    header = _decode_header(memoryview(file.pread(PAGE_BYTES, 0)), 0)
+    return -1 if header is None else header.generation
+
+
+def _new_generation() -> int:
+    """Return a number that no frame has and no client can guess.
+
+    Stale pages behind the last frame hold what clients once sent, which must not pass for a frame.
+    """
+    return int.from_bytes(urandom(7), "big") + 1
+
+
+def _encode_header(
+    magic: bytes, entry_count: int, generation: int, number: int, size_bytes: int, crc: int
+) -> bytes:
+    header = _HEADER.pack(magic, entry_count, generation, number, size_bytes, crc)
+    return header + _CRC.pack(crc32c(header))
+
+
+def _decode_header(data: memoryview, position: int) -> _Header | None:
+    if len(data) - position < _HEADER_BYTES:
+        return None
+    raw = data[position : position + _HEADER.size]
+    if crc32c(raw) != _CRC.unpack_from(data, position + _HEADER.size)[0]:
+        return None
+    return _Header(*_HEADER.unpack(raw))
+
+
+def _read_frames(content: bytes, path: str, name: str, problems: list[str]) -> list[_Frame]:
+    """Return the live frames of a file.
+
+    A broken last frame is a group that was never answered. A broken one before a whole one is
+    damage: the sync of the later one covered it.
+    """
+    data = memoryview(content)
+    file_header = _decode_header(data, 0)
+    frames: list[_Frame] = []
+    generation: int | None = None
+    if file_header is None or file_header.magic != _FILE_MAGIC:
+        # Frames of an older generation only repeat what the segments hold already: rather them
+        # than none.
+        if any(data[:PAGE_BYTES]):
+            problems.append(f"journal/{name}: the first page is damaged")
+    else:
+        generation = file_header.generation
+    expected = 0
+    position = PAGE_BYTES
+    while position < len(data):
+        header = _decode_header(data, position)
+        start = position
+        position += PAGE_BYTES
+        if header is None or header.magic != _FRAME_MAGIC or header.number < expected:
+            continue
+        if generation is None:
+            generation = header.generation
+        elif header.generation != generation:
+            continue
+        payload_start = start + _HEADER_BYTES
+        payload = data[payload_start : payload_start + header.payload_bytes]
+        whole = len(payload) == header.payload_bytes and crc32c(payload) == header.payload_crc
+        if not whole:
+            continue
+        if header.number > expected:
+            problems.append(f"journal/{name}: frames {expected} to {header.number - 1} are damaged")
+        frames.append(_Frame(path, start, header, _read_deletions(header, payload)))
+        expected = header.number + 1
+        position = start + -(-(_HEADER_BYTES + header.payload_bytes) // PAGE_BYTES) * PAGE_BYTES
+    return frames
+
+
+def _read_deletions(header: _Header, payload: memoryview) -> list[tuple[int, PartitionKey]]:
+    found: list[tuple[int, PartitionKey]] = []
+    for number in range(header.entry_count):
+        topic_id, partition, kind, *_ = _ENTRY.unpack_from(payload, number * _ENTRY.size)
+        if kind == _KIND_DELETED:
+            found.append((number, PartitionKey(TopicId(topic_id), partition)))
+    return found
+
+
+def _read_entries(header: _Header, payload: memoryview) -> Iterator[tuple[int, Redo]]:
+    """Yield what is to be written again, with the number of its entry."""
+    data_position = header.entry_count * _ENTRY.size
+    for number in range(header.entry_count):
+        topic_id, partition, kind, base_offset, position, size_bytes = _ENTRY.unpack_from(
+            payload, number * _ENTRY.size
+        )
+        if kind == _KIND_DELETED:
+            continue
+        key = PartitionKey(TopicId(topic_id), partition)
+        data = payload[data_position : data_position + size_bytes]
+        yield number, Redo(key, base_offset, position, [data], size_bytes)
+        data_position += size_bytes

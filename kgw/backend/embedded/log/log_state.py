@@ -1,0 +1,87 @@
+"""A log's small state on disk, twice: `log-state.json` and its copy.
+
+What it says can be told from the records only in part: where a log begins after records were
+deleted, and which epochs began without a record, is known to nothing else. A flipped bit or a cut
+in one file must not bring deleted records back, so each is written with the other, and made anew
+from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.files.durability import replace_all_durably, replace_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.layout import LogState
+
+NAMES = (layout.LOG_STATE_NAME, layout.LOG_STATE_COPY_NAME)
+
+
+class FoundLogState(NamedTuple):
+    """What the two files of a log say."""
+
+    state: LogState | None
+    """None when neither can be read."""
+    problems: tuple[tuple[str, str], ...] = ()
+    """Path, and what is wrong with it."""
+    stale_name: str | None = None
+    """The file that is to be made anew from the other."""
+
+
+def read_log_state(fs: FileSystem, path: str) -> FoundLogState:
+    """Return the state of the log in the directory `path`. Raises OSError."""
+    states: list[LogState | None] = []
+    problems: list[tuple[str, str]] = []
+    for name in NAMES:
+        try:
+            states.append(layout.decode_log_state(fs.read_bytes(f"{path}/{name}")))
+        except FileNotFoundError:
+            states.append(None)
+            # A log has no copy before its state has changed for the first time.
+            if name == layout.LOG_STATE_NAME:
+                problems.append((f"{path}/{name}", "is missing"))
+        except layout.SmallFileError as error:
+            states.append(None)
+            problems.append((f"{path}/{name}", str(error)))
+    state, copy = states
+    if state is not None:
+        # After a crash between the two renames one is older. The log goes by the first.
+        is_stale = copy != state and (copy is not None or bool(problems))
+        return FoundLogState(
+            state, tuple(problems), layout.LOG_STATE_COPY_NAME if is_stale else None
+        )
+    return FoundLogState(copy, tuple(problems), None if copy is None else layout.LOG_STATE_NAME)
+
+
+def mend_log_state(
+    fs: FileSystem, path: str, found: FoundLogState, report: Callable[[str], None]
+) -> None:
+    """Report what was found and make the file anew that the other one proves wrong."""
+    remedy = "rebuilt" if found.state is None else "made anew from the other"
+    for problem_path, problem in found.problems:
+        report(f"{problem_path}: {problem}; {remedy}")
+    if found.state is None or found.stale_name is None:
+        return
+    name = f"{path}/{found.stale_name}"
+    try:
+        replace_durably(fs, name, layout.encode_log_state(found.state))
+    except (OSError, SyncFailedError) as error:
+        report(f"{name}: {error}")
+
+
+def write_log_state(
+    fs: FileSystem, path: str, state: LogState, others: Mapping[str, bytes]
+) -> None:
+    """Replace both files, and others beside them, durably.
+
+    Raises OSError when there is no room for it, SyncFailedError when the disk fails.
+    """
+    content = layout.encode_log_state(state)
+    contents = {**dict.fromkeys(NAMES, content), **others}
+    replace_all_durably(fs, {f"{path}/{name}": data for name, data in contents.items()})

@@ -1,0 +1,160 @@
+"""What recovery cuts off as torn tails, kept for whoever wants to know what it was.
+
+Nobody was ever answered for these bytes, and nothing reads them again. So they may take some room
+and not more, in bytes and in files: the oldest make room for what comes, and that is said of each
+before it goes (docs/decisions/0074-what-is-kept-of-torn-tails.md).
+
+A file is called `<number>-<partition>-<segment>-<position>.torn`, and the newest has the largest
+number: nothing depends on the clock. Files of earlier versions have no number, and are the oldest.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from re import compile as pattern
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded.failures import is_out_of_space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.files.fs import File, FileSystem
+
+TAIL_BYTES: Final = 64 << 20
+"""The most that is kept of one tail."""
+FILES_MAX: Final = 1_000
+"""So many tails are kept; of small ones many more would fit the limit in bytes."""
+_SUFFIX: Final = ".torn"
+_TEMPORARY_SUFFIX: Final = ".tmp"
+_NUMBERED: Final = pattern(r"(\d{10})-(.+)")
+
+
+class _Kept(NamedTuple):
+    """A file in the directory; they sort by age."""
+
+    number: int
+    name: str
+    size_bytes: int
+
+    @property
+    def what(self) -> str:
+        """Its name without the number."""
+        return self.name[11:] if self.number else self.name
+
+
+class Quarantine:
+    """The directory, and how much is in it. For any thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        limit_bytes: int,
+        report: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """`report` takes what an operator should know, `note` what is in order."""
+        self._fs = fs
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._report = report
+        self._note = note
+        self._lock = Lock()
+        self.size_bytes = 0
+        """What is kept, as of `look` or the last `keep`."""
+        self._known: list[_Kept] | None = None
+        """The files as of `look` or the last `keep`; None before `look`. An operator may have taken
+        some away since: asking the directory each time is slow beside thousands of files."""
+
+    def look(self) -> None:
+        """See how much there is, and remove what a crash has left half-written.
+
+        No start depends on it: what goes wrong is reported.
+        """
+        try:
+            with self._lock:
+                for name in self._fs.listdir(self._path):
+                    if name.endswith(_SUFFIX + _TEMPORARY_SUFFIX):
+                        self._fs.unlink(f"{self._path}/{name}")
+                self._known = self._kept()
+                self.size_bytes = sum(one.size_bytes for one in self._known)
+        except OSError as error:
+            self._report(f"{self._path}: {error}")
+
+    def keep(self, partition: str, stem: str, file: File, position: int) -> None:
+        """Keep what a segment's file holds from `position` on, durably, before it is cut off.
+
+        Nothing is kept of a tail that is zeros alone. For want of space it is cut all the
+        same, and that is said. Raises OSError.
+        """
+        data = file.pread(min(TAIL_BYTES, self._limit_bytes), position)
+        if not data.strip(b"\0"):
+            return
+        left_bytes = file.size() - position - len(data)
+        what = f"{partition}-{stem}-{position}{_SUFFIX}"
+        with self._lock:
+            kept = self._kept() if self._known is None else self._known
+            if any(self._has(one, what, data) for one in kept):
+                # By a start that was interrupted before it had cut all of them.
+                return
+            kept = self._known = self._make_room(kept, len(data))
+            number = max((one.number for one in kept), default=0) + 1
+            name = f"{number:010d}-{what}"
+            try:
+                self._fs.replace_durably(f"{self._path}/{name}", data)
+            except OSError as error:
+                if not is_out_of_space(error):
+                    raise
+                # What there is of it would fill the disk until the next start.
+                with suppress(OSError):
+                    self._fs.unlink(f"{self._path}/{name}{_TEMPORARY_SUFFIX}")
+                self._report(f"{what}: {len(data)} bytes are cut off and not kept: {error}")
+            else:
+                self._note(f"{self._path}/{name}: {len(data)} bytes that were cut off are kept")
+                if left_bytes:
+                    self._report(f"{name} lacks the last {left_bytes} bytes that were cut off")
+                kept.append(_Kept(number, name, len(data)))
+            self.size_bytes = sum(one.size_bytes for one in kept)
+
+    def _make_room(self, kept: list[_Kept], size_bytes: int) -> list[_Kept]:
+        """Remove the oldest files until one of so many bytes fits; return those that stay."""
+        kept_bytes = sum(one.size_bytes for one in kept)
+        removed = 0
+        while kept_bytes + size_bytes > self._limit_bytes or len(kept) - removed >= FILES_MAX:
+            one = kept[removed]
+            path = f"{self._path}/{one.name}"
+            if self._fs.exists(path):
+                self._report(
+                    f"{path}: {one.size_bytes} bytes that were kept make room for newer ones; "
+                    "copy what you need of this directory"
+                )
+                with suppress(FileNotFoundError):
+                    self._fs.unlink(path)
+            kept_bytes -= one.size_bytes
+            removed += 1
+        return kept[removed:]
+
+    def _kept(self) -> list[_Kept]:
+        """Return what is kept, the oldest first; files of others are left alone.
+
+        Whoever looks at the directory may take files away meanwhile.
+        """
+        found: list[_Kept] = []
+        for name in self._fs.listdir(self._path):
+            if name.endswith(_SUFFIX):
+                match = _NUMBERED.fullmatch(name)
+                number = int(match[1]) if match else 0
+                with suppress(FileNotFoundError):
+                    found.append(_Kept(number, name, self._fs.file_size(f"{self._path}/{name}")))
+        return sorted(found)
+
+    def _has(self, one: _Kept, what: str, data: bytes) -> bool:
+        """Whether a file begins with these bytes, cut off from the same place."""
+        if one.what != what or one.size_bytes < len(data):
+            return False
+        try:
+            return self._fs.read_bytes(f"{self._path}/{one.name}").startswith(data)
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,68 @@
+"""Snapshots of derived state beside a log: `<offset>.state`, written whole, checked when loaded.
+
+File: magic 8s, offset i64, length of the data u64, CRC-32C of the data and of the 24 bytes before
+it u32, the data.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.base import Snapshot
+from kgw.backend.embedded import layout
+from kgw.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+
+_MAGIC: Final = b"kgwstat1"
+_HEADER: Final = Struct(">8sqQ")
+_CRC: Final = Struct(">I")
+_KEPT: Final = 2
+"""The newest, and one to fall back on when it cannot be read."""
+
+
+def save_snapshot(log: SegmentedLog, snapshot: Snapshot) -> None:
+    """Write a snapshot durably and remove all but the newest two. Raises OSError."""
+    fs = log.directory.fs
+    header = _HEADER.pack(_MAGIC, snapshot.offset, len(snapshot.data))
+    crc = _CRC.pack(crc32c(snapshot.data, crc32c(header)))
+    name = layout.segment_stem(snapshot.offset) + layout.SNAPSHOT_SUFFIX
+    fs.replace_durably(f"{log.path}/{name}", header + crc + snapshot.data)
+    for offset in _offsets(log)[:-_KEPT]:
+        fs.unlink(f"{log.path}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}")
+
+
+def load_snapshot(log: SegmentedLog, upper_bound: int) -> Snapshot | None:
+    """Return the newest intact snapshot at or below `upper_bound`. Raises OSError."""
+    for offset in reversed(_offsets(log)):
+        if offset > upper_bound:
+            continue
+        path = f"{log.path}/{layout.segment_stem(offset)}{layout.SNAPSHOT_SUFFIX}"
+        data = _decode(log.directory.fs.read_bytes(path), offset)
+        if data is not None:
+            return Snapshot(offset, data)
+        log.directory.report(f"{path} is damaged; it is not used")
+    return None
+
+
+def _offsets(log: SegmentedLog) -> list[int]:
+    stems = (
+        layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
+        for name in log.directory.fs.listdir(log.path)
+    )
+    return sorted(stem for stem in stems if stem is not None)
+
+
+def _decode(content: bytes, offset: int) -> bytes | None:
+    try:
+        header = _HEADER.unpack_from(content)
+        (crc,) = _CRC.unpack_from(content, _HEADER.size)
+    except struct.error:
+        return None
+    data = content[_HEADER.size + _CRC.size :]
+    if header != (_MAGIC, offset, len(data)):
+        return None
+    return data if crc32c(data, crc32c(content[: _HEADER.size])) == crc else None

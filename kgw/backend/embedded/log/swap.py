@@ -1,0 +1,193 @@
+"""Putting a compacted segment in the place of those that it was made from, crash-safe.
+
+The new files lie, durable, in the partition's `compaction` directory. A note beside them, written
+durably, is the point of no return: with it, recovery finishes the exchange; without it, recovery
+removes the directory. All that it says is in its name, where no bit rots: once the old segments are
+gone, nothing but the note says that the new ones count. Every step may be interrupted and repeated.
+What the directory still holds has not been exchanged yet.
+
+The segments of a run are exchanged in the order of their offsets, and a run ends at the first one
+that cannot be: a tombstone, whose time begins when its segment is put in place, must not outlive
+its turn before the older records of its key.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.files.durability import replace_durably, sync_directory
+from kgw.backend.embedded.log.segment import Segment
+from kgw.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.files.pool import FilePool
+    from kgw.backend.embedded.log.segmented_log import DataDirectory, SegmentedLog
+
+
+class CleanedSegment(NamedTuple):
+    """A segment in the `compaction` directory, complete and durable."""
+
+    base_offset: int
+    replaced: tuple[int, ...]
+    """Base offsets of the segments that it stands for; the first one's is its own."""
+    size_bytes: int
+    entry_count: int
+    largest_timestamp_ms: int
+
+
+class SwappingStore(Protocol):
+    """What an exchange asks of the store."""
+
+    fs: FileSystem
+    pool: FilePool
+
+    def check_writable(self) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+    def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None: ...
+
+
+def swap_segment(store: SwappingStore, log: SegmentedLog, cleaned: CleanedSegment) -> list[str]:
+    """Put a cleaned segment in its place: the flusher's work, beside no checkpoint or rebuilding.
+
+    Returns the old files, to be removed after the log's `delete_delay_ms`; nothing happens when
+    all of the old segments have been dropped meanwhile. The stored checkpoint must name a later
+    segment. Raises StorageError, also when some of the old segments have been dropped: the run must
+    go no further.
+    """
+    store.check_writable()
+    segments = log.segments
+    bases = [segment.base_offset for segment in segments]
+    if log.is_deleted or cleaned.replaced[-1] < bases[0]:
+        return []
+    start = bisect_left(bases, cleaned.base_offset)
+    end = start + len(cleaned.replaced)
+    if bases[start:end] != list(cleaned.replaced) or end >= len(segments):
+        raise StorageError(
+            f"segments of partition {log.key} that were being compacted have been dropped"
+        )
+    fs = store.fs
+    note_path = _note_path(log.path, cleaned)
+    try:
+        # First the new files' names: the note must not outlive them.
+        sync_directory(fs, _directory(log.path))
+        replace_durably(fs, note_path, b"")
+    except OSError as error:
+        raise storage_error(error, f"cannot compact partition {log.key}") from error
+    except SyncFailedError as error:
+        store.fail(error)
+        raise StorageError(str(error)) from error
+    aside: list[str] = []
+    try:
+        for segment in segments[start:end]:
+            aside += segment.set_aside(fs)
+        _bring_in(fs, log.path, cleaned.base_offset)
+        new = Segment(log.path, cleaned.base_offset, store.pool)
+        new.size_bytes = cleaned.size_bytes
+        new.side = (cleaned.entry_count, b"")
+        new.largest_timestamp_ms = cleaned.largest_timestamp_ms
+        new.begun_ms = segments[start].begun_ms
+        store.forget_segments(log, segments[start:end])
+        log.segments = (*segments[:start], new, *segments[end:])
+        sync_directory(fs, log.path)
+        fs.unlink(note_path)
+    except (OSError, SyncFailedError) as error:
+        # The next start finishes it.
+        store.fail(error)
+        raise StorageError(str(error)) from error
+    return aside
+
+
+def finish_swaps(directory: DataDirectory, path: str) -> None:
+    """Finish what a crash has interrupted in a partition's directory, or take it back.
+
+    Raises OSError, SyncFailedError.
+    """
+    fs = directory.fs
+    if not fs.is_directory(_directory(path)):
+        return
+    for first, last in read_notes(fs, path):
+        for name in fs.listdir(path):
+            other = layout.parse_stem(name, layout.LOG_SUFFIX)
+            if other is not None and first < other <= last:
+                Segment(path, other, directory.pool).unlink(fs)
+        _bring_in(fs, path, first)
+    sync_directory(fs, path)
+    remove_directory(fs, path)
+
+
+def read_notes(fs: FileSystem, path: str) -> list[tuple[int, int]]:
+    """Return base offsets of the first and the last old segment of each exchange that was begun.
+
+    Raises OSError.
+    """
+    directory = _directory(path)
+    notes: list[tuple[int, int]] = []
+    for name in fs.listdir(directory):
+        note = layout.parse_swap_name(name)
+        if note is None and layout.parse_stem(name, layout.SWAP_SUFFIX) is not None:
+            note = _read_old_note(fs, f"{directory}/{name}")
+        if note is not None:
+            notes.append(note)
+    return notes
+
+
+def _read_old_note(fs: FileSystem, note_path: str) -> tuple[int, int]:
+    """Return what a note says of the time when its content said it, not its name.
+
+    Raises OSError for a damaged one: the old segments may be gone, and the new ones not in place.
+    """
+    try:
+        replaced = layout.decode_small(fs.read_bytes(note_path))["replaced"]
+        return int(replaced[0]), int(replaced[-1])
+    except (layout.SmallFileError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise OSError(
+            errno.EIO,
+            f"the note of an exchange is damaged: {error}; move its directory out of the data "
+            "directory and run `kgw log check`: start without it if nothing is wrong with the "
+            "partition then, else it holds segments that the partition lacks",
+            note_path,
+        ) from error
+
+
+def begin_directory(fs: FileSystem, path: str) -> str:
+    """Make the empty directory for a partition's new segments and return its path.
+
+    Raises OSError.
+    """
+    remove_directory(fs, path)
+    # What an earlier run has left must not come back beside the files of this one.
+    fs.sync_directory(path)
+    fs.make_directory_durably(_directory(path))
+    return _directory(path)
+
+
+def remove_directory(fs: FileSystem, path: str) -> None:
+    """Remove what is left of a run of compaction. Raises OSError."""
+    if fs.is_directory(_directory(path)):
+        fs.remove_tree(_directory(path))
+
+
+def _bring_in(fs: FileSystem, path: str, base_offset: int) -> None:
+    stem = layout.segment_stem(base_offset)
+    for suffix in layout.SEGMENT_SUFFIXES:
+        new_path = f"{_directory(path)}/{stem}{suffix}"
+        if fs.exists(new_path):
+            fs.rename(new_path, f"{path}/{stem}{suffix}")
+
+
+def _directory(path: str) -> str:
+    return f"{path}/{layout.COMPACTION_DIRECTORY}"
+
+
+def _note_path(path: str, cleaned: CleanedSegment) -> str:
+    name = layout.swap_name(cleaned.base_offset, cleaned.replaced[-1])
+    return f"{_directory(path)}/{name}"

@@ -1,0 +1,293 @@
+"""Walk every invariant of a data directory that is not in use, and name what does not hold.
+
+Read-only. What an unclean stop leaves behind is no problem as long as recovery deals with it: a
+torn tail, side files and indexes that lag. After an orderly stop nothing may lag.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.log.journal import FILE_NAMES, Journal
+from kgw.backend.embedded.log.log_state import read_log_state
+from kgw.backend.embedded.log.swap import read_notes
+from kgw.backend.embedded.offline.derived_check import (
+    DerivedCheck,
+    IndexCheck,
+    OffsetIndexCheck,
+    TimeIndexCheck,
+)
+from kgw.backend.embedded.offline.problems import Problem
+from kgw.backend.embedded.offline.record_check import RecordCheck
+from kgw.backend.embedded.recover.scan import SegmentScanner
+from kgw.errors import DataDirectoryError
+from kgw.types import NO_TIMESTAMP_MS, format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kgw.backend.embedded.files.fs import File, FileSystem
+    from kgw.backend.embedded.recover.scan import SegmentScan
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.types import PartitionKey
+
+
+_PIECE_ENTRIES: Final = 1 << 16
+"""Side entries that are held at a time."""
+
+
+def check_directory(
+    root: str,
+    fs: FileSystem | None = None,
+    checkpoints: Mapping[PartitionKey, Checkpoint] | None = None,
+    *,
+    reads_records: bool = False,
+) -> list[Problem]:
+    """Return everything that is wrong with the records half of a data directory.
+
+    `checkpoints` are compared with the logs when they are given. With `reads_records` each batch is
+    unpacked too: one whose records are not what its header says stops its readers. The caller sees
+    to it that no process uses the directory. Raises OSError when it cannot be read.
+    """
+    fs = fs or RealFs()
+    problems = list(_check_root(fs, root))
+    is_clean = fs.exists(f"{root}/{layout.CLEAN_NAME}")
+    partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
+    for name in fs.listdir(partitions) if fs.is_directory(partitions) else []:
+        if name.endswith(layout.DELETED_SUFFIX):
+            continue
+        key = layout.parse_directory_name(name)
+        if key is None:
+            problems.append(Problem(f"{partitions}/{name}", "is not a partition's directory"))
+            continue
+        checkpoint = checkpoints.get(key) if checkpoints is not None else None
+        check = PartitionCheck(
+            fs,
+            f"{partitions}/{name}",
+            key,
+            checkpoint,
+            is_clean=is_clean,
+            reads_records=reads_records,
+        )
+        problems += check.run()
+    return problems
+
+
+def _check_root(fs: FileSystem, root: str) -> Iterator[Problem]:
+    path = f"{root}/{layout.FORMAT_NAME}"
+    try:
+        layout.check_format(fs.read_bytes(path))
+    except FileNotFoundError:
+        yield Problem(path, "is missing")
+    except DataDirectoryError as error:
+        yield Problem(path, str(error))
+    path = f"{root}/{layout.CLEAN_NAME}"
+    if fs.exists(path):
+        try:
+            layout.decode_clean(fs.read_bytes(path))
+        except layout.SmallFileError as error:
+            yield Problem(path, str(error))
+    directory = f"{root}/{layout.JOURNAL_DIRECTORY}"
+    if any(fs.exists(f"{directory}/{name}") for name in FILE_NAMES):
+        for problem in Journal(fs, directory, 0).recover().problems:
+            yield Problem(directory, problem)
+
+
+class PartitionCheck:
+    """One partition's directory."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        key: PartitionKey,
+        checkpoint: Checkpoint | None,
+        *,
+        is_clean: bool,
+        reads_records: bool = False,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._key = key
+        self._checkpoint = checkpoint
+        self._is_clean = is_clean
+        self._reads_records = reads_records
+        self._state: layout.LogState | None = None
+        self._exchanged: set[int] = set()
+
+    def run(self) -> Iterator[Problem]:
+        """Yield what is wrong."""
+        yield from self._check_small_files()
+        names = self._fs.listdir(self._path)
+        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
+        known = {stem for stem in stems if stem is not None}
+        try:
+            known = self._take_exchanges(known)
+        except OSError as error:
+            path = f"{self._path}/{layout.COMPACTION_DIRECTORY}"
+            yield Problem(error.filename or path, error.strerror or str(error))
+        bases = sorted(known)
+        expected = bases[0] if bases else 0
+        for number, base_offset in enumerate(bases):
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            if base_offset != expected and not self._is_known_hole(expected, base_offset):
+                path = self._file_path(base_offset, layout.LOG_SUFFIX)
+                yield Problem(path, f"begins where {expected} was expected")
+            found, problems = self._check_segment(base_offset, following)
+            yield from problems
+            expected = found.next_offset
+        yield from self._check_ends(bases[0] if bases else None, expected)
+
+    def _take_exchanges(self, bases: set[int]) -> set[int]:
+        """Return the segments as they are once what compaction has begun to exchange is in place.
+
+        The next start finishes it. Raises OSError for a damaged note.
+        """
+        if self._fs.is_directory(f"{self._path}/{layout.COMPACTION_DIRECTORY}"):
+            for first, last in read_notes(self._fs, self._path):
+                bases = {base for base in bases if not first < base <= last} | {first}
+                self._exchanged.add(first)
+        return bases
+
+    def _file_path(self, base_offset: int, suffix: str) -> str:
+        """Return where a segment's file is, be it on its way from compaction."""
+        name = layout.segment_stem(base_offset) + suffix
+        new_path = f"{self._path}/{layout.COMPACTION_DIRECTORY}/{name}"
+        if base_offset in self._exchanged and self._fs.exists(new_path):
+            return new_path
+        return f"{self._path}/{name}"
+
+    def _check_small_files(self) -> Iterator[Problem]:
+        path = f"{self._path}/{layout.PARTITION_NAME}"
+        try:
+            identity = layout.decode_partition(self._fs.read_bytes(path))
+            if identity.key != self._key:
+                yield Problem(path, f"is that of {identity.key}")
+        except FileNotFoundError:
+            yield Problem(path, "is missing")
+        except layout.SmallFileError as error:
+            yield Problem(path, str(error))
+        found = read_log_state(self._fs, self._path)
+        self._state = found.state
+        for path, problem in found.problems:
+            yield Problem(path, problem)
+
+    def _check_segment(
+        self, base_offset: int, following: int | None
+    ) -> tuple[SegmentScan, list[Problem]]:
+        log_path = self._file_path(base_offset, layout.LOG_SUFFIX)
+        side_path = self._file_path(base_offset, layout.SIDE_SUFFIX)
+        stem = log_path.removesuffix(layout.LOG_SUFFIX)
+        may_lag = not self._is_clean and following is None
+        with ExitStack() as files:
+            log_file = self._open(log_path, files)
+            side_file = self._open(side_path, files) if self._fs.exists(side_path) else None
+            indexes: list[IndexCheck] = []
+            if self._is_clean:
+                for kind in (OffsetIndexCheck, TimeIndexCheck):
+                    path = stem + kind.suffix
+                    if self._fs.exists(path):
+                        indexes.append(kind(path, self._open(path, files), base_offset))
+            records = None
+            if self._reads_records:
+                records = RecordCheck(log_path, log_file, self._key.partition)
+            derived = DerivedCheck(side_path, side_file, indexes, records, may_lag=may_lag)
+            epochs = self._state.epochs if self._state is not None else ()
+            scanner = SegmentScanner(
+                log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
+            )
+            # Seen as sealed, so that the scan goes on behind damage.
+            found = scanner.scan(
+                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
+            )
+            derived.finish(scanner.entries, found.next_offset)
+            problems = [*self._judge_damage(log_path, found, following)]
+            if side_file is None and log_file.size() and not may_lag:
+                problems.append(Problem(side_path, "is missing"))
+        return found, problems + derived.problems
+
+    def _open(self, path: str, files: ExitStack) -> File:
+        file = self._fs.open(path)
+        files.callback(file.close)
+        return file
+
+    def _judge_damage(
+        self, path: str, found: SegmentScan, following: int | None
+    ) -> Iterator[Problem]:
+        for damaged in found.damaged:
+            is_tail = following is None and damaged is found.damaged[-1]
+            if is_tail and not self._is_clean and damaged.end_offset == found.next_offset:
+                continue  # a torn tail, which the next start cuts
+            if self._is_known_damage(damaged.start_offset, damaged.end_offset):
+                continue
+            yield Problem(
+                path, f"offsets {damaged.start_offset} to {damaged.end_offset - 1} are damaged"
+            )
+
+    def _is_known_hole(self, start: int, end: int) -> bool:
+        gaps = self._state.gaps if self._state is not None else ()
+        return self._is_known_damage(start, end) or any(
+            gap.start_offset <= start and end <= gap.end_offset for gap in gaps
+        )
+
+    def _is_known_damage(self, start: int, end: int) -> bool:
+        known = self._state.damaged if self._state is not None else ()
+        return any(one.start_offset <= start and end <= one.end_offset for one in known)
+
+    def _check_ends(self, first: int | None, end_offset: int) -> Iterator[Problem]:
+        state = self._state
+        log_start_offset = state.log_start_offset if state is not None else 0
+        if first is not None and log_start_offset < first:
+            yield Problem(self._path, f"begins at {first}, after its start {log_start_offset}")
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return
+        if checkpoint.next_offset > max(end_offset, log_start_offset):
+            yield Problem(
+                self._path,
+                f"ends at {end_offset}, below its checkpoint at {checkpoint.next_offset}",
+            )
+        if self._is_clean and checkpoint.clean and checkpoint.next_offset < end_offset:
+            yield Problem(
+                self._path,
+                f"ends at {end_offset}, above its clean checkpoint at {checkpoint.next_offset}",
+            )
+
+
+def _far(file: File) -> int:
+    """Return an offset that no batch of a file can reach."""
+    return (1 << 62) + file.size()
+
+
+async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
+    """Check a stopped data directory with its database: what `kgw log check` runs.
+
+    Raises DataDirectoryError when it is in use or no data directory.
+    """
+    import asyncio
+
+    from kgw.backend.embedded.offline.adopt import find_in
+    from kgw.backend.embedded.offline.opening import opened_state
+    from kgw.offsets.storage import OffsetStorage
+
+    async with opened_state(data_dir) as state:
+        loaded = await OffsetStorage(state).load()
+        problems = [
+            Problem(f"{data_dir}/{layout.STATE_NAME}", f"the checkpoint of {key} is damaged")
+            for key in sorted(loaded.damaged)
+        ]
+        problems += [
+            Problem(
+                f"{data_dir}/{layout.PARTITIONS_DIRECTORY}",
+                f"topic {lost.topic} ({format_uuid(lost.topic_id)}) is on disk and not in the "
+                "database; see `kgw log adopt`",
+            )
+            for lost in await find_in(data_dir, state)
+        ]
+        problems += await asyncio.to_thread(
+            check_directory, data_dir, None, loaded.checkpoints, reads_records=reads_records
+        )
+    return problems

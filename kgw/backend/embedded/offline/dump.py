@@ -1,0 +1,141 @@
+"""What is in a segment file, batch by batch: what `kgw log dump` shows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, read_batch, read_header
+from kgw.records.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.backend.embedded.files.fs import File, FileSystem
+
+
+_SEARCH_BYTES: Final = 4 << 20
+_EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
+
+
+class DumpedBatch(NamedTuple):
+    """A batch as it lies in a file. Its records: `kgw.records.reader.read_records(batch)`."""
+
+    position: int
+    batch: RecordBatch
+    crc_matches: bool
+    header_matches: bool | None
+    """Whether the header is the one that the side file knows; None when it knows none here."""
+
+
+class DumpedDamage(NamedTuple):
+    """Where a file stops making sense."""
+
+    position: int
+    size_bytes: int
+    detail: str
+
+
+def dump_segment(
+    path: str, fs: FileSystem | None = None, *, position: int = 0, skip_damaged: bool = False
+) -> Iterator[DumpedBatch | DumpedDamage]:
+    """Yield the batches of a `.log` file from a batch's `position` on.
+
+    It goes by the lengths in the headers, and yields a DumpedDamage where those lead nowhere. That
+    is the end, or with `skip_damaged` the next whole batch follows. Raises OSError, ValueError for
+    a file that is no segment.
+    """
+    fs = fs or RealFs()
+    name = path.rpartition("/")[2]
+    if layout.parse_stem(name, layout.LOG_SUFFIX) is None:
+        raise ValueError(f"{path} is not a segment: a name of 20 digits and .log is expected")
+    crcs = _header_crcs(fs, path.removesuffix(layout.LOG_SUFFIX) + layout.SIDE_SUFFIX)
+    file = fs.open(path)
+    try:
+        yield from _batches(file, position, crcs, skip_damaged=skip_damaged)
+    finally:
+        file.close()
+
+
+def _batches(
+    file: File, position: int, crcs: dict[int, int], *, skip_damaged: bool
+) -> Iterator[DumpedBatch | DumpedDamage]:
+    from kgw.records.crc import crc32c
+
+    size_bytes = file.size()
+    while position < size_bytes:
+        try:
+            header = file.pread(HEADER_BYTES, position)
+            length = read_header(header).batch_length + PREFIX_BYTES
+            batch = read_batch(file.pread(min(length, size_bytes - position), position))
+        except RecordError as error:
+            resumed = _next_batch(file, position + 1, crcs) if skip_damaged else None
+            end = size_bytes if resumed is None else resumed
+            yield DumpedDamage(position, end - position, str(error))
+            position = end
+            continue
+        known = crcs.get(position)
+        header_matches = None if known is None else crc32c(header) == known
+        yield DumpedBatch(position, batch, batch.crc_matches(), header_matches)
+        position += batch.size_bytes
+
+
+def _next_batch(file: File, position: int, crcs: dict[int, int]) -> int | None:
+    """Return where the next whole batch begins at or behind `position`.
+
+    The side file knows where batches begin; without it the bytes are searched for the format
+    number, behind an epoch below 2^24.
+    """
+    for known in sorted(one for one in crcs if one >= position):
+        if _is_batch(file, known):
+            return known
+    size_bytes = file.size()
+    while position < size_bytes:
+        data = file.pread(min(_SEARCH_BYTES, size_bytes - position), position)
+        for found in _EPOCH_AND_MAGIC.finditer(data, PREFIX_BYTES):
+            candidate = position + found.start() - PREFIX_BYTES
+            if _is_batch(file, candidate):
+                return candidate
+        if len(data) < _SEARCH_BYTES:
+            return None
+        position += _SEARCH_BYTES - HEADER_BYTES
+    return None
+
+
+def _is_batch(file: File, position: int) -> bool:
+    """Whether a whole batch lies there, by its CRC."""
+    try:
+        length = read_header(file.pread(HEADER_BYTES, position)).batch_length + PREFIX_BYTES
+        if length > file.size() - position:
+            return False
+        return read_batch(file.pread(length, position)).crc_matches()
+    except RecordError:
+        return False
+
+
+def _header_crcs(fs: FileSystem, path: str) -> dict[int, int]:
+    """Return the header checksums that a side file holds, by position."""
+    if not fs.exists(path):
+        return {}
+    data = fs.read_bytes(path)
+    entries = (decode_entry(data, place) for place in range(0, len(data), ENTRY_BYTES))
+    return {entry.position: entry.header_crc for entry in entries if entry is not None}
+
+
+def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
+    """Return the segment files of a data directory, by partition and offset."""
+    fs = fs or RealFs()
+    root = f"{data_dir}/{layout.PARTITIONS_DIRECTORY}"
+    paths: list[str] = []
+    for directory in fs.listdir(root):
+        if layout.parse_directory_name(directory) is None:
+            continue
+        paths += [
+            f"{root}/{directory}/{name}"
+            for name in fs.listdir(f"{root}/{directory}")
+            if layout.parse_stem(name, layout.LOG_SUFFIX) is not None
+        ]
+    return paths

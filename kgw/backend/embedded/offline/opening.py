@@ -1,0 +1,72 @@
+"""Holding a stopped data directory, for tools."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from os import environ
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.lock import DirectoryLock
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.state_place import read_place, stored_identity
+from kgw.errors import DataDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.state.base import StateStore
+
+
+@asynccontextmanager
+async def opened_state(data_dir: str, *, may_create: bool = False) -> AsyncIterator[StateStore]:
+    """Hold a directory and open its state, wherever that is.
+
+    A database in the directory that is gone is created with `may_create`, else an empty store in
+    memory takes its place. Raises DataDirectoryError when there is no data directory, a process
+    uses it, or its state cannot be opened.
+    """
+    from kgw.state.memory import MemoryStateStore
+    from kgw.state.sql.sqlite import SqliteStateStore
+
+    fs = RealFs()
+    if not fs.exists(f"{data_dir}/{layout.FORMAT_NAME}"):
+        raise DataDirectoryError(f"{data_dir} is not a data directory: no {layout.FORMAT_NAME}")
+    lock = DirectoryLock(fs, data_dir)
+    lock.acquire()
+    try:
+        place = read_place(fs, data_dir)
+        path = f"{data_dir}/{layout.STATE_NAME}"
+        state: StateStore
+        if place is not None:
+            state = server_state(place.url)
+        elif may_create or fs.exists(path):
+            state = SqliteStateStore(path, quick_check=True)
+        else:
+            state = MemoryStateStore()
+        await state.open()
+        try:
+            if place is not None and await stored_identity(state) != place.identity:
+                raise DataDirectoryError(
+                    f"the database at {place.url} is not the state of {data_dir}"
+                )
+            yield state
+        finally:
+            await state.aclose()
+    finally:
+        lock.release()
+
+
+def server_state(url: str) -> StateStore:
+    """Return the store at an address, with the password that the environment has for it.
+
+    Raises StateUrlError.
+    """
+    from kgw.clock import SystemClock
+    from kgw.state.sql.server import Options
+    from kgw.state.sql.stores import server_store
+
+    # As `kgw serve` names these settings; a tool has no other configuration.
+    password = environ.get("KGW_STATE_PASSWORD", "")
+    password_path = environ.get("KGW_STATE_PASSWORD_FILE", "")
+    return server_store(url, SystemClock(), Options(password, password_path))

@@ -1,0 +1,230 @@
+"""Moving a stopped directory's state into another database: what `kgw state copy` runs.
+
+Until the last step the directory's state is where it was, and the copy nobody's: an interruption
+costs nothing, and the next copy to the same place begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.offline.opening import opened_state, server_state
+from kgw.backend.embedded.state_place import (
+    BINDING_KEY,
+    BINDING_KIND,
+    StatePlace,
+    new_identity,
+    read_place,
+    write_place,
+)
+from kgw.backend.embedded.store import look_at_state
+from kgw.config.state_url import parse_state_url
+from kgw.errors import DataDirectoryError
+from kgw.state.base import Change
+from kgw.state.history import FOR_EVER_MS, SampleFilter
+from kgw.state.sql.commit_note import NEW_NOTE_SUFFIX, NOTE_SUFFIX
+from kgw.state.sql.sqlite import SqliteStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.state.base import StateStore
+    from kgw.state.history import LagHistory
+
+IN_DIRECTORY: Final = "sqlite"
+"""Names SQLite in the data directory, where others have an address."""
+
+COPYING_KEY: Final = "copying"
+"""A row of this key says that a copy was begun and is not complete."""
+COPIED_SUFFIX: Final = ".copied"
+"""Behind the name of a SQLite database that is no longer the directory's state."""
+COPY_SUFFIX: Final = ".copy"
+CHANGES_PER_SET: Final = 1_000
+SAMPLES_PER_SET: Final = 5_000
+
+
+class CopyReport(NamedTuple):
+    """What was copied, and read again and compared afterwards."""
+
+    source: str
+    target: str
+    rows: dict[str, int]
+    """By kind."""
+    samples: int
+
+
+async def copy_state(data_dir: str, target: str) -> CopyReport:
+    """Move the state to an address, or to `IN_DIRECTORY`.
+
+    Raises DataDirectoryError when the target is not empty, the directory in use or without state;
+    StateUrlError for an address that cannot be meant; DamagedRowsError for a source that lost rows.
+    """
+    if target != IN_DIRECTORY:
+        # Wrong addresses are errors before anything is touched.
+        parse_state_url(target)
+    fs = RealFs()
+    place = await asyncio.to_thread(read_place, fs, data_dir)
+    path = f"{data_dir}/{layout.STATE_NAME}"
+    if place is None and not fs.exists(path):
+        raise DataDirectoryError(f"{data_dir} has no state: there is no {layout.STATE_NAME}")
+    is_clean = await asyncio.to_thread(_is_clean, fs, data_dir)
+    source_name = IN_DIRECTORY if place is None else place.url
+    if target == source_name:
+        raise DataDirectoryError(f"the state of {data_dir} is in {target} already")
+    async with opened_state(data_dir) as source:
+        if target == IN_DIRECTORY:
+            rows, samples = await _copy_into_directory(fs, data_dir, source)
+        else:
+            rows, samples = await _copy_to_server(fs, data_dir, source, target)
+    if is_clean:
+        # The marker of an orderly stop would miss the database that it was about.
+        marker = layout.encode_clean(
+            look_at_state(fs, data_dir) if target == IN_DIRECTORY else None
+        )
+        await asyncio.to_thread(fs.replace_durably, f"{data_dir}/{layout.CLEAN_NAME}", marker)
+    if place is None:
+        # Its write-ahead log is gone with the last connection.
+        await asyncio.to_thread(_rename, fs, path, path + COPIED_SUFFIX)
+    return CopyReport(source_name, target, rows, samples)
+
+
+def _is_clean(fs: FileSystem, data_dir: str) -> bool:
+    """Whether the directory, and the database in it, is as an orderly stop left it."""
+    path = f"{data_dir}/{layout.CLEAN_NAME}"
+    if not fs.exists(path):
+        return False
+    try:
+        left = layout.decode_clean(fs.read_bytes(path))
+    except layout.SmallFileError:
+        return False
+    return left is None or left == look_at_state(fs, data_dir)
+
+
+async def _copy_to_server(
+    fs: FileSystem, data_dir: str, source: StateStore, url: str
+) -> tuple[dict[str, int], int]:
+    async with _opened(server_state(url)) as target:
+        await _check_empty(target, url)
+        await target.apply([Change(BINDING_KIND, COPYING_KEY, b"")])
+        copied = await _copy(source, target)
+        identity = new_identity()
+        await target.apply(
+            [
+                Change(BINDING_KIND, BINDING_KEY, identity.encode()),
+                Change(BINDING_KIND, COPYING_KEY, None),
+            ]
+        )
+    # From here on it is the directory's state.
+    await asyncio.to_thread(write_place, fs, data_dir, StatePlace(url, identity))
+    return copied
+
+
+async def _copy_into_directory(
+    fs: FileSystem, data_dir: str, source: StateStore
+) -> tuple[dict[str, int], int]:
+    path = f"{data_dir}/{layout.STATE_NAME}"
+    if fs.exists(path):
+        raise DataDirectoryError(f"{path} exists, though the state is elsewhere: move it away")
+    await asyncio.to_thread(_clear, fs, path + COPY_SUFFIX)
+    async with _opened(SqliteStateStore(path + COPY_SUFFIX)) as target:
+        copied = await _copy(source, target)
+    await asyncio.to_thread(_take_in, fs, data_dir, path)
+    return copied
+
+
+def _clear(fs: FileSystem, path: str) -> None:
+    """Remove a database that an interrupted copy left."""
+    for suffix in ("", "-wal", NOTE_SUFFIX, NEW_NOTE_SUFFIX):
+        with suppress(FileNotFoundError):
+            fs.unlink(path + suffix)
+
+
+def _rename(fs: FileSystem, path: str, target: str) -> None:
+    """Rename a closed database with the note of its commits, which would belie another one."""
+    with suppress(FileNotFoundError):
+        fs.unlink(target + NOTE_SUFFIX)
+    fs.rename(path, target)
+    with suppress(FileNotFoundError):
+        fs.rename(path + NOTE_SUFFIX, target + NOTE_SUFFIX)
+
+
+def _take_in(fs: FileSystem, data_dir: str, path: str) -> None:
+    """Make a finished copy the directory's state."""
+    _rename(fs, path + COPY_SUFFIX, path)
+    fs.sync_directory(data_dir)
+    # From here on the note counts no more.
+    fs.unlink(f"{data_dir}/{layout.STATE_PLACE_NAME}")
+    fs.sync_directory(data_dir)
+
+
+@asynccontextmanager
+async def _opened(store: StateStore) -> AsyncIterator[StateStore]:
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def _check_empty(target: StateStore, url: str) -> None:
+    """Refuse a store with anybody's state; take away what an interrupted copy left."""
+    kinds = await target.kinds()
+    if not kinds:
+        return
+    if COPYING_KEY not in await target.load(BINDING_KIND):
+        raise DataDirectoryError(f"{url} is not empty: it has {', '.join(kinds)}")
+    for kind in kinds:
+        if kind != BINDING_KIND:
+            await _apply_in_sets(
+                target, [Change(kind, key, None) for key in await target.load(kind)]
+            )
+
+
+async def _copy(source: StateStore, target: StateStore) -> tuple[dict[str, int], int]:
+    """Copy everything but the identity, read it again and compare it.
+
+    Versions begin anew: who compares them loads them at the start.
+    """
+    counts: dict[str, int] = {}
+    for kind in await source.kinds():
+        if kind == BINDING_KIND:
+            continue
+        rows = await source.load(kind)
+        await _apply_in_sets(target, [Change(kind, key, row.value) for key, row in rows.items()])
+        stored = await target.load(kind)
+        if {key: row.value for key, row in rows.items()} != {
+            key: row.value for key, row in stored.items()
+        }:
+            raise DataDirectoryError(f"the copy differs from its source in {kind}")
+        counts[kind] = len(rows)
+    return counts, await _copy_samples(source.lag_history, target.lag_history)
+
+
+async def _apply_in_sets(target: StateStore, changes: list[Change]) -> None:
+    for start in range(0, len(changes), CHANGES_PER_SET):
+        await target.apply(changes[start : start + CHANGES_PER_SET])
+
+
+async def _copy_samples(source: LagHistory, target: LagHistory) -> int:
+    """Copy the lag history, the newest first; returns how many samples there are."""
+    until_ms, limit, count = FOR_EVER_MS, SAMPLES_PER_SET, 0
+    while True:
+        samples = await source.load(SampleFilter(until_ms=until_ms), limit=limit)
+        is_last = len(samples) < limit
+        if not is_last:
+            # The oldest moment may have more than these: all of it comes with the next ones.
+            oldest_ms = samples[0].sampled_at_ms
+            samples = [sample for sample in samples if sample.sampled_at_ms > oldest_ms]
+            if not samples:
+                limit *= 2
+                continue
+            until_ms = oldest_ms + 1
+        await target.append(samples)
+        count += len(samples)
+        if is_last:
+            return count

@@ -1,0 +1,463 @@
+"""From a partition's directory to a log that can be written, after an unclean stop above all.
+
+Every step may be interrupted and repeated. What the journal holds has been written again before
+(`journal_replay`).
+
+What is known to have been durable, and may therefore be damaged but never torn: everything below
+the base of the last segment (a roll syncs the old one first), below the checkpoint, below any
+"durable end" in the side file, and what the journal held. Bytes above that are a group that was
+perhaps never answered: whole batches are kept, the rest is cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.durability import replace_durably, sync_directory
+from kgw.backend.embedded.layout import DamagedRange, EpochStart, Gap, LogState
+from kgw.backend.embedded.log.log_state import mend_log_state, read_log_state
+from kgw.backend.embedded.log.segment import Segment, SideFileDamagedError
+from kgw.backend.embedded.log.segmented_log import SegmentedLog
+from kgw.backend.embedded.log.side import ENTRY_BYTES, decode_entry
+from kgw.backend.embedded.log.swap import finish_swaps
+from kgw.backend.embedded.recover.repair import scan_and_repair
+from kgw.offsets.recovery import AnomalyKind, LogFacts, ScanResult, SegmentFacts
+from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
+
+if TYPE_CHECKING:
+    from kgw.backend.base import LogSettings
+    from kgw.backend.embedded.log.segmented_log import DataDirectory
+    from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
+    from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
+    from kgw.offsets.registry import PartitionOffsetRegistry
+    from kgw.types import PartitionKey, TopicName
+
+_GAPS: Final = 100
+"""The newest gaps of a log are remembered; in older ones readers are sent on to what follows."""
+_UNKNOWN_RESERVATION: Final = 1 << 33
+"""Added where a reservation cannot be read: more than what a segment holds and what can have been
+answered behind it. Offsets are plenty, and none may be given twice."""
+
+
+class _Scanned(NamedTuple):
+    """What reading the segments of a log has shown."""
+
+    end_offset: int
+    """The offset after the last batch that is really there."""
+    proven_end: int
+    ends_in_damage: bool
+    damaged: list[DamagedRange]
+    epochs: list[EpochStart]
+
+
+class LogRecovery:
+    """One partition's way from a directory to a log that can be written."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        registry: PartitionOffsetRegistry,
+        key: PartitionKey,
+        topic: TopicName,
+        settings: LogSettings,
+        proven_end: int,
+    ) -> None:
+        self._directory = directory
+        self._registry = registry
+        self._key = key
+        self._topic = topic
+        self._settings = settings
+        self._path = directory.partition_path(key)
+        self._proven_end = proven_end
+        self._segments: list[Segment] = []
+        self._state = LogState()
+        self._state_is_lost = False
+        self._least_epoch = NO_LEADER_EPOCH
+        self._scanned: _Scanned | None = None
+        self._names: frozenset[str] = frozenset()
+        self._reserved_end = 0
+        self._gap: Gap | None = None
+        """What this start leaves out."""
+
+    def run(
+        self, checkpoint: Checkpoint | None, *, checkpoint_damaged: bool, clean_stop: bool
+    ) -> SegmentedLog:
+        """Recover. Raises OSError, SyncFailedError."""
+        self._look()
+        was_clean_stop = clean_stop
+        if not clean_stop:
+            # What a killed process renamed or removed may be known to the kernel alone, and is
+            # about to be shown: a log start must not go back at the next power loss.
+            sync_directory(self._directory.fs, self._path)
+        if self._state_is_lost:
+            # The history of epochs has to be read from the batches: all of them.
+            checkpoint_floor, checkpoint, clean_stop = checkpoint, None, False
+            if checkpoint_floor is not None and self._is_own(checkpoint_floor):
+                self._take_floor(checkpoint_floor)
+        facts = LogFacts(
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            segments=[SegmentFacts(one.base_offset, one.size_bytes) for one in self._segments],
+            clean_stop=clean_stop,
+            log_start_offset=self._state.log_start_offset,
+            leader_epoch=max(self._state.epochs[-1].leader_epoch, self._least_epoch),
+            reserved_end=self._reserved_end,
+        )
+        offsets, recovered = self._registry.recover(
+            self._key, checkpoint, facts, self._scan, checkpoint_damaged=checkpoint_damaged
+        )
+        for anomaly in recovered.anomalies:
+            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not was_clean_stop:
+                # Also the fate of every log that was killed before its first checkpoint.
+                continue
+            finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
+            if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
+                self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
+                self._directory.note(finding)
+            else:
+                self._directory.report(finding)
+        log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
+        log.segments = tuple(self._segments)
+        log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
+        log.reserved_end = self._reserved_end
+        self._take_state(log, recovered.leader_epoch)
+        # Before a new segment, whose creation syncs the directory: none may come back.
+        self._drop_snapshots(log)
+        self._take_damage(log)
+        log.unindexed = {
+            segment: None
+            for segment in log.segments[:-1]
+            if self._scanned is not None
+            or f"{segment.stem}{layout.OFFSET_INDEX_SUFFIX}" not in self._names
+        }
+        log.is_changed = self._scanned is not None or log.state_is_stale
+        return log
+
+    def _is_own(self, checkpoint: Checkpoint) -> bool:
+        return (checkpoint.topic_id, checkpoint.partition) == self._key
+
+    def _take_floor(self, checkpoint: Checkpoint) -> None:
+        """Nothing that the checkpoint knew goes back, although the log's own notes are lost."""
+        self._proven_end = max(self._proven_end, checkpoint.next_offset)
+        log_start_offset = max(self._state.log_start_offset, checkpoint.log_start_offset)
+        self._state = self._state._replace(log_start_offset=log_start_offset)
+        self._least_epoch = checkpoint.leader_epoch
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Take in the directory without reading a segment."""
+        fs, path = self._directory.fs, self._path
+        finish_swaps(self._directory, path)
+        names = fs.listdir(path)
+        self._names = frozenset(names)
+        for name in names:
+            if name.endswith((layout.DELETED_SUFFIX, layout.NEW_SIDE_SUFFIX)):
+                fs.unlink(f"{path}/{name}")
+                continue
+            base_offset = layout.parse_stem(name, layout.LOG_SUFFIX)
+            if base_offset is None:
+                continue
+            segment = Segment(path, base_offset, self._directory.pool)
+            segment.size_bytes = fs.file_size(segment.log_path)
+            segment.side = None
+            segment.index_count = segment.size_bytes // max(self._settings.index_interval_bytes, 1)
+            self._segments.append(segment)
+        self._check_identity()
+        found = read_log_state(fs, path)
+        mend_log_state(fs, path, found, self._directory.report)
+        state = found.state
+        if state is None:
+            self._state_is_lost = True
+            if self._segments:
+                state = LogState(self._segments[0].base_offset)
+        self._state = state or LogState()
+        self._reserved_end = self._read_reservation()
+        self._drop_left_overs()
+
+    def _read_reservation(self) -> int:
+        """Return the end of what is reserved, 0 when nothing is."""
+        if layout.RESERVATION_NAME not in self._names:
+            return 0
+        path = f"{self._path}/{layout.RESERVATION_NAME}"
+        try:
+            return layout.decode_reservation(self._directory.fs.read_bytes(path))
+        except layout.SmallFileError as error:
+            last = self._segments[-1].base_offset if self._segments else 0
+            reserved_end = max(last, self._state.log_start_offset) + _UNKNOWN_RESERVATION
+            self._directory.report(
+                f"{path}: {error}; after an unclean stop the log goes on at {reserved_end}"
+            )
+            return reserved_end
+
+    def _drop_left_overs(self) -> None:
+        """Remove what a crash has left of segments that were being removed.
+
+        Their names were not synced, so that any of them may be back: a hole between two of them is
+        no damage, and the checkpoint may name one that is gone.
+        """
+        segments = self._segments
+        kept = 0
+        while (
+            kept + 1 < len(segments)
+            and segments[kept + 1].base_offset <= self._state.log_start_offset
+        ):
+            kept += 1
+        for segment in segments[:kept]:
+            segment.unlink(self._directory.fs)
+        del segments[:kept]
+
+    def _check_identity(self) -> None:
+        path = f"{self._path}/{layout.PARTITION_NAME}"
+        fs = self._directory.fs
+        wanted = layout.PartitionIdentity(self._topic, self._key)
+        try:
+            found = layout.decode_partition(fs.read_bytes(path))
+            if found == wanted:
+                return
+            problem = f"names {found.topic} {found.key}, not {self._topic} {self._key}"
+        except (FileNotFoundError, layout.SmallFileError) as error:
+            problem = str(error)
+        self._directory.report(f"{path}: {problem}; rewritten")
+        try:
+            replace_durably(fs, path, layout.encode_partition(wanted))
+        except OSError as error:
+            self._directory.report(f"{path}: {error}")
+
+    # --- scanning ------------------------------------------------------------------------------
+
+    def _scan(self, plan: RecoveryPlan) -> ScanResult:
+        """Read what no checkpoint vouches for, cut a torn tail, and say where the log ends."""
+        if plan.scan is None:
+            return ScanResult(plan.next_offset)
+        self._proven_end = max(
+            self._proven_end, plan.next_offset, self._segments[-1].base_offset, self._last_mark()
+        )
+        damaged: list[DamagedRange] = []
+        epochs: list[EpochStart] = []
+        leader_epoch = NO_LEADER_EPOCH
+        end_offset = plan.scan.next_offset
+        ends_in_damage = False
+        for number, segment in enumerate(self._segments):
+            if segment.base_offset < plan.scan.segment_base_offset:
+                continue
+            following = self._segments[number + 1] if number + 1 < len(self._segments) else None
+            if following is not None and not self._state_is_lost and self._is_complete(segment):
+                # The segment after it proves that this one was durable; what has rotted since is
+                # found when it is read. Its side file may be known to the kernel alone.
+                segment.side_is_dirty = True
+                end_offset = following.base_offset
+                continue
+            found, scanner = self._scan_segment(segment, plan.scan, following)
+            damaged += found.damaged
+            epochs += scanner.found_epochs
+            leader_epoch = max(leader_epoch, found.leader_epoch)
+            end_offset = found.next_offset
+            ends_in_damage = bool(found.damaged) and (
+                found.damaged[-1].end_offset == found.next_offset
+            )
+            if following is not None and end_offset < following.base_offset:
+                if not self._is_gap(end_offset, following.base_offset):
+                    damaged.append(DamagedRange(end_offset, following.base_offset))
+                end_offset = following.base_offset
+        if end_offset < self._proven_end:
+            damaged.append(DamagedRange(end_offset, self._proven_end))
+        self._scanned = _Scanned(end_offset, self._proven_end, ends_in_damage, damaged, epochs)
+        return ScanResult(max(end_offset, self._proven_end), leader_epoch)
+
+    def _is_gap(self, start_offset: int, end_offset: int) -> bool:
+        """Whether offsets between two segments were left out on purpose."""
+        return any(
+            gap.start_offset <= start_offset and end_offset <= gap.end_offset
+            for gap in self._state.gaps
+        )
+
+    def _last_mark(self) -> int:
+        """Return the newest "durable up to" that an intact side entry of the last segment has."""
+        segment = self._segments[-1]
+        fs = self._directory.fs
+        if not fs.exists(segment.side_path):
+            return 0
+        file = fs.open(segment.side_path)
+        try:
+            index = file.size() // ENTRY_BYTES
+            while index > 0:
+                count = min(index, 64)
+                index -= count
+                data = file.pread(count * ENTRY_BYTES, index * ENTRY_BYTES)
+                for number in range(count - 1, -1, -1):
+                    entry = decode_entry(data, number * ENTRY_BYTES)
+                    if entry is not None:
+                        return entry.durable_end
+        finally:
+            file.close()
+        return 0
+
+    def _is_complete(self, segment: Segment) -> bool:
+        try:
+            segment.load()
+        except SideFileDamagedError:
+            return False
+        return True
+
+    def _scan_segment(
+        self, segment: Segment, scan: ScanStart, following: Segment | None
+    ) -> tuple[SegmentScan, SegmentScanner]:
+        position, next_offset = 0, segment.base_offset
+        if segment.base_offset == scan.segment_base_offset:
+            position, next_offset = scan.position, scan.next_offset
+        start = None if self._state_is_lost else _side_start(segment, position)
+        if start is None:
+            position, next_offset, start = 0, segment.base_offset, (0, NO_TIMESTAMP_MS)
+        side_index, largest_timestamp_ms = start
+        # Nothing above the proven end was answered, so that its bytes may be there only in the
+        # page cache, after a sync that failed: they are written again before they are relied on.
+        rewrite_from = self._proven_end if following is None else None
+        return scan_and_repair(
+            self._directory,
+            segment,
+            epochs=() if self._state_is_lost else self._state.epochs,
+            proven_end=self._proven_end,
+            position=position,
+            next_offset=next_offset,
+            side_index=side_index,
+            largest_timestamp_ms=largest_timestamp_ms,
+            segment_end=following.base_offset if following else None,
+            rewrite_from=rewrite_from,
+        )
+
+    # --- concluding ----------------------------------------------------------------------------
+
+    def _take_state(self, log: SegmentedLog, leader_epoch: int) -> None:
+        """Give the log its epochs, with the one that begins now."""
+        epochs = list(self._state.epochs)
+        if self._state_is_lost:
+            found = self._scanned.epochs if self._scanned is not None else []
+            epochs = []
+            for epoch in found:
+                if not epochs or epoch.leader_epoch > epochs[-1].leader_epoch:
+                    epochs.append(epoch)
+            epochs = epochs or [EpochStart(0, log.offsets.log_start_offset)]
+        log.damaged = self._state.damaged
+        log.gaps = self._gaps(log.offsets.log_start_offset)
+        log.compacted_end = min(self._state.compacted_end, log.offsets.next_offset)
+        log.state_is_stale = self._state_is_lost
+        if leader_epoch > epochs[-1].leader_epoch:
+            # The old epoch ends where its records do, so that a client that has read further is
+            # told (KIP-320).
+            start_offset = log.offsets.next_offset if self._gap is None else self._gap.start_offset
+            while epochs and epochs[-1].start_offset >= start_offset:
+                # Nothing was ever written under it.
+                epochs.pop()
+            epochs.append(EpochStart(leader_epoch, start_offset))
+            log.state_is_stale = True
+        log.epochs = tuple(epochs)
+
+    def _gaps(self, log_start_offset: int) -> tuple[Gap, ...]:
+        """Return the gaps that a reader can still stand in."""
+        gaps = [gap for gap in self._state.gaps if gap.end_offset > log_start_offset]
+        if self._gap is not None and self._gap not in gaps:
+            gaps.append(self._gap)
+        return tuple(gaps[-_GAPS:])
+
+    def _take_damage(self, log: SegmentedLog) -> None:
+        """Record what is gone, and begin a segment where the log goes on behind a hole."""
+        scanned = self._scanned
+        next_offset = log.offsets.next_offset
+        physical_end = scanned.end_offset if scanned is not None else next_offset
+        if scanned is None and not self._segments and next_offset > log.offsets.log_start_offset:
+            physical_end = log.offsets.log_start_offset
+            lost_end = next_offset if self._gap is None else self._gap.start_offset
+            if lost_end > physical_end:
+                self._note_damage(log, [DamagedRange(physical_end, lost_end)])
+        if scanned is not None:
+            self._note_damage(log, scanned.damaged)
+        is_broken_off = next_offset > physical_end or (
+            scanned is not None and scanned.ends_in_damage
+        )
+        last = self._segments[-1] if self._segments else None
+        if self._gap is not None:
+            # Noted before there is a segment behind it, or it would be taken for damage.
+            self._save_state(log)
+        if is_broken_off and (last is None or last.base_offset != next_offset):
+            log.roll(next_offset)
+
+    def _note_damage(self, log: SegmentedLog, damaged: list[DamagedRange]) -> None:
+        fresh = [one for one in damaged if one not in log.damaged]
+        if not fresh:
+            return
+        log.damaged = tuple(sorted({*log.damaged, *fresh}))
+        for one in fresh:
+            self._directory.report(
+                f"partition {self._key} of {self._topic}: offsets {one.start_offset} to "
+                f"{one.end_offset - 1} are damaged"
+            )
+        log.state_is_stale = True
+        self._save_state(log)
+
+    def _save_state(self, log: SegmentedLog) -> None:
+        """Save it now, or before the next append."""
+        try:
+            log.save_state()
+        except OSError as error:
+            self._directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
+
+    def _drop_snapshots(self, log: SegmentedLog) -> None:
+        """Remove the snapshots of records that are not there.
+
+        What such a one knows as stored, a retry would be answered with.
+        """
+        for name in self._names:
+            offset = layout.parse_stem(name, layout.SNAPSHOT_SUFFIX)
+            if offset is not None and (
+                offset > log.offsets.next_offset
+                or any(gap.start_offset < offset < gap.end_offset for gap in log.gaps)
+            ):
+                self._directory.fs.unlink(f"{self._path}/{name}")
+
+
+def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
+    """Return the number of side entries before `position` and the largest timestamp among them.
+
+    None when the side file does not know `position` as the end of a batch.
+    """
+    if position == 0:
+        return 0, NO_TIMESTAMP_MS
+    try:
+        pooled = segment.pool.acquire(segment.side_path)
+    except FileNotFoundError:
+        return None
+    try:
+        low, high = 0, pooled.file.size() // ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            entry = decode_entry(pooled.file.pread(ENTRY_BYTES, middle * ENTRY_BYTES))
+            if entry is None:
+                return None
+            if entry.end_position == position:
+                return middle + 1, entry.largest_timestamp_ms
+            if entry.end_position < position:
+                low = middle + 1
+            else:
+                high = middle
+    finally:
+        segment.pool.release(pooled)
+    return None
+
+
+def recover_log(
+    directory: DataDirectory,
+    registry: PartitionOffsetRegistry,
+    key: PartitionKey,
+    topic: TopicName,
+    settings: LogSettings,
+    checkpoint: Checkpoint | None,
+    *,
+    checkpoint_damaged: bool,
+    clean_stop: bool,
+    proven_end: int,
+) -> SegmentedLog:
+    """Open a partition's directory that exists. Raises OSError, SyncFailedError."""
+    recovery = LogRecovery(directory, registry, key, topic, settings, proven_end)
+    return recovery.run(checkpoint, checkpoint_damaged=checkpoint_damaged, clean_stop=clean_stop)

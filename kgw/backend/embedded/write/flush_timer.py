@@ -1,0 +1,143 @@
+"""The timer of relaxed logs: what they have answered is synced `kgw.flush.ms` later.
+
+In the event loop, where answers are given: so the time runs from the answer. One round at a time;
+while a round takes longer than the interval, a record waits for that round and its own.
+"""
+
+from __future__ import annotations
+
+from asyncio import wrap_future
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kgw.backend.embedded.failures import NoThreadError
+from kgw.backend.embedded.write.relaxed import FlushSchedule
+from kgw.backend.embedded.write.segment_syncs import sync_segments
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.failures import SyncFailedError
+    from kgw.backend.embedded.helpers import Helpers
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
+    from kgw.backend.embedded.write.relaxed import Flush
+    from kgw.backend.embedded.write.writer import GroupWriter
+
+_Result = TypeVar("_Result")
+
+
+class RunInFlusher(Protocol):
+    """A way to have something done between two groups."""
+
+    async def __call__(self, function: Callable[[], _Result], /) -> _Result: ...
+
+
+class FlushTimer:
+    """Has each relaxed log synced when it is due."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: GroupWriter,
+        run_in_flusher: RunInFlusher,
+        helpers: Helpers,
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._relaxed = store.relaxed
+        self._run_in_flusher = run_in_flusher
+        self._helpers = helpers
+        self._schedule = FlushSchedule()
+        # Not asked when it is due: what uvloop gives for a time that is all but now cannot say.
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_s = 0.0
+        self._is_rescheduling = False
+        self._round: asyncio.Task[None] | None = None
+        self.is_syncing = False
+        """Whether a round is under way: who writes beside it waits for the disk.
+
+        With the loop writing on beside rounds of up to 4 MB, 50 MB/s had a 99th percentile of 8 to
+        13 ms, and 5 to 6 ms with the thread writing meanwhile.
+        """
+        self._is_closed = False
+
+    def note(self, log: SegmentedLog) -> None:
+        """Have a log synced that holds what is not durable."""
+        due_s = self._schedule.note(log, self._loop.time())
+        if self._timer is None or due_s < self._timer_due_s:
+            self._arm(due_s)
+
+    def reschedule(self) -> None:
+        """Obey settings of logs that have changed: once for all that do so in this turn."""
+        if not self._is_rescheduling:
+            self._is_rescheduling = True
+            self._loop.call_soon(self._reschedule)
+
+    def _reschedule(self) -> None:
+        self._is_rescheduling = False
+        due_s = self._schedule.next_due_s()
+        if due_s is not None:
+            self._arm(due_s)
+
+    def age_s(self) -> float:
+        """Return for how long the oldest of what is not durable has been so."""
+        return self._schedule.age_s(self._loop.time())
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._round is None and not self._is_closed:
+            self._timer = self._loop.call_at(due_s, self._begin)
+            self._timer_due_s = due_s
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._round = self._loop.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await self._flush_due()
+        except Exception as error:  # noqa: BLE001 - a bug must not leave records unsynced in silence
+            self._relaxed.fail(error)
+            self._is_closed = True
+        self._round = None
+        self._reschedule()
+
+    async def _flush_due(self) -> None:
+        logs = self._schedule.begin(self._loop.time())
+        flushes = await self._run_in_flusher(partial(self._store.begin_flush, logs))
+        self.is_syncing = True
+        try:
+            outcomes = await self._sync(flushes)
+        finally:
+            self.is_syncing = False
+        moved = await self._run_in_flusher(partial(self._relaxed.finish_flush, flushes, outcomes))
+        for log, end_offset in moved:
+            if end_offset > log.offsets.durable_end:
+                log.offsets.advance_durable(end_offset)
+        if any(outcome is not None for outcome in outcomes):
+            # Nobody could believe another sync: what is unsynced stays so.
+            self._is_closed = True
+        else:
+            self._schedule.finish()
+
+    async def _sync(self, flushes: list[Flush]) -> list[SyncFailedError | None]:
+        segments = [flush.mark.segment for flush in flushes]
+        sync = partial(sync_segments, self._store.fs, segments)
+        try:
+            synced = self._helpers.submit(sync)
+        except NoThreadError:
+            # Strict appends wait for it then, which is better than that it stays unsynced.
+            return await self._run_in_flusher(sync)
+        return await wrap_future(synced, loop=self._loop)
+
+    async def aclose(self) -> None:
+        """Begin no more rounds, and wait for the one that runs."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._round is not None:
+            await self._round

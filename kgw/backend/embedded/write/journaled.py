@@ -1,0 +1,126 @@
+"""Segments that the journal vouches for, and journal files that are full.
+
+Small appends to many partitions share one sync of the journal; their segments are synced when its
+file is full, and the file is used again after that.
+
+Plain code without threads. `retire` belongs to a thread that may wait for the disk, all else to
+whoever writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded.failures import SyncFailedError, is_out_of_space
+from kgw.backend.embedded.write.segment_syncs import sync_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.journal import Journal, Redo
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.options import EmbeddedOptions
+
+
+class Retirement:
+    """A journal file that is full, and the segments whose bytes it vouches for."""
+
+    __slots__ = ("journal_number", "segments")
+
+    def __init__(self, journal_number: int, segments: list[Segment]) -> None:
+        self.journal_number = journal_number
+        self.segments = segments
+
+
+class JournaledSegments:
+    """What the journal's file in use vouches for, and the way of a group into it."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        journal: Journal,
+        options: EmbeddedOptions,
+        report: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._fs = fs
+        self._journal = journal
+        self._options = options
+        self._report = report
+        self._fail = fail
+        self.retire_soon: Callable[[Retirement], None]
+        """What to do with a full journal file: the writer's `retire` in the end, and set by it."""
+        self._dirty: dict[Segment, None] = {}
+        """Written, and not synced since."""
+        self._postponed: Retirement | None = None
+        """A journal file that could not be made usable again, for want of space or of a thread."""
+
+    def note(self, segment: Segment) -> None:
+        """Note that the journal has been synced with the newest bytes of a segment."""
+        self._dirty[segment] = None
+
+    def forget(self, segment: Segment) -> None:
+        """Note that a segment has been synced, or is no more."""
+        self._dirty.pop(segment, None)
+
+    def suits(self, count: int, size_bytes: int) -> bool:
+        """Whether so many pieces of a group are small enough to go through the journal."""
+        return self._journal.is_ready and size_bytes <= count * self._options.journal_append_bytes
+
+    def append(self, redos: Sequence[Redo]) -> bool:
+        """Have one sync make a group of small appends durable; False when it is not the way."""
+        journal = self._journal
+        size_bytes = sum(redo.size_bytes for redo in redos)
+        if not self.suits(len(redos), size_bytes):
+            return False
+        crowded = len(self._dirty) >= self._options.dirty_segments
+        if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
+            self.switch() and journal.has_room(len(redos), size_bytes)
+        ):
+            return False
+        try:
+            journal.append(redos)
+        except OSError as error:
+            # The frame counts for nothing; should it be read nevertheless after a crash, it
+            # repeats what the segments are about to make durable.
+            self._report(f"journal: {error}; this group syncs its segments")
+            return False
+        return True
+
+    def switch(self) -> bool:
+        """Go on in the other journal file; False while that is not usable again."""
+        if self._postponed is not None:
+            retirement, self._postponed = self._postponed, None
+            self.retire_soon(retirement)
+        if not self._journal.has_free_file:
+            return False
+        retirement = Retirement(self._journal.switch(), list(self._dirty))
+        self._dirty.clear()
+        self.retire_soon(retirement)
+        return True
+
+    def retire(self, retirement: Retirement) -> None:
+        """Make a full journal file usable again: what it vouches for is synced where it belongs.
+
+        Through `GroupWriter.retire`: never once anything has failed.
+        """
+        try:
+            # Side by side: until they are done each group of other partitions syncs its segments.
+            left = [segment for segment in retirement.segments if not segment.is_removed]
+            for failure in sync_segments(self._fs, left):
+                if failure is not None:
+                    raise failure
+            self._journal.retire(retirement.journal_number)
+        except (OSError, SyncFailedError) as error:
+            if isinstance(error, OSError) and is_out_of_space(error):
+                # Where files are not written in place even a journal can find the disk full. All
+                # that it vouches for is durable where it belongs; groups sync their segments.
+                self.postpone(retirement, error)
+            else:
+                self._fail(error)
+
+    def postpone(self, retirement: Retirement, reason: Exception) -> None:
+        """Make a full journal file usable again later, when the next one is wanted."""
+        self._report(f"journal: {reason}; every append syncs its segment for now")
+        self._postponed = retirement

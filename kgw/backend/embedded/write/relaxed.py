@@ -1,0 +1,210 @@
+"""What is answered before it is durable: kgw.durability=relaxed.
+
+A relaxed log answers and shows what the system has taken, and has it synced a little later. A power
+loss may take the records of that time, but their offsets never come back with other records: they
+lie in a block that was reserved, durably, before the first of them was answered, and an unclean
+start goes on above it. Where no reservation is in place, an append is made durable as in a strict
+log. So nothing ever waits for one.
+
+Plain code without threads. `FlushSchedule` belongs to the event loop, `reserve` to a thread that
+may wait for the disk, all else to the flusher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.files.durability import replace_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kgw.backend.embedded.log.segmented_log import DurableMark, SegmentedLog
+    from kgw.backend.embedded.options import EmbeddedOptions
+
+
+class Flush(NamedTuple):
+    """A log whose segment is about to be synced up to a mark."""
+
+    log: SegmentedLog
+    mark: DurableMark
+
+
+class RelaxedLogs:
+    """The logs of a data directory that hold what no sync has covered, and their reservations."""
+
+    def __init__(
+        self,
+        options: EmbeddedOptions,
+        report: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._options = options
+        self._report = report
+        self.fail = fail
+        """Told of a sync that did not succeed."""
+        self._unsynced: dict[SegmentedLog, None] = {}
+        self.reserve_soon: Callable[[SegmentedLog, int], None] = self.reserve
+        """How a reservation is made; at once unless a shell has something better."""
+
+    # --- answering before a sync ---------------------------------------------------------------
+
+    def may_wait(self, log: SegmentedLog, end_offset: int) -> bool:
+        """Whether an append that ends at `end_offset` may be answered before it is durable."""
+        settings = log.settings
+        if not settings.is_relaxed:
+            if log.reserved_end:
+                self._release(log)
+            return False
+        self._reserve_ahead(log, end_offset)
+        return (
+            end_offset <= log.reserved_end
+            and end_offset - log.durable_end < settings.flush_interval_messages
+            and (log in self._unsynced or len(self._unsynced) < self._options.unsynced_segments)
+        )
+
+    def note(self, log: SegmentedLog, before: DurableMark | None) -> None:
+        """Note that what was written to a log after `before` is not durable."""
+        log.leave_unsynced(before)
+        self._unsynced[log] = None
+
+    def settle(self, log: SegmentedLog) -> None:
+        """Note that all of a log is durable, or that it is gone."""
+        log.durable = None
+        self._unsynced.pop(log, None)
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that a power loss may take. About right when asked from another thread."""
+        return sum(log.unsynced_bytes for log in list(self._unsynced))
+
+    def at_risk(self) -> str | None:
+        """Say what has been answered and is not durable; None when nothing is."""
+        logs = [log for log in list(self._unsynced) if log.durable is not None]
+        count = sum(log.written_end - log.durable_end for log in logs)
+        if not count:
+            return None
+        return (
+            f"{count} records of {len(logs)} relaxed partitions have been answered and are not "
+            "durable: the next start may not find them"
+        )
+
+    # --- syncing -------------------------------------------------------------------------------
+
+    def begin_flush(self, logs: Iterable[SegmentedLog]) -> list[Flush]:
+        """Say which segments are to be synced, in whatever thread, and up to where."""
+        marks = ((log, log.mark()) for log in logs if not log.is_deleted)
+        return [Flush(log, mark) for log, mark in marks if mark is not None]
+
+    def finish_flush(
+        self, flushes: Sequence[Flush], outcomes: Sequence[SyncFailedError | None]
+    ) -> list[tuple[SegmentedLog, int]]:
+        """Take the outcomes of the syncs; returns how far each log has become durable."""
+        moved: list[tuple[SegmentedLog, int]] = []
+        for (log, mark), failure in zip(flushes, outcomes, strict=True):
+            if failure is not None:
+                self.fail(failure)
+            elif not log.is_deleted:
+                self._take_durable(log, mark)
+                moved.append((log, mark.end_offset))
+        return moved
+
+    def _take_durable(self, log: SegmentedLog, mark: DurableMark) -> None:
+        durable = log.durable
+        if durable is None:
+            self._unsynced.pop(log, None)
+            return
+        if durable.end_offset >= mark.end_offset:
+            # A roll has synced the segment meanwhile.
+            return
+        if mark.end_offset == log.written_end:
+            self.settle(log)
+        else:
+            log.durable = mark
+        try:
+            mark.segment.write_side(durable_count=mark.entry_count)
+        except OSError as error:
+            self._report(f"{mark.segment.side_path}: {error}")
+
+    # --- reserving -----------------------------------------------------------------------------
+
+    def _reserve_ahead(self, log: SegmentedLog, end_offset: int) -> None:
+        """Ask for the next block of offsets before the last one is used up."""
+        options = self._options
+        # As much again as the log has got, so that a busy one seldom asks and an idle one leaves
+        # out little.
+        count = min(
+            max(2 * (end_offset - log.first_offset), options.reserved_offsets),
+            options.reserved_offsets_max,
+        )
+        if log.reserved_end - end_offset < count // 2 and not log.is_reserving:
+            log.is_reserving = True
+            self.reserve_soon(log, end_offset + count)
+
+    def _release(self, log: SegmentedLog) -> None:
+        """Take back the reservation of a log that is strict by now: it would leave out offsets."""
+        if log.durable is not None or log.is_reserving:
+            return
+        log.reserved_end = 0
+        log.is_reserving = True
+        self.reserve_soon(log, 0)
+
+    def reserve(self, log: SegmentedLog, reserved_end: int) -> None:
+        """Let offsets below `reserved_end` be answered before they are durable; 0 for none."""
+        if log.is_deleted:
+            return
+        path = f"{log.path}/{layout.RESERVATION_NAME}"
+        try:
+            replace_durably(log.directory.fs, path, layout.encode_reservation(reserved_end))
+            log.reserved_end = reserved_end
+        except OSError as error:
+            if not log.is_deleted:
+                self._report(f"{path}: {error}; appends are made durable for now")
+        except SyncFailedError as error:
+            if not log.is_deleted:
+                self.fail(error)
+        finally:
+            log.is_reserving = False
+
+
+class FlushSchedule:
+    """When which log is synced. Time is an argument, in seconds of a clock that never goes back."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[SegmentedLog, float] = {}
+        """Since when each log has held what no sync has begun to cover."""
+        self._flushing: dict[SegmentedLog, float] = {}
+
+    def note(self, log: SegmentedLog, now_s: float) -> float:
+        """Note that a log holds what is not durable; returns when it must be synced."""
+        return self._since_s.setdefault(log, now_s) + _interval_s(log)
+
+    def next_due_s(self) -> float | None:
+        """Return when the next sync must begin, None while there is nothing to sync."""
+        return min(
+            (since_s + _interval_s(log) for log, since_s in self._since_s.items()),
+            default=None,
+        )
+
+    def begin(self, now_s: float) -> list[SegmentedLog]:
+        """Return the logs to be synced now: those that are due, and those that are half-way."""
+        for log, since_s in list(self._since_s.items()):
+            if now_s - since_s >= _interval_s(log) / 2:
+                self._flushing[log] = self._since_s.pop(log)
+        return list(self._flushing)
+
+    def finish(self) -> None:
+        """Note that what `begin` returned is durable."""
+        self._flushing.clear()
+
+    def age_s(self, now_s: float) -> float:
+        """Return for how long the oldest of what is not durable has been so; 0.0 for nothing."""
+        oldest_s = min((*self._since_s.values(), *self._flushing.values()), default=now_s)
+        return now_s - oldest_s
+
+
+def _interval_s(log: SegmentedLog) -> float:
+    """Return how long a log may hold what is not durable: not at all once it is strict."""
+    return log.settings.flush_interval_ms / 1000 if log.settings.is_relaxed else 0.0

@@ -1,0 +1,311 @@
+"""The process that cleans: what ends it, and what its end leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.base import CompactionJob, LogSettings
+from kgw.backend.embedded.backend import EmbeddedBackend
+from kgw.backend.embedded.compact import run as run_module
+from kgw.backend.embedded.compact.cleaning import CleaningOrder, SourceSegment
+from kgw.backend.embedded.compact.process import decode_order, encode_order
+from kgw.backend.embedded.log.swap import swap_segment
+from kgw.backend.embedded.options import EmbeddedOptions
+from kgw.errors import CorruptionError, ProcessEndedError, StorageError
+from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
+from kgw.testing.batches import make_batch, read_stored
+from kgw.testing.segmented_suite import as_segmented
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog as Log
+    from kgw.backend.embedded.log.swap import CleanedSegment
+    from kgw.backend.embedded.store import Store
+    from kgw.offsets.recovery import Checkpoint
+    from kgw.testing.segmented_suite import SegmentedLog
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = EmbeddedOptions(min_free_bytes=0, cache_bytes=0)
+JOB = CompactionJob(upper_bound=1 << 40, now_ms=1_000, delete_retention_ms=1_000)
+ENDLESS = JOB._replace(bytes_per_s=100)
+
+
+@asynccontextmanager
+async def filled(directory: Path) -> AsyncIterator[tuple[EmbeddedBackend, SegmentedLog]]:
+    """Open a backend with a partition of many small segments."""
+    backend = EmbeddedBackend(directory / "data", OPTIONS)
+    await backend.open()
+    try:
+        settings = SMALL_SEGMENTS._replace(delete_delay_ms=0)
+        log = as_segmented(await backend.create_partition(KEY, TOPIC, settings))
+        for number in range(40):
+            batch = make_batch([b"v" * 60], keys=[b"%d" % (number % 5)])
+            await log.append([batch])
+        yield backend, log
+    finally:
+        await backend.aclose()
+
+
+async def offsets(log: SegmentedLog) -> list[int]:
+    """Return the offsets that are read."""
+    result = await log.read(log.log_start_offset, 1 << 30, log.high_watermark)
+    found: list[int] = []
+    while result.buffers:
+        found += [record.offset for record in read_stored(result.buffers)]
+        result = await log.read(result.next_offset, 1 << 30, log.high_watermark)
+    return found
+
+
+def children() -> list[int]:
+    """Return the processes that this one has started."""
+    task = f"/proc/{os.getpid()}/task"
+    return [
+        int(child)
+        for thread in os.listdir(task)  # noqa: PTH208
+        for child in Path(f"{task}/{thread}/children").read_text().split()
+    ]
+
+
+async def begun(before: list[int]) -> int:
+    """Wait for the cleaning process and return its number."""
+    while not set(children()) - set(before):  # noqa: ASYNC110 - nothing tells of a process
+        await asyncio.sleep(0)
+    (child,) = set(children()) - set(before)
+    return child
+
+
+def directory_of(root: Path) -> Path:
+    """Return the partition's directory."""
+    return root / "data" / "partitions" / str(KEY)
+
+
+async def test_a_cancelled_run_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    """Its process is gone, and so is what it has written; the next run does it all."""
+    async with filled(tmp_path) as (_, log):
+        before = children()
+        run = asyncio.ensure_future(log.compact(ENDLESS))
+        await begun(before)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert before == children()
+        assert not (directory_of(tmp_path) / "compaction").exists()
+        assert list(range(40)) == await offsets(log)
+        await log.compact(JOB)
+        assert len(await offsets(log)) < 10
+
+
+async def test_closing_ends_a_run(tmp_path: Path) -> None:
+    """It does not wait for it, and leaves the directory in order."""
+    async with filled(tmp_path) as (backend, log):
+        before = children()
+        run = asyncio.ensure_future(log.compact(ENDLESS))
+        await begun(before)
+        await backend.aclose()
+        with pytest.raises(StorageError, match="closed"):
+            await run
+        assert before == children()
+        with pytest.raises(StorageError, match="not open"):
+            await log.compact(JOB)
+    assert (tmp_path / "data" / "clean.json").exists()
+
+
+async def test_a_killed_process_is_an_error(tmp_path: Path) -> None:
+    """The log is as it was, and appends never noticed."""
+    async with filled(tmp_path) as (_, log):
+        before = children()
+        run = asyncio.ensure_future(log.compact(ENDLESS))
+        child = await begun(before)
+        os.kill(child, 9)
+        with pytest.raises(StorageError, match="has ended"):
+            await run
+        assert list(range(40)) == await offsets(log)
+        await log.append([make_batch([b"v"], keys=[b"1"])])
+
+
+SPOIL = """
+import sys
+if sys.orig_argv[-1] == "kgw.backend.embedded.compact.process":
+    def spoil():
+        import os, resource, signal
+        from kgw.backend.embedded.compact import cleaning
+        def run(self):
+            {what}
+            yield
+        cleaning.Cleaning.run = run
+    {when}
+"""
+
+
+def spoil(directory: Path, monkeypatch: pytest.MonkeyPatch, what: str, when: str) -> None:
+    """Have the process that cleans do something else, or not even begin."""
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(SPOIL.format(what=what, when=when))
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+
+
+@pytest.mark.parametrize(
+    ("what", "when", "kind", "reason"),
+    [
+        ("1 / 0", "spoil()", "raised", r": ZeroDivisionError: division by zero \(.*, line \d+\)$"),
+        (
+            "resource.setrlimit(resource.RLIMIT_AS, (1, 1)); bytearray(1 << 30)",
+            "spoil()",
+            "raised",
+            ": MemoryError ",
+        ),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "spoil()",
+            "killed",
+            ": killed by SIGKILL, as the system does for want of memory$",
+        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "spoil()", "killed", ": killed by SIGSEGV$"),
+        ("os._exit(3)", "spoil()", "exited", ": exit status 3, without a word$"),
+        ("sys.exit('enough')", "spoil()", "exited", ": exit status 1; enough$"),
+        ("print('hello'); os._exit(0)", "spoil()", "unclear", "it said 'hello'"),
+        (
+            "os.write(1, b'cut off'); os._exit(0)",
+            "spoil()",
+            "exited",
+            ": exit status 0, without a word$",
+        ),
+        (
+            "",
+            "sys.modules['kgw.backend.embedded.log.swap'] = None",
+            "raised",
+            "ModuleNotFoundError: import of kgw.backend.embedded.log.swap halted",
+        ),
+        (
+            "",
+            "sys.modules['kgw'] = None",
+            "exited",
+            "exit status 1; .*No module named 'kgw'|Error while finding module",
+        ),
+    ],
+)
+async def test_the_reason_of_its_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, when: str, kind: str, reason: str
+) -> None:
+    """Whatever it is; and the log is as it was."""
+    async with filled(tmp_path) as (_, log):
+        spoil(tmp_path / "spoilt", monkeypatch, what, when)
+        with pytest.raises(ProcessEndedError, match="has ended: ") as caught:
+            await log.compact(JOB)
+        assert kind == caught.value.kind
+        assert re.search(reason, str(caught.value)), str(caught.value)
+        assert list(range(40)) == await offsets(log)
+        monkeypatch.delenv("PYTHONPATH")
+        assert (await log.compact(JOB)).is_complete
+
+
+async def test_an_interpreter_that_is_missing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names what could not be started."""
+    async with filled(tmp_path) as (_, log):
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+        with pytest.raises(StorageError, match=r"cannot start a process .*no-python"):
+            await log.compact(JOB)
+
+
+async def test_damage_is_reported_as_such(tmp_path: Path) -> None:
+    """Nothing is changed."""
+    async with filled(tmp_path) as (_, log):
+        path = sorted(directory_of(tmp_path).glob("*.log"))[1]
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(CorruptionError, match="damaged"):
+            await log.compact(JOB)
+        assert 0 == log.compacted_end
+
+
+async def test_a_damaged_side_file_is_rebuilt_on_the_way(tmp_path: Path) -> None:
+    """The run begins anew, and comes to its end."""
+    async with filled(tmp_path) as (backend, log):
+        path = sorted(directory_of(tmp_path).glob("*.checksums"))[1]
+        content = bytearray(path.read_bytes())
+        content[5] ^= 1
+        path.write_bytes(content)
+        report = await log.compact(JOB)
+        assert report.is_complete
+        assert any("rebuilt" in problem for problem in backend.health.problems)
+        assert len(await offsets(log)) < 10
+
+
+async def test_a_run_that_loses_segments_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention may take some of those that are about to be exchanged; the rest is compacted."""
+    async with filled(tmp_path) as (_, log):
+        has_dropped = False
+
+        def swap(store: Store, inner: Log, cleaned: CleanedSegment) -> list[str]:
+            nonlocal has_dropped
+            if not has_dropped:
+                has_dropped = True
+                store.drop_before(inner, inner.segments[1].base_offset)
+            return swap_segment(store, inner, cleaned)
+
+        monkeypatch.setattr(run_module, "swap_segment", swap)
+        report = await log.compact(JOB)
+        assert has_dropped
+        assert report.is_complete
+        active = (await log.segments())[-1]
+        assert active.base_offset == log.compacted_end
+        sealed = [offset for offset in await offsets(log) if offset < active.base_offset]
+        assert list(range(active.base_offset - 5, active.base_offset)) == sealed
+
+
+async def test_a_checkpoint_that_could_not_be_stored_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the stored one would name a segment that compaction is about to replace."""
+    async with filled(tmp_path) as (backend, log):
+        storage = backend._offset_storage
+        save = storage.save
+        saved: list[Checkpoint] = []
+        fails = True
+
+        async def note(checkpoints: Sequence[Checkpoint]) -> None:
+            if fails:
+                raise StorageError("no room")
+            saved.extend(checkpoints)
+            await save(checkpoints)
+
+        monkeypatch.setattr(storage, "save", note)
+        with pytest.raises(StorageError, match="no room"):
+            await log.compact(JOB)
+        fails = False
+        await log.compact(JOB)
+        active = (await log.segments())[-1]
+        assert [active.base_offset] == [one.segment_base_offset for one in saved]
+
+
+def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
+    """The end of its input is the end of it, whatever it was about to do."""
+    partition = tmp_path / "partition"
+    partition.mkdir()
+    segments = LogSettings()
+    job = JOB._replace(kept_batches=frozenset({3, 1}), bytes_per_s=1)
+    order = CleaningOrder(str(partition), (SourceSegment(0, 5, 100),), 0, job, segments, 0)
+    assert order == decode_order(encode_order(order))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kgw.backend.embedded.compact.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    process.communicate(b"", timeout=15)
+    assert process.returncode != 0

@@ -1,0 +1,269 @@
+"""The pool of open files: who opens, who closes, and what the event loop never waits for."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError, Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.files.pool import FilePool, PooledFile
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
+from tests.backend.embedded.driver import DIRECT, ROOT, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PATH = f"{ROOT}/file"
+OTHER = f"{ROOT}/other"
+
+
+class WatchedFs(SimulatedFs):
+    """Tells of each file that is about to be opened."""
+
+    __slots__ = ("before_open", "opened")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_open: Callable[[str], None] | None = None
+        self.opened: list[str] = []
+        self.make_directory_durably(ROOT)
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        if self.before_open is not None:
+            self.before_open(path)
+        self.opened.append(path)
+        return super().open(path, create=create)
+
+
+def test_a_write_goes_on_byte_by_byte_while_it_gets_on() -> None:
+    """A call that has written one byte has not failed."""
+    fs = WatchedFs()
+    file = fs.open(PATH, create=True)
+    fs.inject(Fault(FaultKind.SHORT, 1, persistent=True))
+    file.pwrite((b"ab", b"c"), 0)
+    fs.inject(None)
+    assert b"abc" == fs.read_bytes(PATH)
+    file.close()
+
+
+def test_nothing_is_left_of_a_tree_that_was_removed(tmp_path: Path) -> None:
+    """No directory either: it would be found at each start."""
+    fs = RealFs()
+    top = tmp_path / "partition"
+    (top / "compaction").mkdir(parents=True)
+    for directory in (top, top / "compaction"):
+        (directory / "file").write_bytes(b"x")
+    fs.remove_tree(str(top))
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def fs() -> WatchedFs:
+    """Return a disk with an empty directory."""
+    return WatchedFs()
+
+
+@pytest.fixture
+def pool(fs: WatchedFs) -> FilePool:
+    """Return a pool with room for all that is opened here."""
+    return FilePool(fs, 8)
+
+
+def _begin_opening(
+    fs: WatchedFs, pool: FilePool, got: list[PooledFile | OSError], *, create: bool
+) -> tuple[Thread, Event]:
+    """Let a thread open the file, until the event is set."""
+    began, may_open = Event(), Event()
+
+    def wait(path: str) -> None:
+        if path == PATH:
+            fs.before_open = None
+            began.set()
+            may_open.wait(10)
+
+    fs.before_open = wait
+    thread = Thread(target=_acquire, args=(pool, got, create))
+    thread.start()
+    assert began.wait(10)
+    return thread, may_open
+
+
+def _acquire(pool: FilePool, got: list[PooledFile | OSError], create: bool) -> None:
+    try:
+        got.append(pool.acquire(PATH, create=create))
+    except OSError as error:
+        got.append(error)
+
+
+def _open_together(
+    fs: WatchedFs, pool: FilePool, *, first_creates: bool
+) -> list[PooledFile | OSError]:
+    """Let a thread open the file while another does; one of the two would create it."""
+    got: list[PooledFile | OSError] = []
+    first, may_open = _begin_opening(fs, pool, got, create=first_creates)
+    second = Thread(target=_acquire, args=(pool, got, not first_creates))
+    second.start()
+    while pool._files[PATH].users < 2:  # it is about to wait
+        second.join(0.001)
+    may_open.set()
+    first.join()
+    second.join()
+    return got
+
+
+def test_nobody_waits_for_the_pool_while_a_file_is_opened(fs: WatchedFs, pool: FilePool) -> None:
+    """The event loop takes and gives back others meanwhile, and finds that this one is not open."""
+    pool.release(pool.acquire(OTHER, create=True))
+    got: list[PooledFile | OSError] = []
+    thread, may_open = _begin_opening(fs, pool, got, create=True)
+    other = pool.acquire_open(OTHER)
+    assert other is not None
+    pool.leave(other)
+    pool.forget(OTHER)
+    assert (False, None) == (pool.has(PATH), pool.acquire_open(PATH))
+    may_open.set()
+    thread.join()
+    assert pool.has(PATH)
+
+
+def test_two_threads_that_open_one_file_get_one_descriptor(fs: WatchedFs, pool: FilePool) -> None:
+    """Two of them could be told differently of a write-back that failed."""
+    one, other = _open_together(fs, pool, first_creates=True)
+    assert one is other
+    assert [PATH] == fs.opened
+
+
+def test_who_creates_a_file_does_not_fail_with_one_who_would_not(
+    fs: WatchedFs, pool: FilePool
+) -> None:
+    """A reader may be about to find that there is none, just before the flusher makes it."""
+    got = _open_together(fs, pool, first_creates=False)
+    assert {FileNotFoundError, PooledFile} == {type(one) for one in got}
+    assert pool.has(PATH)
+
+
+def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again(
+    fs: WatchedFs, pool: FilePool
+) -> None:
+    """Its name may be another file's by then; who opened it has it to itself until the end."""
+    pool.release(pool.acquire(PATH, create=True))
+    pool.forget(PATH)
+    got: list[PooledFile | OSError] = []
+    thread, may_open = _begin_opening(fs, pool, got, create=False)
+    pool.forget(PATH)
+    may_open.set()
+    thread.join()
+    (old,) = got
+    assert isinstance(old, PooledFile)
+    new = pool.acquire(PATH)
+    assert new is not old
+    assert old.file.size() == 0
+    pool.release(old)
+    with pytest.raises(OSError, match="the file is closed"):
+        old.file.size()
+    assert new.file.size() == 0
+
+
+class FewDescriptors(WatchedFs):
+    """Has descriptors for so many files; the first two that find none left do so together."""
+
+    __slots__ = ("both", "left")
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+        self.both = Barrier(2, timeout=10)
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        if self.left == 0:
+            with suppress(BrokenBarrierError):
+                self.both.wait()
+            raise OSError(errno.EMFILE, "too many open files", path)
+        self.left -= 1
+        return super().open(path, create=create)
+
+
+def test_two_who_find_no_descriptor_left_both_get_what_is_freed() -> None:
+    """The one who comes second finds no idle file to close: the first is closing all of them."""
+    fs = FewDescriptors(3)
+    pool = FilePool(fs, 10)
+    idle = [pool.acquire(f"{ROOT}/{name}", create=True) for name in "abc"]
+    close = SimulatedFile.close
+
+    def closed(file: SimulatedFile) -> None:
+        close(file)
+        fs.both.abort()
+        fs.left += 1
+
+    for pooled in idle:
+        pool.release(pooled)
+    got: list[PooledFile | OSError] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedFile, "close", closed)
+        threads = [
+            Thread(target=lambda path=path: got.append(pool.acquire(path, create=True)))
+            for path in (PATH, OTHER)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [PATH, OTHER] == sorted(one.path for one in got if isinstance(one, PooledFile))
+
+
+def test_what_the_event_loop_used_last_is_closed_by_the_next_thread(pool: FilePool) -> None:
+    """A large file that has no name any more takes milliseconds to close."""
+    pool.release(pool.acquire(PATH, create=True))
+    used = pool.acquire_open(PATH)
+    assert used is not None
+    pool.forget(PATH)
+    pool.leave(used)
+    assert used.file.size() == 0
+    pool.release(pool.acquire(OTHER, create=True))
+    with pytest.raises(OSError, match="the file is closed"):
+        used.file.size()
+
+
+def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they make room, were removed or are given back last: the event loop takes it, too."""
+    fs = WatchedFs()
+    pool = FilePool(fs, 1)
+    held: list[bool] = []
+    close = SimulatedFile.close
+
+    def note(file: SimulatedFile) -> None:
+        held.append(pool._lock.locked())
+        close(file)
+
+    monkeypatch.setattr(SimulatedFile, "close", note)
+    pool.release(pool.acquire(OTHER, create=True))
+    used = pool.acquire(PATH, create=True)
+    pool.forget(PATH)
+    pool.release(used)
+    pool.release(pool.acquire(OTHER))
+    pool.forget(OTHER)
+    assert [False] * 3 == held
+
+
+def test_a_look_into_a_segment_closes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop looks, and the flusher may remove the segment just then."""
+    driver = Driver(DIRECT)
+    driver.append(b"value")
+    segment = driver.log().segments[-1]
+    closed: list[str] = []
+
+    def remove_meanwhile(_: SimulatedFile, __: memoryview, ___: int) -> int:
+        segment.forget()
+        return 0
+
+    monkeypatch.setattr(SimulatedFile, "peek_into", remove_meanwhile)
+    monkeypatch.setattr(SimulatedFile, "close", lambda file: closed.append(file.path))
+    segment.peek_bytes(memoryview(bytearray(10)), 0)
+    assert segment.log_path not in closed
+    driver.store.pool.forget(OTHER)
+    assert segment.log_path in closed

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded.files.read_buffers import ReadBuffers
+from kgw.backend.embedded.read import cache as cache_module
+from kgw.backend.embedded.read.cache import CachedTail, HotCache
+from kgw.records.batch import read_batch
+from kgw.testing.batches import make_batch, read_stored
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def _fill(cache: HotCache, tail: CachedTail, count: int, start: int = 0) -> None:
+    for offset in range(start, start + count):
+        batch = make_batch([b"value %04d" % offset])
+        batch.assign(offset, 0)
+        cache.add([(tail, batch)])
+
+
+def _offsets(
+    tail: CachedTail, offset: int, max_bytes: int = 1 << 20, bound: int = 1 << 20
+) -> object:
+    result = tail.read(ReadBuffers(0), offset, max_bytes, bound)
+    if result is None:
+        return None
+    return [record.offset for record in read_stored(result.buffers)]
+
+
+def test_what_is_cached_is_read_in_order() -> None:
+    """From the offset asked for to the bound."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    _fill(cache, tail, 30)
+    assert list(range(5, 30)) == _offsets(tail, 5)
+    assert [5, 6] == _offsets(tail, 5, bound=7)
+    assert [5] == _offsets(tail, 5, max_bytes=1)
+
+
+def test_the_oldest_go_first_over_all_partitions() -> None:
+    """The bound holds for all tails together; what was evicted has to come from the disk."""
+    cache, old, new = HotCache(100_000), CachedTail(), CachedTail()
+    _fill(cache, old, 10)
+    _fill(cache, new, 2000)
+    assert cache.size_bytes <= 100_000
+    assert None is _offsets(old, 9)
+    assert None is _offsets(new, 0)
+    assert [1999] == _offsets(new, 1999)
+    assert len(new.batches) < 2000
+
+
+def test_an_empty_tail_knows_nothing() -> None:
+    """Nothing cached is no answer, not an empty one."""
+    assert None is _offsets(CachedTail(), 0)
+
+
+def test_a_cache_of_no_bytes_keeps_nothing() -> None:
+    """It can be turned off."""
+    cache, tail = HotCache(0), CachedTail()
+    _fill(cache, tail, 3)
+    assert None is _offsets(tail, 2)
+
+
+def test_a_small_batch_does_not_keep_a_large_request_alive() -> None:
+    """What is cached is counted by its own bytes, and holds no others."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    stored = bytes(make_batch([b"small"]).buffer)
+    request = memoryview(bytearray(stored + bytes(1 << 20)))
+    cache.add([(tail, read_batch(request))])
+    result = tail.read(ReadBuffers(0), 0, 1 << 20, 1)
+    assert result is not None
+    assert [stored] == [bytes(buffer) for buffer in result.buffers]
+    assert len(stored) == memoryview(memoryview(result.buffers[0]).obj).nbytes
+
+
+def test_a_batch_that_fills_its_request_is_not_copied() -> None:
+    """The usual request has one batch, which is cached as it came."""
+    cache, tail = HotCache(1 << 20), CachedTail()
+    batch = make_batch([b"v" * 1000])
+    cache.add([(tail, batch)])
+    assert [batch] == tail.batches
+
+
+def test_batches_that_fill_their_request_together_are_not_copied() -> None:
+    """A request with a batch for each of several partitions is cached as it came."""
+    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(4)]
+    stored = bytes(make_batch([b"v" * 1000]).buffer)
+    request = memoryview(bytearray(stored * 4))
+    batches = [read_batch(request, number * len(stored)) for number in range(4)]
+    cache.add(list(zip(tails, batches, strict=True)))
+    assert [[batch] for batch in batches] == [tail.batches for tail in tails]
+
+
+def test_a_request_is_counted_until_its_last_batch_is_forgotten() -> None:
+    """A small batch keeps the large one beside it in memory, and other batches make room for it."""
+    cache, large, small = HotCache(10_000), CachedTail(), CachedTail()
+    stored = [bytes(make_batch([b"v" * size]).buffer) for size in (3000, 1)]
+    kept = 0
+    for offset in range(20):
+        request = memoryview(bytearray(b"".join(stored)))
+        batches = [read_batch(request), read_batch(request, len(stored[0]))]
+        for batch in batches:
+            batch.assign(offset, 0)
+        cache.add(list(zip((large, small), batches, strict=True)))
+        cache.forget_below(large, offset + 1)
+        kept = sum(batch is not None for batch in small.batches)
+        assert kept * len(request) <= cache.size_bytes <= 10_000
+    assert kept == 2
+    cache.forget_below(small, 20)
+    assert 0 == cache.size_bytes
+
+
+def test_a_part_of_a_request_is_copied() -> None:
+    """What is cached of a request is less than half of it: the rest was refused, perhaps."""
+    cache, tails = HotCache(1 << 20), [CachedTail() for _ in range(2)]
+    stored = bytes(make_batch([b"v" * 1000]).buffer)
+    request = memoryview(bytearray(stored * 16))
+    batches = [read_batch(request, number * len(stored)) for number in range(2)]
+    cache.add(list(zip(tails, batches, strict=True)))
+    assert request.obj not in [
+        batch.buffer.obj for tail in tails for batch in tail.batches if batch is not None
+    ]
+
+
+def test_of_many_small_batches_some_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop looks at each: an answer ends sooner, and says that there is more."""
+    monkeypatch.setattr(cache_module, "HOT_BATCHES", 20)
+    cache, tail = HotCache(1 << 20), CachedTail()
+    _fill(cache, tail, 50)
+    for offset, count in ((0, 20), (20, 20), (30, 20), (40, 10)):
+        result = tail.read(ReadBuffers(0), offset, 1 << 20, 50)
+        assert result is not None
+        assert (count, offset + count) == (result.batches, result.next_offset)
+        assert (offset < 30) == result.is_cut
+    bound = tail.read(ReadBuffers(0), 0, 1 << 20, 20)
+    assert bound is not None
+    assert not bound.is_cut

@@ -1,0 +1,368 @@
+"""Two syncs of one file: the kernel tells an open file of an error once."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import nullcontext
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kgw.backend.embedded.failures import SyncFailedError
+from kgw.backend.embedded.files.durability import sync_file
+from kgw.backend.embedded.files.pool import FilePool
+from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.write.segment_syncs import sync_segments
+from kgw.errors import StorageError
+from kgw.testing.batches import make_batch
+from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
+from kgw.testing.simulated_disk import CrashMode
+from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.write.append import Append
+
+PATH = f"{ROOT}/file"
+NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
+
+
+def _file(fs: SimulatedFs) -> SimulatedFile:
+    file = fs.open(PATH, create=True)
+    file.pwrite((b"bytes",), 0)
+    return file
+
+
+def _fs() -> SimulatedFs:
+    fs = SimulatedFs()
+    fs.make_directory_durably(ROOT)
+    return fs
+
+
+def _fails(sync: Callable[[], None]) -> bool:
+    try:
+        sync()
+    except OSError as error:
+        return error.errno == errno.EIO
+    return False
+
+
+def test_of_two_syncs_of_one_open_file_one_is_told_of_the_error() -> None:
+    """The other one succeeds with its bytes on no disk: what the code has to reckon with."""
+    fs = _fs()
+    file = _file(fs)
+    first, second = file.begin_sync(), file.begin_sync()
+    fs.inject(NEXT_SYNC_FAILS)
+    assert [True, False] == [_fails(first), _fails(second)]
+
+
+def test_each_open_file_is_told_of_an_error() -> None:
+    """Also one that was opened after it, while nobody knew; not one that came after that."""
+    fs = _fs()
+    file, other = _file(fs), fs.open(PATH)
+    fs.inject(NEXT_SYNC_FAILS)
+    assert _fails(file.fdatasync)
+    late = fs.open(PATH)
+    assert [True, False] == [_fails(other.fdatasync), _fails(late.fdatasync)]
+    assert [False, False] == [_fails(file.fdatasync), _fails(other.fdatasync)]
+
+
+def test_an_error_nobody_waits_for_is_told_to_the_next_sync_and_lost_with_the_file() -> None:
+    """Why a file with unsynced bytes stays open."""
+    fs = _fs()
+    file = _file(fs)
+    fs.fail_write_back(PATH)
+    assert [True, False] == [_fails(file.fdatasync), _fails(file.fdatasync)]
+    file.pwrite((b"more",), 0)
+    fs.fail_write_back(PATH)
+    file.close()
+    assert not _fails(fs.open(PATH).fdatasync)
+
+
+def _append_beside_a_failed_sync(driver: Driver) -> Append:
+    """Another sync of the file, such as a checkpoint's, gets the error; nobody knows it yet."""
+    driver.append(b"first")
+    store, log = driver.store, driver.log()
+    append = driver.submit(b"second")
+    written = store.write(store.take_group(), None)
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(SyncFailedError):
+        log.segments[-1].sync()
+    store.settle(written, store.sync(written))
+    return append
+
+
+def test_an_append_is_not_answered_after_another_sync_of_its_file_has_failed() -> None:
+    """Its own sync would succeed, and the record is on no disk."""
+    driver = Driver(DIRECT)
+    append = _append_beside_a_failed_sync(driver)
+    assert append.error is not None
+    assert driver.store.failure is not None
+    driver.lose_power(CrashMode.NOTHING)
+    assert [b"first"] == driver.values()
+
+
+def test_control_an_append_whose_sync_is_believed_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncs that know nothing of each other answer what is on no disk."""
+    monkeypatch.setattr(FilePool, "sync", lambda _, pooled: sync_file(pooled.file))
+    driver = Driver(DIRECT)
+    append = _append_beside_a_failed_sync(driver)
+    assert append.error is None
+    driver.lose_power(CrashMode.NOTHING)
+    assert [b"first"] == driver.values()
+
+
+def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
+    """Its segment has not been synced, and the frame that vouches for it is on no disk."""
+    driver = Driver(JOURNALED)
+    keys = (KEY, OTHER_KEY)
+    for key in keys:
+        driver.append(b"first", key=key)
+    appends = [driver.submit(b"second", key=key) for key in keys]
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    driver.store.flush_group()
+    driver.fs.inject(None)
+    ((call, path),) = driver.fs.struck
+    assert ("fdatasync", True) == (call, path.endswith(".journal"))
+    assert all(append.error is not None for append in appends)
+    assert [1, 1] == [driver.log(key).offsets.high_watermark for key in keys]
+    with pytest.raises(StorageError, match="the data directory has failed"):
+        driver.submit(b"third")
+    driver.lose_power(CrashMode.NOTHING)
+    assert [[b"first"], [b"first"]] == [driver.values(key) for key in keys]
+
+
+def test_the_loop_leaves_files_to_a_thread_that_another_syncs_or_that_have_failed() -> None:
+    """It cannot wait for them, and the kernel would call them durable."""
+    driver = Driver(DIRECT)
+    driver.append(b"first")
+    store, segment = driver.store, driver.log().segments[-1]
+    driver.submit(b"second")
+    written = store.write(store.take_group(), None)
+    syncs = store.begin_syncs(written)
+    assert syncs is not None
+    assert [segment.log_path] == [file.path for file in syncs]
+    assert store.begin_syncs(store.write([], None)) == []
+    assert segment.begin_sync() is None
+    store.end_syncs(written, [SyncFailedError("gone")])
+    assert segment.begin_sync() is None
+    with pytest.raises(SyncFailedError, match="gone"):
+        segment.sync()
+
+
+def test_what_the_loop_gives_back_untried_may_be_synced() -> None:
+    """The kernel has taken nothing: a thread does it."""
+    driver = Driver(DIRECT)
+    append = driver.submit(b"a")
+    store = driver.store
+    written = store.write(store.take_group(), None)
+    assert store.begin_syncs(written) is not None
+    store.give_up_syncs(written)
+    store.settle(written, store.sync(written))
+    assert append.error is None
+
+
+def test_a_file_whose_sync_was_not_tried_stays_open() -> None:
+    """Another syncs a file of the group: who opens the first one again is told of no error."""
+    driver = Driver(DIRECT)
+    store, pool = driver.store, driver.store.pool
+    for key in (KEY, OTHER_KEY):
+        driver.submit(b"a", key=key)
+    written = store.write(store.take_group(), None)
+    first, second = (driver.log(key).segments[-1].log_path for key in (KEY, OTHER_KEY))
+    other = pool.acquire(second)
+    assert pool.begin_sync(other)
+    assert store.begin_syncs(written) is None
+    store.give_up_syncs(written)
+    pool.end_sync(other, None)
+    pool.release(other)
+    driver.fs.fail_write_back(first)
+    for number in range(JOURNALED.open_files):
+        pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
+    assert [True, False] == [pool.has(path) for path in (first, second)]
+    assert isinstance(store.sync(written)[0], SyncFailedError)
+
+
+def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
+    """A sync that begins in the middle of a write covers a part, also of one that fails."""
+    driver = Driver(DIRECT)
+    driver.append(b"first")
+    pool, segment = driver.store.pool, driver.log().segments[-1]
+    batch = make_batch([b"second"])
+    for fault in (None, Fault(FaultKind.EIO, 1, spared=frozenset({"open", "fdatasync"}))):
+        driver.fs.inject(fault)
+
+        def sync_meanwhile(call: str, _: str) -> None:
+            if call == "write":
+                driver.fs.on_operation = None
+                pooled = pool.acquire(segment.log_path)
+                pool.sync(pooled)
+                pool.release(pooled)
+
+        driver.fs.on_operation = sync_meanwhile
+        with nullcontext() if fault is None else pytest.raises(OSError, match="write failed"):
+            segment.write([batch], SETTINGS)
+        pooled = pool.acquire(segment.log_path)
+        assert pooled.dirty
+        pool.sync(pooled)
+        pool.release(pooled)
+
+
+@pytest.mark.parametrize("outcomes", [None, [None, None]])
+def test_a_file_that_cannot_be_closed_keeps_no_other_in_use(
+    outcomes: list[SyncFailedError | None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segment is gone; the others may be synced, and what was wrong is said."""
+    driver = Driver(DIRECT)
+    store = driver.store
+    for key in (KEY, OTHER_KEY):
+        driver.submit(b"a", key=key)
+    written = store.write(store.take_group(), None)
+    assert store.begin_syncs(written) is not None
+    gone, left = (driver.log(key).segments[-1] for key in (KEY, OTHER_KEY))
+    gone.forget()
+
+    def refuse(_: SimulatedFile) -> None:
+        raise OSError(errno.EIO, "cannot be closed")
+
+    monkeypatch.setattr(SimulatedFile, "close", refuse)
+    if outcomes is None:
+        store.give_up_syncs(written)
+    else:
+        store.end_syncs(written, outcomes)
+    assert [] == written.in_use
+    assert left.begin_sync() is not None
+    assert any("cannot be closed" in problem for problem in store.problems)
+
+
+def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:
+    """The kernel does not tell who opens it after somebody was told."""
+    fs = _fs()
+    pool = FilePool(fs, 8)
+    _file(fs)
+    pooled = pool.acquire(PATH)
+    fs.inject(NEXT_SYNC_FAILS)
+    with pytest.raises(SyncFailedError):
+        pool.sync(pooled)
+    pool.release(pooled)
+    pool.forget(PATH)
+    again = pool.acquire(PATH)
+    assert again is not pooled
+    assert not pool.begin_sync(again)
+    with pytest.raises(SyncFailedError):
+        pool.sync(again)
+
+
+def test_one_thread_syncs_a_file_at_a_time() -> None:
+    """The second one begins when it is known what became of the first."""
+    fs = _fs()
+    pool = FilePool(fs, 8)
+    _file(fs)
+    pooled = pool.acquire(PATH)
+    may_end, has_begun = Event(), Event()
+    order: list[str] = []
+
+    def operation(call: str, _: str) -> None:
+        if call == "fdatasync" and not has_begun.is_set():
+            has_begun.set()
+            may_end.wait(10)
+            order.append("first")
+
+    fs.on_operation = operation
+    first = Thread(target=pool.sync, args=(pooled,))
+    first.start()
+    assert has_begun.wait(10)
+    assert not pool.begin_sync(pooled)
+
+    def sync_too() -> None:
+        pool.sync(pooled)
+        order.append("second")
+
+    second = Thread(target=sync_too)
+    second.start()
+    may_end.set()
+    first.join()
+    second.join()
+    assert ["first", "second"] == order
+
+
+def test_a_journal_is_not_voided_after_another_sync_of_its_segments_has_failed() -> None:
+    """What it vouches for may be nowhere else."""
+    driver = Driver()
+    driver.append(b"first", key=KEY)
+    driver.fs.inject(NEXT_SYNC_FAILS)
+    segment = driver.log().segments[-1]
+    pooled = driver.store.pool.acquire(segment.log_path)
+    with pytest.raises(SyncFailedError):
+        driver.store.pool.sync(pooled)
+    driver.store.pool.release(pooled)
+    outcomes = sync_segments(driver.fs, [segment])
+    assert [True] == [isinstance(outcome, SyncFailedError) for outcome in outcomes]
+
+
+# --- side files, which may be closed with unsynced bytes ------------------------------------------
+
+
+def _with_side_entries(options: EmbeddedOptions) -> tuple[Driver, list[bytes]]:
+    """Return a log whose side entries are half durable and half written, and its records."""
+    driver = Driver(options)
+    values = [b"%03d" % number * 10 for number in range(60)]
+    for number, value in enumerate(values):
+        driver.append(value, timestamp_ms=number)
+        if number == len(values) // 2:
+            driver.checkpoint()
+    return driver, values
+
+
+def test_a_side_file_whose_write_back_failed_fails_the_checkpoint() -> None:
+    """Where it is still open its sync, which the checkpoint waits for, tells it; that is final."""
+    driver, values = _with_side_entries(DIRECT)
+    driver.fs.fail_write_back(driver.segment_path(suffix="checksums"))
+    with pytest.raises(StorageError, match="checksums"):
+        driver.checkpoint()
+    assert not driver.store.is_writable
+    assert values == driver.values()
+    driver.lose_power()
+    assert values == driver.values()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [DIRECT, JOURNALED])
+@pytest.mark.parametrize("after", ["checkpoint", "stop"])
+def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
+    options: EmbeddedOptions, after: str
+) -> None:
+    """Nobody is told of it, and the checkpoint counts the entries as durable: they are derived.
+
+    What the disk lacks of them is noticed as it is read, and made anew from the batches.
+    """
+    for seed in range(8):
+        driver, values = _with_side_entries(options._replace(open_files=2))
+        side_path, pool = driver.segment_path(suffix="checksums"), driver.store.pool
+        driver.log().segments[-1].write_side(at_least_bytes=1)
+        driver.fs.fail_write_back(side_path)
+        for number in range(4):
+            pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
+        assert not pool.has(side_path)
+        if after == "stop":
+            driver.stop()
+        else:
+            driver.checkpoint()
+        assert driver.store.is_writable
+        before = bytes(driver.fs.content(side_path))
+        driver.lose_power(CrashMode.RANDOM if seed else CrashMode.NOTHING, seed)
+        lacks_some = bytes(driver.fs.content(side_path)) != before
+        assert lacks_some or seed
+        log = driver.log()
+        assert (values, ()) == (driver.values(), log.damaged)
+        found = reading.find_by_time(log, 50, 0, len(values), lambda batch: batch)
+        assert found is not None
+        assert 50 == found.base_offset
+        assert not any("damaged" in one and "rebuilt" not in one for one in driver.store.problems)
+        driver.append(b"next")
+        driver.stop()
+        assert [*values, b"next"] == driver.values()
+        assert [] == driver.problems()

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from kgw.backend.embedded.failures import NoThreadError
+from kgw.backend.embedded.files import page_cache
+from kgw.backend.embedded.files.pool import FilePool
+from kgw.backend.embedded.files.real_fs import RealFs
+from kgw.backend.embedded.log.segment import Segment, SegmentMark
+from kgw.backend.embedded.write.write_back import CALM_BYTES, WRITE_BACK_BYTES, WriteBack
+from kgw.testing.faults import SimulatedFile
+from kgw.types import PartitionKey
+from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from kgw.types import Buffer
+
+PAGE_BYTES = 4096
+
+
+class Spans(list[tuple[int, int]]):
+    """What simulated files were asked to write: positions and sizes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        monkeypatch.setattr(
+            SimulatedFile,
+            "begin_write_back",
+            lambda _, position, size: self.append((position, size)),
+        )
+
+
+def grow(driver: Driver, size_bytes: int) -> Segment:
+    """Append so many bytes and a little to the one log; return its segment."""
+    log = driver.log(KEY)
+    before = log.segments[-1].size_bytes if log.segments else 0
+    while not log.segments or log.segments[-1].size_bytes - before < size_bytes:
+        driver.append(b"x" * 10_000)
+    return log.segments[-1]
+
+
+def test_a_segment_that_the_journal_vouches_for_is_handed_on_as_it_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole pages, each once, and only when there are many of them."""
+    driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
+    spans = Spans(monkeypatch)
+    driver.store.write_back_soon = Segment.write_back
+    segment = grow(driver, WRITE_BACK_BYTES - 20_000)
+    assert [] == spans
+    grow(driver, 40_000)
+    first = segment.sent_bytes
+    assert [(0, first)] == spans
+    assert first >= WRITE_BACK_BYTES - PAGE_BYTES
+    assert 0 == first % PAGE_BYTES
+    grow(driver, WRITE_BACK_BYTES)
+    assert [(0, first), (first, segment.sent_bytes - first)] == spans
+
+
+def test_a_relaxed_segment_is_handed_on_as_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round that syncs it finds little to write."""
+    driver = Driver(DIRECT, RELAXED)
+    driver.append(b"asks for a reservation")
+    spans = Spans(monkeypatch)
+    driver.store.write_back_soon = Segment.write_back
+    grow(driver, WRITE_BACK_BYTES + 20_000)
+    assert 1 == len(spans)
+
+
+def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to write then."""
+    driver = Driver(DIRECT, SETTINGS)
+    spans = Spans(monkeypatch)
+    driver.store.write_back_soon = Segment.write_back
+    segment = grow(driver, 2 * WRITE_BACK_BYTES)
+    assert [] == spans
+    assert 0 == segment.unsent_bytes
+
+
+def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what is synced next, and nothing small."""
+    driver = Driver(DIRECT, RELAXED)
+    keys = [PartitionKey(KEY.topic_id, number) for number in range(4)]
+    driver.append(b"asks for a reservation", key=keys[3])
+    driver.settings = SETTINGS
+    large, small = WRITE_BACK_BYTES + 5_000, WRITE_BACK_BYTES - 5_000
+    order: list[str] = []
+    pwrite = SimulatedFile.pwrite
+
+    def note_write(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
+        order.append(f"write {file.path}")
+        pwrite(file, buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "pwrite", note_write)
+    monkeypatch.setattr(
+        SimulatedFile, "begin_write_back", lambda file, *_: order.append(f"begin {file.path}")
+    )
+    for key, size_bytes in zip(keys, (large, small, large, large), strict=True):
+        driver.submit(b"x" * size_bytes, key=key)
+    driver.store.flush_group()
+    first, second, third, relaxed = (driver.log(key).segments[-1].log_path for key in keys)
+    wanted = [f"write {first}", f"begin {first}", f"write {second}"]
+    wanted += [f"write {third}", f"begin {third}", f"write {relaxed}"]
+    assert wanted == [one for one in order if one.endswith(".log")]
+
+
+def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One large share among many small ones goes there, and its sync is what is waited for.
+
+    However much is written to relaxed logs in the same group.
+    """
+    driver = Driver(JOURNALED._replace(journal_bytes=1 << 20), RELAXED)
+    relaxed = PartitionKey(KEY.topic_id, 10)
+    driver.append(b"asks for a reservation", key=relaxed)
+    driver.settings = SETTINGS
+    spans = Spans(monkeypatch)
+    driver.submit(b"x" * (1 << 20), key=relaxed)
+    for number in range(10):
+        size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
+        driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
+    driver.store.flush_group()
+    assert driver.log().segments[-1].unsent_bytes > WRITE_BACK_BYTES
+    assert [] == spans
+
+
+def test_the_disk_does_not_begin_with_what_a_roll_has_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large share that fills a segment little may be left to write."""
+    driver = Driver(DIRECT, SETTINGS._replace(segment_bytes=WRITE_BACK_BYTES + 5_000))
+    spans = Spans(monkeypatch)
+    driver.submit(b"x" * WRITE_BACK_BYTES)
+    driver.submit(b"x" * 20_000)
+    driver.store.flush_group()
+    assert 2 == len(driver.log().segments)
+    assert [] == spans
+
+
+def test_the_event_loop_has_no_disk_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might wait for its turn."""
+    driver = Driver(DIRECT, SETTINGS)
+    spans = Spans(monkeypatch)
+    driver.submit(b"x" * 2 * WRITE_BACK_BYTES)
+    group = driver.store.take_group()
+    driver.store.finish(driver.store.write(group, None))
+    assert [] == spans
+
+
+def test_bytes_that_were_taken_back_are_handed_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others stand in their place."""
+    driver = Driver(JOURNALED)
+    segment = grow(driver, 20_000)
+    mark = SegmentMark(segment)
+    grow(driver, 20_000)
+    spans = Spans(monkeypatch)
+    segment.write_back()
+    segment.go_back(mark)
+    assert mark.size_bytes == segment.sent_bytes
+    grow(driver, 20_000)
+    segment.write_back()
+    assert mark.size_bytes == spans[-1][0]
+
+
+def test_a_removed_segment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be gone before its turn comes; that is nobody's fault."""
+    driver = Driver(JOURNALED)
+    segment = grow(driver, 20_000)
+    spans = Spans(monkeypatch)
+    segment.unlink(driver.fs)
+    segment.write_back()
+    assert [] == spans
+
+
+def test_a_segment_that_is_being_removed_is_not_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files may still have their names then: opened once more, they would keep their space."""
+    driver = Driver(JOURNALED)
+    segment = grow(driver, 20_000)
+    spans = Spans(monkeypatch)
+    segment.forget()
+    segment.write_back()
+    assert [] == spans
+    assert not driver.store.pool.has(segment.log_path)
+
+
+def test_one_job_hands_on_all_that_has_grown() -> None:
+    """However fast segments grow, no queue does; and what is noted later gets a job of its own."""
+    jobs: list[Callable[[], None]] = []
+    handed_on: list[str] = []
+
+    class Growing(Segment):
+        __slots__ = ()
+
+        def write_back(self) -> None:
+            handed_on.append(self.stem_path)
+
+    pool = FilePool(Driver().fs, 1)
+    segments = [Growing(f"/data/{number}", 0, pool) for number in range(3)]
+    write_back = WriteBack(jobs.append)
+    for segment in (*segments, *segments):
+        write_back.note(segment)
+    assert 1 == len(jobs)
+    jobs.pop()()
+    assert [one.stem_path for one in segments] == handed_on
+    write_back.note(segments[0])
+    assert 1 == len(jobs)
+
+
+def test_a_segment_that_fails_keeps_no_other_from_being_handed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What nobody has reckoned with is logged once: syncs do without the hint."""
+    jobs: list[Callable[[], None]] = []
+    handed_on: list[str] = []
+
+    class Failing(Segment):
+        __slots__ = ()
+
+        def write_back(self) -> None:
+            handed_on.append(self.stem_path)
+            raise ZeroDivisionError("a bug")
+
+    pool = FilePool(Driver().fs, 1)
+    segments = [Failing(f"/data/{number}", 0, pool) for number in range(3)]
+    write_back = WriteBack(jobs.append)
+    for segment in segments:
+        write_back.note(segment)
+    jobs.pop()()
+    assert [one.stem_path for one in segments] == handed_on
+    assert 1 == len(caplog.records)
+    write_back.note(segments[0])
+    assert 1 == len(jobs)
+
+
+def test_a_hint_that_no_thread_can_be_had_for_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The syncs have succeeded by then; the next one is handed on when there is a thread again."""
+    jobs: list[Callable[[], None]] = []
+    handed_on: list[str] = []
+    is_short = True
+
+    class Noting(Segment):
+        __slots__ = ()
+
+        def write_back(self) -> None:
+            handed_on.append(self.stem_path)
+
+    def submit(job: Callable[[], None]) -> None:
+        if is_short:
+            raise NoThreadError("no thread")
+        jobs.append(job)
+
+    pool = FilePool(Driver().fs, 1)
+    segments = [Noting(f"/data/{number}", 0, pool) for number in range(3)]
+    write_back = WriteBack(submit)
+    for segment in segments[:2]:
+        write_back.note(segment)
+    assert 1 == len(caplog.records)
+    is_short = False
+    write_back.note(segments[2])
+    jobs.pop()()
+    assert [segments[2].stem_path] == handed_on
+
+
+def test_real_files_know_the_hint_where_the_system_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written stays as it is; elsewhere, and for a broken descriptor, nothing happens."""
+    file = RealFs().open(str(tmp_path / "file"), create=True)
+    content = os.urandom(2 * PAGE_BYTES)
+    file.pwrite((content,), 0)
+    file.begin_write_back(0, len(content))
+    assert content == file.pread(len(content), 0)
+    page_cache.begin_write_back(-1, 0, PAGE_BYTES)
+    monkeypatch.setattr(page_cache, "_sync_file_range", None)
+    file.begin_write_back(0, len(content))
+    file.close()
+
+
+def test_a_checkpoint_is_calm_with_little_to_write_and_once_it_is_synced() -> None:
+    """Else the event loop would hand all of its writing to the thread for as long as it lasts."""
+    driver = Driver(JOURNALED)
+    segment = grow(driver, 20_000)
+    assert driver.store.begin_checkpoint().is_calm
+    segment.size_bytes += 2 * CALM_BYTES
+    driver.log(KEY).is_changed = True
+    plan = driver.store.begin_checkpoint()
+    segment.size_bytes -= 2 * CALM_BYTES
+    assert not plan.is_calm
+    driver.store.finish_checkpoint(plan)
+    assert plan.is_calm
