@@ -13,7 +13,8 @@ from kgw.handlers.context import Session
 from kgw.handlers.describe_configs import GROUP_TRACE
 from kgw.handlers.table import HANDLERS
 from kgw.placement import CoordinatorKey, CoordinatorType, Node, Owner, Placement
-from kgw.protocol.api_keys import ApiKey, response_class
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.message_classes import response_class
 from kgw.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
