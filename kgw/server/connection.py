@@ -355,8 +355,6 @@ class KafkaConnection(FrameReceiver):
         transport = self._transport
         if transport.is_closing():
             return
-        if not self._started:
-            self._server.polling.note_answer(self, size)
         if len(buffers) == 1:
             transport.write(buffers[0])
         elif size < RUN_BYTES:

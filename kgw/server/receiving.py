@@ -134,7 +134,6 @@ class FrameReceiver(BufferedProtocol):
         server = self._server
         self._active_s = server.now_s
         server.metrics.bytes_received += nbytes
-        server.polling.note_read(nbytes)
         if self.state is not OPEN:
             return
         if self._frame is not None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kgw.server.connection import KafkaConnection
     from kgw.server.limits import Limits
     from kgw.server.memory import RequestMemory
-    from kgw.server.polling import Polling
     from kgw.server.receiving import FrameReceiver
     from kgw.types import Buffer
 
@@ -44,7 +43,6 @@ class Shared(Protocol):
     limits: Limits
     memory: RequestMemory
     metrics: Metrics
-    polling: Polling
     receive_buffer: memoryview
     now_s: float
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""

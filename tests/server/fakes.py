@@ -12,9 +12,7 @@ from kgw.metrics import Metrics
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.memory import RequestMemory
-from kgw.server.polling import Polling
 from kgw.server.receiving import RECEIVE_BUFFER_BYTES, FrameReceiver
-from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +220,6 @@ class FakeServer:
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.now_s = 1000.0
-        self.polling = Polling(self.loop.call_soon, ManualClock(), 0.0)
         self.sweep_interval_s = 1.0
         self.full = False
         self.drops: list[str] = []

@@ -13,10 +13,8 @@ from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGEST_IN_RUN_BYTES, Submission
 from kgw.server.connection import RUN_BYTES, TURN_BYTES
 from kgw.server.limits import Limits
-from kgw.server.polling import ENOUGH, Polling
 from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
 from kgw.server.shared import State
-from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
     FETCH,
@@ -61,23 +59,6 @@ class TestFrames:
         await settle()
         assert [1, 2, 3, 4, 5, 6] == peer.transport.answers()
         assert 2 == peer.transport.writes
-
-    async def test_a_client_is_waited_for_when_all_it_asked_is_answered(self) -> None:
-        """Not before: the loop sleeps while a request is worked on."""
-        peer = Peer()
-        clock = ManualClock()
-        peer.server.polling = Polling(peer.server.loop.call_soon, clock, 1.0)
-        for number in range(ENOUGH + 2):
-            peer.send(at_once(number))
-        assert peer.server.polling.waits_until_s
-        peer.send(request(METADATA, 100) + request(METADATA, 101))
-        assert not peer.server.polling.waits_until_s
-        peer.finish(100)
-        await settle()
-        assert not peer.server.polling.waits_until_s
-        peer.finish(101)
-        await settle()
-        assert peer.server.polling.waits_until_s
 
     async def test_large_answers_do_not_wait_for_others(self) -> None:
         """What a run keeps back is bounded, and a client that takes nothing stops it."""
