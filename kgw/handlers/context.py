@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
 
-LARGEST_IN_RUN_BYTES = 64 << 10
-"""A larger request is not taken in a run: to check so much takes 10 us, and no decoder sees it."""
-
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
 
@@ -214,8 +211,6 @@ class DueAnswer:
 
     is_abandonable = False
     """Whether it may be given up when nobody waits for it any more."""
-    request_count = 1
-    """How many requests it answers."""
     submission: Submission | None = None
     """Set where later requests that may overlap this one have to wait for its end."""
 
@@ -259,16 +254,6 @@ class AfterAppends(DueAnswer):
 
     def when_done(self, callback: Callable[[object], object]) -> None:
         self._callback = callback
-
-
-class Run(NamedTuple):
-    """Requests that were taken together."""
-
-    answer: list[Buffer] | DueAnswer
-    """A buffer for each of them, or what will have them."""
-    request_count: int
-    end: int
-    """Where the next frame begins."""
 
 
 class Due(Protocol):

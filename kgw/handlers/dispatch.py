@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Run, Session
+    from kgw.handlers.context import Session
     from kgw.handlers.repeated_commit import KnownCommits
     from kgw.handlers.repeated_produce import KnownPlaces
     from kgw.handlers.repeated_spread import KnownTopics
@@ -54,7 +54,6 @@ _KNOWN_POLL_BYTES = 1024
 _LARGE_POLLS_BYTES = 1 << 20
 # A longer header is decoded every time: ten thousand idle connections must not remember much.
 _KNOWN_HEADER_BYTES = 256
-_LENGTH_BYTES = 4
 _CLIENT_ID_POSITION = 8
 """Where the header's constant part begins, behind API key, version and correlation id."""
 
@@ -318,24 +317,6 @@ class Dispatcher:
         return _TaskFrame(
             task.result, task, submission, is_abandonable=handler.api_key is ApiKey.FETCH
         )
-
-    def start_run(
-        self, data: memoryview, position: int, end: int, session: Session, most: int
-    ) -> Run | None:
-        """Begin to answer up to `most` requests that repeat an earlier one, as `start` does.
-
-        The first whole frame of `data[:end]` begins at `position`, with its length. No bytes are
-        kept. None when it is not for this way; nothing has happened then.
-        """
-        places = self._repeated.get(_PRODUCE)
-        if places is None or data[position + _LENGTH_BYTES] or data[position + _LENGTH_BYTES + 1]:
-            return None
-        run = cast("KnownPlaces", places).start_run(data, position, end, session, most)
-        if run is not None:
-            label = self._handlers[_PRODUCE].label
-            requests = self._gateway.metrics.requests
-            requests[label] = requests.get(label, 0) + run.request_count
-        return run
 
     def _note(
         self, api_key: int, frame: memoryview, version: int, request: Any, session: Session

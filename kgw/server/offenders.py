@@ -179,9 +179,6 @@ class WatchedDispatcher(Dispatcher):
             offenders.end("a request", lambda: describe_request(frame))
             offenders.request.reset(token)
 
-    def start_run(self, *_: object) -> None:
-        """Leave each request to `start`, which measures it."""
-
     def make_frame(
         self,
         make: Callable[[], Response | EncodedBody | EncodedFrame | None],
