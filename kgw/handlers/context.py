@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.protocol.schema import Response
@@ -11,7 +11,6 @@ from kgw.protocol.schema import Response
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Request
@@ -83,7 +82,6 @@ class Session:
         "polled",
         "principal",
         "produce_head_end",
-        "spread_head_end",
     )
 
     def __init__(
@@ -103,8 +101,6 @@ class Session:
         self.header = NO_HEADER
         # Where the records of its last Produce began, if that may be repeated: `repeated_produce`.
         self.produce_head_end = 0
-        # Where the partitions of its last Produce to several began, likewise: `repeated_spread`.
-        self.spread_head_end = 0
         # Where the offset of its last OffsetCommit stood, in the same way: `repeated_commit`.
         self.commit_head_end = 0
         self.polled: KnownRequest | None = None
@@ -231,29 +227,6 @@ class DueAnswer:
 
     def abandon(self) -> None:
         """Give the request up: nobody waits for its answer any more."""
-
-
-class AfterAppends(DueAnswer):
-    """What is answered once some appends are done, which none of them is yet."""
-
-    __slots__ = ("_callback", "_left")
-
-    def __init__(self, appends: Sequence[Append]) -> None:
-        self._left = len(appends)
-        self._callback: Callable[[object], object] | None = None
-        for append in appends:
-            append.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
 
 
 class Due(Protocol):

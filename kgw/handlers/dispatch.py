@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from kgw.handlers.context import Session
     from kgw.handlers.repeated_commit import KnownCommits
     from kgw.handlers.repeated_produce import KnownPlaces
-    from kgw.handlers.repeated_spread import KnownTopics
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request
@@ -175,7 +174,6 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding: set[asyncio.Task[Any]] = set()
         self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
-        self._spreads: KnownTopics | None = None
         self._large_polls = PollBudget()
         self._large_works = 0
 
@@ -209,8 +207,6 @@ class Dispatcher:
         known_requests = self._repeated.get(api_key)
         if known_requests is not None:
             repeated = known_requests.start(frame, api_version, correlation_id, session)
-            if repeated is None and api_key == _PRODUCE and self._spreads is not None:
-                repeated = self._spreads.start(frame, api_version, correlation_id, session)
             if repeated is not None:
                 return repeated
         request_class = handler.request_class or handler.load()
@@ -327,17 +323,12 @@ class Dispatcher:
             known = self._repeated[api_key] = self._known_requests(api_key)
             self._gateway.catalog.when_deleted.append(known.forget)
         known.note(frame, version, request, session)
-        if self._spreads is not None and api_key == _PRODUCE:
-            self._spreads.note(frame, version, request, session)
 
     def _known_requests(self, api_key: int) -> KnownPlaces | KnownCommits:
         # Imported at first use, since they import messages.
         if api_key == _PRODUCE:
             from kgw.handlers.repeated_produce import KnownPlaces
-            from kgw.handlers.repeated_spread import KnownTopics
 
-            self._spreads = KnownTopics(self._gateway)
-            self._gateway.catalog.when_deleted.append(self._spreads.forget)
             return KnownPlaces(self._gateway)
         from kgw.handlers.repeated_commit import KnownCommits
 
