@@ -73,7 +73,6 @@ class Session:
         "client_id",
         "client_software_name",
         "client_software_version",
-        "commit_head_end",
         "header",
         "listener_name",
         "local_address",
@@ -101,8 +100,6 @@ class Session:
         self.header = NO_HEADER
         # Where the records of its last Produce began, if that may be repeated: `repeated_produce`.
         self.produce_head_end = 0
-        # Where the offset of its last OffsetCommit stood, in the same way: `repeated_commit`.
-        self.commit_head_end = 0
         self.polled: KnownRequest | None = None
         # What Fetch keeps of it, for the same request object.
         self.poll: KeptPoll | None = None

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
-    from kgw.handlers.repeated_commit import KnownCommits
     from kgw.handlers.repeated_produce import KnownPlaces
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE = int(ApiKey.PRODUCE)
-_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
-_REPEATED = frozenset({_PRODUCE, _OFFSET_COMMIT})
 # Enough for some twenty partitions. What goes beyond is counted for all connections together: what
 # is kept of a poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
 _KNOWN_POLL_BYTES = 1024
@@ -173,7 +170,7 @@ class Dispatcher:
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding: set[asyncio.Task[Any]] = set()
-        self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
+        self._places: KnownPlaces | None = None
         self._large_polls = PollBudget()
         self._large_works = 0
 
@@ -204,9 +201,8 @@ class Dispatcher:
             return refuse(frame, handler, self._gateway, session)
         requests = self._gateway.metrics.requests
         requests[handler.label] = requests.get(handler.label, 0) + 1
-        known_requests = self._repeated.get(api_key)
-        if known_requests is not None:
-            repeated = known_requests.start(frame, api_version, correlation_id, session)
+        if api_key == _PRODUCE and self._places is not None:
+            repeated = self._places.start(frame, api_version, correlation_id, session)
             if repeated is not None:
                 return repeated
         request_class = handler.request_class or handler.load()
@@ -247,7 +243,6 @@ class Dispatcher:
         self, handler: Handler, request: Request, context: RequestContext, frame: memoryview
     ) -> list[Buffer] | DueAnswer | None:
         """Begin to answer a decoded request; as `start`."""
-        api_key = request.api_key
         module = handler.module
         try:
             answer = module.handle(request, context)
@@ -255,8 +250,8 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = self._error(handler, request, context, error)
-        if api_key in _REPEATED:
-            self._note(api_key, frame, context.api_version, request, context.session)
+        if request.api_key == _PRODUCE:
+            self._note(frame, context.api_version, request, context.session)
         if answer is None:
             return None
         if isinstance(answer, Response):
@@ -314,25 +309,16 @@ class Dispatcher:
             task.result, task, submission, is_abandonable=handler.api_key is ApiKey.FETCH
         )
 
-    def _note(
-        self, api_key: int, frame: memoryview, version: int, request: Any, session: Session
-    ) -> None:
-        """Remember what the client of a Produce or an OffsetCommit is likely to repeat."""
-        known = self._repeated.get(api_key)
-        if known is None:
-            known = self._repeated[api_key] = self._known_requests(api_key)
-            self._gateway.catalog.when_deleted.append(known.forget)
-        known.note(frame, version, request, session)
-
-    def _known_requests(self, api_key: int) -> KnownPlaces | KnownCommits:
-        # Imported at first use, since they import messages.
-        if api_key == _PRODUCE:
+    def _note(self, frame: memoryview, version: int, request: Any, session: Session) -> None:
+        """Remember what the client of a Produce is likely to repeat."""
+        places = self._places
+        if places is None:
+            # Imported at first use, since it imports messages.
             from kgw.handlers.repeated_produce import KnownPlaces
 
-            return KnownPlaces(self._gateway)
-        from kgw.handlers.repeated_commit import KnownCommits
-
-        return KnownCommits(self._gateway)
+            places = self._places = KnownPlaces(self._gateway)
+            self._gateway.catalog.when_deleted.append(places.forget)
+        places.note(frame, version, request, session)
 
     def _decode(
         self, frame: memoryview, session: Session, request_codec: Codec[Request]

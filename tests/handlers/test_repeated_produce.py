@@ -14,7 +14,6 @@ from kgw.errors import ErrorCode, KgwError
 from kgw.handlers import known_heads, repeated_produce
 from kgw.handlers.context import DueAnswer, Session
 from kgw.handlers.dispatch import Dispatcher
-from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -280,7 +279,7 @@ async def test_the_unusual_is_not_remembered(unusual: dict[str, Any]) -> None:
                 await side.send(side.frame(records(b"a"), **options)) for side in (fast, plain)
             ]
             assert its == mine
-            places = fast.dispatcher._repeated.get(ApiKey.PRODUCE)
+            places = fast.dispatcher._places
             assert places is not None
             assert known == len(places)
         ends = [side.topic.partitions[0].log.end_offset for side in (plain, fast)]
@@ -329,7 +328,7 @@ async def test_a_topic_that_is_made_again_is_another() -> None:
         side = await start_side(gateway)
         assert (0, 0) == await side.produce(records(b"a"))
         await gateway.gateway.catalog.delete(side.topic)
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 0 == len(places)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -345,7 +344,7 @@ async def test_a_topic_that_nobody_told_of_is_gone_as_well(gateway: InProcessGat
     side = await start_side(gateway)
     assert (0, 0) == await side.produce(records(b"a"))
     gateway.gateway.catalog._remove(side.topic)
-    places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+    places = side.dispatcher._places
     assert places is not None
     assert 1 == len(places)
     assert (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1) == await side.produce(records(b"a"))
@@ -407,7 +406,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         for round_ in range(2):
             for index in range(50):
                 assert (0, round_) == await side.produce(records(b"a"), index=index)
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 4 == len(places)
     # To remember takes as long as to answer: of those without a place one in sixteen is.
@@ -424,7 +423,7 @@ async def test_no_records_are_kept() -> None:
         while not answer.done():  # noqa: ASYNC110 - the backend needs turns of the loop
             await asyncio.sleep(0)
         del answer
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 1 == len(places)
         await asyncio.sleep(0)
