@@ -188,12 +188,6 @@ class EncodedBody(NamedTuple):
     body: bytes
 
 
-class EncodedFrame(NamedTuple):
-    """A response that its handler has encoded itself, as a whole frame."""
-
-    buffers: list[Buffer]
-
-
 class DueAnswer:
     """The frame of an answer that comes later: as much of a future as a connection needs."""
 
@@ -249,7 +243,7 @@ class Later:
     def __init__(
         self,
         due: Due,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:
         self.done = due.done
@@ -279,7 +273,5 @@ def advertised_address(context: RequestContext) -> tuple[str, int]:
     return session.local_address[0], listener.port
 
 
-Answer: TypeAlias = (
-    Response | EncodedFrame | Later | Awaitable[Response | EncodedBody | None] | None
-)
+Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None
 """A response at once, none at all (acks=0), or one that something has to be waited for."""

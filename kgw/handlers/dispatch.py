@@ -11,7 +11,6 @@ from kgw.handlers.context import (
     LARGE_REQUEST_BYTES,
     DueAnswer,
     EncodedBody,
-    EncodedFrame,
     KnownHeader,
     KnownRequest,
     Later,
@@ -256,8 +255,6 @@ class Dispatcher:
             return None
         if isinstance(answer, Response):
             return self._encode(handler, request, context, answer)
-        if isinstance(answer, EncodedFrame):
-            return answer.buffers
         if isinstance(answer, Later):
             return PendingFrame(self, handler, request, context, answer)
         return self._wait(handler, request, context, answer, len(frame))
@@ -395,7 +392,7 @@ class Dispatcher:
 
     def make_frame(
         self,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         handler: Handler,
         request: Request,
         context: RequestContext,
@@ -410,8 +407,6 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(handler, request, context, error)
-        if isinstance(message, EncodedFrame):
-            return message.buffers
         if isinstance(message, EncodedBody):
             return body_frame(message.body, context.correlation_id, flexible=message.flexible)
         return None if message is None else self._encode(handler, request, context, message)

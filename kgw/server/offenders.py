@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.gateway import Gateway
-    from kgw.handlers.context import EncodedBody, EncodedFrame, RequestContext, Session
+    from kgw.handlers.context import EncodedBody, RequestContext, Session
     from kgw.handlers.table import Handler
     from kgw.protocol.schema import Request, Response, Struct
     from kgw.types import Buffer
@@ -181,7 +181,7 @@ class WatchedDispatcher(Dispatcher):
 
     def make_frame(
         self,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         handler: Handler,
         request: Request,
         context: RequestContext,
