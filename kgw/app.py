@@ -34,8 +34,6 @@ IMPORTED_SOON = (
     "kgw.protocol.decoding",
     "kgw.protocol.encoding",
     "kgw.handlers.repeated_produce",
-    "kgw.handlers.repeated_spread",
-    "kgw.handlers.repeated_commit",
 )
 """What the first clients need and no start does: their requests should not wait for it."""
 IMPORTED_AFTER_S = 0.2

@@ -31,7 +31,7 @@ from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.config.listeners import Listener
 from kgw.gateway import Gateway
-from kgw.handlers.repeated_spread import MOST_PARTITIONS
+from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import request_frame
@@ -309,13 +309,10 @@ class Requests:
 
 
 def to_one_topic(partitions: int) -> Iterator[tuple[str, list[tuple[Request, int]]]]:
-    """Yield Produce requests to partitions of one topic, which are known when they are repeated.
-
-    As many as are taken at once, of a size as they come in, and more than that.
-    """
+    """Yield Produce requests to partitions of one topic: as many as one turn takes, and more."""
     for count, value in (
-        (MOST_PARTITIONS, bytes(BATCH_BYTES)),
-        (MOST_PARTITIONS, b"value"),
+        (PARTITIONS_PER_TURN, bytes(BATCH_BYTES)),
+        (PARTITIONS_PER_TURN, b"value"),
         (1_000, bytes(BATCH_BYTES)),
         (partitions, b"value"),
     ):

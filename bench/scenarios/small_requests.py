@@ -99,21 +99,17 @@ ROUND_TRIP = (
     " two wake-ups of an idle process, for the request and for the sync's end. Relaxed: four"
     " syscalls a request (epoll, read, pwritev2, write), and the interpreter, which has 63 % of the"
     " processor time. Without a pause it takes 5 µs to find the partition and check the batch, and"
-    " 20 to append it; after a sleep the same takes more, so the loop stays awake for a client that"
-    " asks promptly (decision 72): 7,042 requests a second without that, 8,875 with it."
+    " 20 to append it; after a sleep the same takes more. A loop that stayed awake for such a"
+    " client gained a quarter at best, and is left out (decision 72)."
 )
 FEW_A_SYNC = (
     "Strict: the sync, which the five in flight share, and which takes as long as for one alone."
-    " Relaxed: one core; the five come in one read and share an append, a write and a send."
+    " Relaxed: one core; the five come in one read and share a write and a send."
 )
 PER_REQUEST = (
-    "The interpreter, one core. Profiled by itself on a quiet machine, with 16 x 5: 18.6 to 20.5"
-    " µs of CPU a request strict, 17.5 to 18.6 relaxed. Requests with the same head that come in"
-    " one read are one append and one answer: in the loop one takes 4.0 µs in such a run of five,"
-    " and 5.6 alone. What cannot be shared is each batch's own: finding its known head 0.2 µs, a"
-    " copy 0.3, its header 0.8, checksum and rules 0.6, placing it 0.15, its entry for the side"
-    " files 1.0. Of the loop's time 33 % is writing to sockets, 37 % taking such runs (17 of them"
-    " writing and settling), 19 % uvloop."
+    "The interpreter, one core. What cannot be shared is each batch's own: a copy 0.3 µs, its"
+    " header 0.8, checksum and rules 0.6, placing it 0.15, its entry for the side files 1.0. Of the"
+    " loop's time 33 % is writing to sockets, 19 % uvloop."
 )
 PER_WAKE_UP = (
     "The interpreter, one core: a receive, a send and a callback of the loop for each request,"

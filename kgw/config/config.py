@@ -131,7 +131,6 @@ class Config:
     checkpoint_bytes: int
     cache_bytes: int
     min_free_bytes: int
-    busy_poll_us: int
     shutdown_timeout_ms: int
     log_format: str
     log_level: str

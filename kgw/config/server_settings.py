@@ -288,18 +288,6 @@ SERVER_SETTINGS = table(
     ),
     # The process.
     Setting(
-        "kgw.busy.poll.us",
-        INT,
-        100,
-        "How long the event loop looks for the next request of a client that sends small ones, "
-        "each right after the answer to the one before, instead of going to sleep. 0 is off; it "
-        "is off on a single core, too.",
-        section="process",
-        unit="us",
-        minimum=0,
-        maximum=1000,
-    ),
-    Setting(
         "kgw.shutdown.timeout.ms",
         INT,
         10_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
@@ -13,7 +13,6 @@ from kgw.protocol.schema import Response
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.placement import Node
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
-
-LARGEST_IN_RUN_BYTES = 64 << 10
-"""A larger request is not taken in a run: to check so much takes 10 us, and no decoder sees it."""
 
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a connection that has not authenticated."""
@@ -81,7 +77,6 @@ class Session:
         "client_id",
         "client_software_name",
         "client_software_version",
-        "commit_head_end",
         "header",
         "listener_name",
         "local_address",
@@ -90,7 +85,6 @@ class Session:
         "polled",
         "principal",
         "produce_head_end",
-        "spread_head_end",
     )
 
     def __init__(
@@ -110,10 +104,6 @@ class Session:
         self.header = NO_HEADER
         # Where the records of its last Produce began, if that may be repeated: `repeated_produce`.
         self.produce_head_end = 0
-        # Where the partitions of its last Produce to several began, likewise: `repeated_spread`.
-        self.spread_head_end = 0
-        # Where the offset of its last OffsetCommit stood, in the same way: `repeated_commit`.
-        self.commit_head_end = 0
         self.polled: KnownRequest | None = None
         # What Fetch keeps of it, for the same request object.
         self.poll: KeptPoll | None = None
@@ -202,12 +192,6 @@ class EncodedBody(NamedTuple):
     body: bytes
 
 
-class EncodedFrame(NamedTuple):
-    """A response that its handler has encoded itself, as a whole frame."""
-
-    buffers: list[Buffer]
-
-
 class DueAnswer:
     """The frame of an answer that comes later: as much of a future as a connection needs."""
 
@@ -218,8 +202,6 @@ class DueAnswer:
 
     is_abandonable = False
     """Whether it may be given up when nobody waits for it any more."""
-    request_count = 1
-    """How many requests it answers."""
     submission: Submission | None = None
     """Set where later requests that may overlap this one have to wait for its end."""
 
@@ -240,39 +222,6 @@ class DueAnswer:
 
     def abandon(self) -> None:
         """Give the request up: nobody waits for its answer any more."""
-
-
-class AfterAppends(DueAnswer):
-    """What is answered once some appends are done, which none of them is yet."""
-
-    __slots__ = ("_callback", "_left")
-
-    def __init__(self, appends: Sequence[Append]) -> None:
-        self._left = len(appends)
-        self._callback: Callable[[object], object] | None = None
-        for append in appends:
-            append.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
-
-
-class Run(NamedTuple):
-    """Requests that were taken together."""
-
-    answer: list[Buffer] | DueAnswer
-    """A buffer for each of them, or what will have them."""
-    request_count: int
-    end: int
-    """Where the next frame begins."""
 
 
 class Due(Protocol):
@@ -298,7 +247,7 @@ class Later:
     def __init__(
         self,
         due: Due,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         abandon: Callable[[], object] | None = None,
     ) -> None:
         self.done = due.done
@@ -340,7 +289,5 @@ def coordinator(group_id: str, context: RequestContext) -> GroupCoordinator:
     return context.gateway.groups
 
 
-Answer: TypeAlias = (
-    Response | EncodedFrame | Later | Awaitable[Response | EncodedBody | None] | None
-)
+Answer: TypeAlias = Response | Later | Awaitable[Response | EncodedBody | None] | None
 """A response at once, none at all (acks=0), or one that something has to be waited for."""

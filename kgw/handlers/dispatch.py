@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import EncodeError, ErrorCode, KafkaError, ProtocolError, StorageError
 from kgw.handlers.context import (
     LARGE_REQUEST_BYTES,
     DueAnswer,
     EncodedBody,
-    EncodedFrame,
     KnownHeader,
     KnownRequest,
     Later,
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Run, Session
-    from kgw.handlers.repeated_commit import KnownCommits
+    from kgw.handlers.context import Session
     from kgw.handlers.repeated_produce import KnownPlaces
-    from kgw.handlers.repeated_spread import KnownTopics
     from kgw.handlers.table import Handler
     from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request
@@ -46,15 +43,12 @@ if TYPE_CHECKING:
 
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE = int(ApiKey.PRODUCE)
-_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
-_REPEATED = frozenset({_PRODUCE, _OFFSET_COMMIT})
 # Enough for some twenty partitions. What goes beyond is counted for all connections together: what
 # is kept of a poll takes about 17 times its bytes, 500 KB for one of 1,000 partitions.
 _KNOWN_POLL_BYTES = 1024
 _LARGE_POLLS_BYTES = 1 << 20
 # A longer header is decoded every time: ten thousand idle connections must not remember much.
 _KNOWN_HEADER_BYTES = 256
-_LENGTH_BYTES = 4
 _CLIENT_ID_POSITION = 8
 """Where the header's constant part begins, behind API key, version and correlation id."""
 
@@ -175,8 +169,7 @@ class Dispatcher:
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding: set[asyncio.Task[Any]] = set()
-        self._repeated: dict[int, KnownPlaces | KnownCommits] = {}
-        self._spreads: KnownTopics | None = None
+        self._places: KnownPlaces | None = None
         self._large_polls = PollBudget()
         self._large_works = 0
 
@@ -207,11 +200,8 @@ class Dispatcher:
             return refuse(frame, handler, self._gateway, session)
         requests = self._gateway.metrics.requests
         requests[handler.label] = requests.get(handler.label, 0) + 1
-        known_requests = self._repeated.get(api_key)
-        if known_requests is not None:
-            repeated = known_requests.start(frame, api_version, correlation_id, session)
-            if repeated is None and api_key == _PRODUCE and self._spreads is not None:
-                repeated = self._spreads.start(frame, api_version, correlation_id, session)
+        if api_key == _PRODUCE and self._places is not None:
+            repeated = self._places.start(frame, api_version, correlation_id, session)
             if repeated is not None:
                 return repeated
         request_class = handler.request_class or handler.load()
@@ -252,7 +242,6 @@ class Dispatcher:
         self, handler: Handler, request: Request, context: RequestContext, frame: memoryview
     ) -> list[Buffer] | DueAnswer | None:
         """Begin to answer a decoded request; as `start`."""
-        api_key = request.api_key
         module = handler.module
         try:
             answer = module.handle(request, context)
@@ -260,14 +249,12 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             answer = self._error(handler, request, context, error)
-        if api_key in _REPEATED:
-            self._note(api_key, frame, context.api_version, request, context.session)
+        if request.api_key == _PRODUCE:
+            self._note(frame, context.api_version, request, context.session)
         if answer is None:
             return None
         if isinstance(answer, Response):
             return self._encode(handler, request, context, answer)
-        if isinstance(answer, EncodedFrame):
-            return answer.buffers
         if isinstance(answer, Later):
             return PendingFrame(self, handler, request, context, answer)
         return self._wait(handler, request, context, answer, len(frame))
@@ -319,48 +306,16 @@ class Dispatcher:
             task.result, task, submission, is_abandonable=handler.api_key is ApiKey.FETCH
         )
 
-    def start_run(
-        self, data: memoryview, position: int, end: int, session: Session, most: int
-    ) -> Run | None:
-        """Begin to answer up to `most` requests that repeat an earlier one, as `start` does.
-
-        The first whole frame of `data[:end]` begins at `position`, with its length. No bytes are
-        kept. None when it is not for this way; nothing has happened then.
-        """
-        places = self._repeated.get(_PRODUCE)
-        if places is None or data[position + _LENGTH_BYTES] or data[position + _LENGTH_BYTES + 1]:
-            return None
-        run = cast("KnownPlaces", places).start_run(data, position, end, session, most)
-        if run is not None:
-            label = self._handlers[_PRODUCE].label
-            requests = self._gateway.metrics.requests
-            requests[label] = requests.get(label, 0) + run.request_count
-        return run
-
-    def _note(
-        self, api_key: int, frame: memoryview, version: int, request: Any, session: Session
-    ) -> None:
-        """Remember what the client of a Produce or an OffsetCommit is likely to repeat."""
-        known = self._repeated.get(api_key)
-        if known is None:
-            known = self._repeated[api_key] = self._known_requests(api_key)
-            self._gateway.catalog.when_deleted.append(known.forget)
-        known.note(frame, version, request, session)
-        if self._spreads is not None and api_key == _PRODUCE:
-            self._spreads.note(frame, version, request, session)
-
-    def _known_requests(self, api_key: int) -> KnownPlaces | KnownCommits:
-        # Imported at first use, since they import messages.
-        if api_key == _PRODUCE:
+    def _note(self, frame: memoryview, version: int, request: Any, session: Session) -> None:
+        """Remember what the client of a Produce is likely to repeat."""
+        places = self._places
+        if places is None:
+            # Imported at first use, since it imports messages.
             from kgw.handlers.repeated_produce import KnownPlaces
-            from kgw.handlers.repeated_spread import KnownTopics
 
-            self._spreads = KnownTopics(self._gateway)
-            self._gateway.catalog.when_deleted.append(self._spreads.forget)
-            return KnownPlaces(self._gateway)
-        from kgw.handlers.repeated_commit import KnownCommits
-
-        return KnownCommits(self._gateway)
+            places = self._places = KnownPlaces(self._gateway)
+            self._gateway.catalog.when_deleted.append(places.forget)
+        places.note(frame, version, request, session)
 
     def _decode(
         self, frame: memoryview, session: Session, request_codec: Codec[Request]
@@ -437,7 +392,7 @@ class Dispatcher:
 
     def make_frame(
         self,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         handler: Handler,
         request: Request,
         context: RequestContext,
@@ -452,8 +407,6 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - every error has an answer
             message = self._error(handler, request, context, error)
-        if isinstance(message, EncodedFrame):
-            return message.buffers
         if isinstance(message, EncodedBody):
             return body_frame(message.body, context.correlation_id, flexible=message.flexible)
         return None if message is None else self._encode(handler, request, context, message)

@@ -31,8 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ErrorCode
-from kgw.handlers import usual_fetch
-from kgw.handlers.context import EncodedBody, EncodedFrame, Later
+from kgw.handlers.context import EncodedBody, Later
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.handlers.leaders import name_leader
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
@@ -118,9 +117,7 @@ class _AfterRead(Later):
 
     __slots__ = ("_read",)
 
-    def __init__(
-        self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody | EncodedFrame]
-    ) -> None:
+    def __init__(self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody]) -> None:
         self.make = make
         self.abandon = read.stop
         self._read = read
@@ -297,7 +294,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
     if is_done:
         return _changes(request, read, context)
 
-    def make() -> FetchResponse | EncodedFrame:
+    def make() -> FetchResponse:
         _check(read)
         read.take()
         return _changes(request, read, context)
@@ -430,18 +427,15 @@ def _told(request: FetchRequest, read: FetchRead, context: RequestContext) -> It
         )
 
 
-def _changes(
-    request: FetchRequest, read: SessionRead, context: RequestContext
-) -> FetchResponse | EncodedFrame:
+def _changes(request: FetchRequest, read: SessionRead, context: RequestContext) -> FetchResponse:
     """Return the answer to an incremental request: what the client has not been told."""
     session = read.session
     if not read.is_answerable:
         return FetchResponse(
             error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id
         )
-    is_committed = request.isolation_level == _READ_COMMITTED
-    told: list[tuple[SessionPartition, PartitionRead]] = []
-    is_usual = context.api_version >= usual_fetch.FIRST_VERSION
+    response = FetchResponse(session_id=session.id)
+    topics: dict[TopicKey, list[PartitionData]] = {}
     for record, part in zip(read.records, read.parts, strict=True):
         if record.tell(
             part.high_watermark,
@@ -450,18 +444,8 @@ def _changes(
             has_error=part.error_code is not ErrorCode.NONE,
             diverges=part.diverging is not None,
         ):
-            told.append((record, part))
-            is_usual = is_usual and not part.is_final and record.topic == told[0][0].topic
-    if told and is_usual:
-        frame = usual_fetch.usual_frame(
-            session.id, told, context.correlation_id, is_committed=is_committed
-        )
-        return EncodedFrame(frame)
-    response = FetchResponse(session_id=session.id)
-    topics: dict[TopicKey, list[PartitionData]] = {}
-    for record, part in told:
-        data = _partition_data(record.topic, record.index, part, request, response, context)
-        topics.setdefault(record.topic, []).append(data)
+            data = _partition_data(record.topic, record.index, part, request, response, context)
+            topics.setdefault(record.topic, []).append(data)
     for key, partitions in topics.items():
         answer = FetchableTopicResponse(partitions=partitions)
         if isinstance(key, str):

@@ -185,7 +185,7 @@ def _accept_offsets(
         answers = []
         for one in wanted.partitions:
             index = one.partition_index
-            code = problem(one, limit)
+            code = _problem(one, limit)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif not topic.has_partition(index):
@@ -213,7 +213,7 @@ def _accept_offsets(
     return accepted
 
 
-def problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
+def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
     """Return what is wrong with an offset in itself, its metadata being limited in bytes."""
     if one.committed_offset < 0:
         return ErrorCode.INVALID_REQUEST

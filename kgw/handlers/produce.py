@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw import turns
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import AfterAppends, Later, Submission, until_done
+from kgw.handlers.context import Later, Submission, until_done
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.partitions.topic import why_missing
@@ -46,7 +46,7 @@ from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
@@ -71,6 +71,29 @@ class Pending(NamedTuple):
     result: Append
     is_undecided: bool
     """Whether it may still be refused for what its records are."""
+
+
+class _AfterAppends:
+    """What an answer to several appends waits for, none of which is done yet."""
+
+    __slots__ = ("_callback", "_left")
+
+    def __init__(self, appends: Sequence[Append]) -> None:
+        self._left = len(appends)
+        self._callback: Callable[[object], object] | None = None
+        for append in appends:
+            append.when_done(self._count)
+
+    def _count(self, _: Append) -> None:
+        self._left -= 1
+        if not self._left and self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return not self._left
+
+    def when_done(self, callback: Callable[[object], object]) -> None:
+        self._callback = callback
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
@@ -338,4 +361,4 @@ def _when_done(
 ) -> ProduceResponse | Later | None:
     """Return what `make` does, now or later."""
     appends = [one.result for one in pending if not one.result.is_done]
-    return Later(AfterAppends(appends), make) if appends else make()
+    return Later(_AfterAppends(appends), make) if appends else make()

@@ -14,8 +14,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from kgw.errors import DecodeError, KafkaError
-from kgw.handlers.context import LARGEST_IN_RUN_BYTES, DueAnswer, Run
+from kgw.errors import KafkaError
+from kgw.handlers.context import DueAnswer
 from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish
 from kgw.protocol.codec import codec
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kgw.gateway import Gateway
     from kgw.handlers.context import Session
     from kgw.partitions.partition import Partition
-    from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
 
 FIRST_VERSION: Final = 5
@@ -46,8 +45,6 @@ FIRST_VERSION: Final = 5
 MAX_HEAD_BYTES: Final = 256
 
 _INT32: Final = Struct(">i")
-_PREFIX: Final = Struct(">ihhi")
-"""Size, API key, version, correlation id."""
 _MARK: Final = bytes(range(0xE0, 0xF8))
 """Stands for what changes when a head or an answer is encoded to be remembered."""
 _MARKS: Final = Struct(">qqq").unpack(_MARK)
@@ -92,25 +89,21 @@ class KnownPlace:
         self._size, self._before = before[:4], before[8:]
         self._pack = Struct(f">4si{len(self._before)}sqqq{len(self._after)}s").pack
 
-    def encode(
-        self, correlation_id: int, base_offset: int, append_time_ms: int, log_start_offset: int
-    ) -> bytes:
-        """Return the frame that says where a batch is."""
-        return self._pack(
-            self._size,
-            correlation_id,
-            self._before,
-            base_offset,
-            append_time_ms,
-            log_start_offset,
-            self._after,
-        )
-
     def frame(
         self, correlation_id: int, base_offset: int, append_time_ms: int, log_start_offset: int
     ) -> list[Buffer]:
-        """Return the buffers of `encode`."""
-        return [self.encode(correlation_id, base_offset, append_time_ms, log_start_offset)]
+        """Return the frame that says where a batch is."""
+        return [
+            self._pack(
+                self._size,
+                correlation_id,
+                self._before,
+                base_offset,
+                append_time_ms,
+                log_start_offset,
+                self._after,
+            )
+        ]
 
     def failure_frame(self, append: Append, correlation_id: int) -> list[Buffer]:
         """Return the frame that says why a batch that was submitted is not stored."""
@@ -157,54 +150,6 @@ class PlaceAnswer(DueAnswer):
         )
 
 
-class RunAnswer(DueAnswer):
-    """The answers to batches that have been submitted to a known place together."""
-
-    __slots__ = (
-        "_append",
-        "_append_time_ms",
-        "_log_start_offset",
-        "_place",
-        "_told",
-        "request_count",
-    )
-
-    def __init__(
-        self, place: KnownPlace, append: Append, append_time_ms: int, told: list[tuple[int, int]]
-    ) -> None:
-        """`told` are correlation ids, each with the number of offsets before it."""
-        self._place = place
-        self._append = append
-        self._append_time_ms = append_time_ms
-        self._log_start_offset = place.partition.log.log_start_offset
-        self._told = told
-        self.request_count = len(told)
-
-    def done(self) -> bool:
-        return self._append.is_done
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._append.when_done(callback)
-
-    def result(self) -> list[Buffer]:
-        append, place = self._append, self._place
-        if append.error is not None:
-            return [
-                b"".join(place.failure_frame(append, correlation_id))
-                for correlation_id, _ in self._told
-            ]
-        base_offset = append.result.base_offset
-        return [
-            place.encode(
-                correlation_id,
-                base_offset + before,
-                self._append_time_ms,
-                self._log_start_offset,
-            )
-            for correlation_id, before in self._told
-        ]
-
-
 class KnownPlaces(KnownHeads[KnownPlace]):
     """The places of one gateway, by version and head: the bytes from the client id to the records.
 
@@ -228,66 +173,6 @@ class KnownPlaces(KnownHeads[KnownPlace]):
             return None
         records = frame[span[0] : span[1]]
         return _append(place, records, correlation_id)
-
-    def start_run(
-        self, data: memoryview, position: int, end: int, session: Session, most: int
-    ) -> Run | None:
-        """Begin up to `most` requests with one head as one append, as `Dispatcher.start_run`.
-
-        No object is made for a request but its batch. One whose records have to be looked at is
-        taken alone. Those with a producer id are taken together when each is what its producer
-        sends after the one before.
-        """
-        place: KnownPlace | None = None
-        known: dict[bytes, KnownPlace] | None = None
-        head_bytes = session.produce_head_end
-        batches: list[RecordBatch] = []
-        told: list[tuple[int, int]] = []
-        first_version = now_ms = offset_count = 0
-        while len(told) < most and end - position > _PREFIX.size:
-            size, api_key, version, correlation_id = _PREFIX.unpack_from(data, position)
-            start = position + _INT32.size
-            stop = start + size
-            if api_key or stop > end or size > LARGEST_IN_RUN_BYTES:
-                break
-            if known is None:
-                known, first_version = self.by_version.get(version), version
-            if known is None or version != first_version:
-                break
-            found = known.get(bytes(data[start + CLIENT_ID_POSITION : start + head_bytes]))
-            if found is None or (place is not None and found is not place):
-                break
-            try:
-                span = _records_span(data, start + head_bytes, stop, found.trailer)
-                if span is None:
-                    break
-                records_start, records_stop = span
-                # They must not share bytes with the next read, and are changed in place.
-                records = memoryview(bytearray(data[records_start:records_stop]))
-                partition = found.partition
-                if place is None:
-                    if partition.topic.is_deleted:
-                        break
-                    if not partition.takes_headers:
-                        answer = _append(found, records, correlation_id)
-                        return None if answer is None else Run(answer, 1, stop)
-                    now_ms = partition.wall_ms()
-                batch = partition.check_header(records, now_ms, zstd_allowed=found.zstd_allowed)
-                if not partition.is_next(batch, batches[-1] if batches else None):
-                    break
-            except (KafkaError, DecodeError):
-                # Nothing has happened with this one yet; `produce` says what is wrong.
-                break
-            place = found
-            batches.append(batch)
-            told.append((correlation_id, offset_count))
-            offset_count += batch.last_offset_delta + 1
-            position = stop
-        if place is None:
-            return None
-        result, append_time_ms = place.partition.append_all(batches, now_ms)
-        due = RunAnswer(place, result, append_time_ms, told)
-        return Run(due.result() if result.is_done else due, len(told), position)
 
     def note(
         self, frame: memoryview, version: int, request: ProduceRequest, session: Session

@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kgw.backend.append import Append, AppendResult
+from kgw.backend.append import Append
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.appended import Appended
@@ -19,7 +19,7 @@ from kgw.partitions.producer_snapshot import (
     has_few_producers,
     pack_producers,
 )
-from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState, follows
+from kgw.partitions.producer_state import Duplicate, InFlight, ProducerState
 from kgw.partitions.validation import (
     read_produced_batch,
     record_rules,
@@ -31,8 +31,7 @@ from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
     from kgw.partitions.entering import Entrance
@@ -220,63 +219,6 @@ class Partition:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
 
-    @property
-    def takes_headers(self) -> bool:
-        """Whether a batch may enter by what its header says, and nothing is in front of it."""
-        return self._entrance is None and not self._config.checks_records
-
-    def check_header(self, records: Buffer, now_ms: int, *, zstd_allowed: bool) -> RecordBatch:
-        """Return the batch of a Produce request for `append_all`. Raises KafkaError as `append`."""
-        batch = read_produced_batch(records)
-        validate_batch(batch, self._config, now_ms, zstd_allowed=zstd_allowed)
-        if batch.attributes & TRANSACTIONAL_FLAG:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        return batch
-
-    def is_next(self, batch: RecordBatch, before: RecordBatch | None) -> bool:
-        """Whether `append_all` takes a batch of `check_header`, behind `before` or as the first.
-
-        Raises KafkaError as `append`.
-        """
-        if before is not None:
-            if batch.producer_id == NO_PRODUCER_ID:
-                return before.producer_id == NO_PRODUCER_ID
-            return follows(batch, before)
-        if batch.producer_id == NO_PRODUCER_ID:
-            return True
-        return not self._is_fenced and self.producers.check(batch) is None
-
-    def append_all(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[Append, int]:
-        """Submit batches that `is_next` said yes to, `takes_headers` being so, as one append.
-
-        Returns their result, and their log append time as `Appended`.
-        """
-        append_time_ms = NO_TIMESTAMP_MS
-        if self._config.uses_log_append_time:
-            append_time_ms = now_ms
-            for batch in batches:
-                batch.set_log_append_time(now_ms)
-        size_bytes = sum([len(batch.buffer) for batch in batches])
-        result = self.log.append(batches)
-        entries: list[BatchEntry] = []
-        if batches[0].producer_id != NO_PRODUCER_ID:
-            offset_count = 0
-            for batch in batches:
-                token = (result, append_time_ms, offset_count)
-                entries.append(self.producers.submit(batch, token, now_ms))
-                offset_count += batch.record_count
-            self._in_flight_of_producers += 1
-        self._in_flight_count += 1
-        if result.is_done:
-            self._answered(size_bytes, entries, result)
-        else:
-            result.when_done(partial(self._answered, size_bytes, entries))
-        return result, append_time_ms
-
-    def wall_ms(self) -> int:
-        """Return the time by which batches are judged."""
-        return self._clock.wall_ms()
-
     def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch once its records have been looked at, and all before it have entered."""
         # At first use: most servers have no such topic.
@@ -306,9 +248,9 @@ class Partition:
             result = self.log.append((batch,))
             self._in_flight_count += 1
             if result.is_done:
-                self._answered(size_bytes, (), result)
+                self._answered(size_bytes, None, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, ()))
+                result.when_done(partial(self._answered, size_bytes, None))
             return Appended(result, NO_OFFSET, append_time_ms)
         if self._is_fenced:
             if not self._in_flight_of_producers:
@@ -321,41 +263,37 @@ class Partition:
             if append_time_ms >= 0:
                 batch.set_log_append_time(append_time_ms)
             result = self.log.append((batch,))
-            entries = (self.producers.submit(batch, (result, append_time_ms, 0), now_ms),)
+            entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
             self._in_flight_count += 1
             self._in_flight_of_producers += 1
             if result.is_done:
-                self._answered(size_bytes, entries, result)
+                self._answered(size_bytes, entry, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, entries))
+                result.when_done(partial(self._answered, size_bytes, entry))
             return Appended(result, NO_OFFSET, append_time_ms)
         if isinstance(known, InFlight):
-            result, append_time_ms, before = cast("tuple[Append, int, int]", known.token)
-            if before:
-                result = _behind(result, before)
+            result, append_time_ms = cast("tuple[Append, int]", known.token)
             return Appended(result, NO_OFFSET, append_time_ms)
         return Appended(None, known.base_offset, self._append_time(known))
 
     def _append_time(self, known: Duplicate) -> int:
         return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
 
-    def _answered(self, size_bytes: int, entries: Sequence[BatchEntry], append: Append) -> None:
+    def _answered(self, size_bytes: int, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
-        if entries:
+        if entry is not None:
             self._in_flight_of_producers -= 1
         if append.error is not None:
             # What a batch without a producer id leaves behind, nobody counts on.
-            self._is_fenced = self._is_fenced or bool(entries)
+            self._is_fenced = self._is_fenced or entry is not None
         else:
             appended = append.result
             if appended.base_offset != self._stored_end:
                 self.skip_count += 1
             self._stored_end = appended.last_offset + 1
-            base_offset = appended.base_offset
-            for entry in entries:
-                self.producers.complete(entry, base_offset)
-                base_offset += entry.record_count
+            if entry is not None:
+                self.producers.complete(entry, appended.base_offset)
             if self.waits:
                 for wait in list(self.waits):
                     wait.advanced(size_bytes)
@@ -437,21 +375,6 @@ class Partition:
         """End what waits for this partition: its topic has been deleted."""
         for wait in list(self.waits):
             wait.fire()
-
-
-def _behind(run: Append, offset_count: int) -> Append:
-    """Return the result of what lies so many offsets behind the start of a run in flight."""
-    one = Append()
-
-    def take(done: Append) -> None:
-        one.error = done.error
-        if done.error is None:
-            base_offset, last_offset, leader_epoch = done.result
-            one.result = AppendResult(base_offset + offset_count, last_offset, leader_epoch)
-        one.finish()
-
-    run.when_done(take)
-    return one
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:

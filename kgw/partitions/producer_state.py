@@ -54,18 +54,6 @@ class InFlight(NamedTuple):
     """What `submit` was given with it: the result to wait for."""
 
 
-def follows(batch: RecordBatch, before: RecordBatch) -> bool:
-    """Whether a batch with a producer id is the one that its producer sends after another one.
-
-    `check` lets it through, then, once it has let that one through and `submit` has noted it.
-    """
-    return (
-        batch.producer_id == before.producer_id
-        and batch.producer_epoch == before.producer_epoch
-        and batch.base_sequence == (before.last_sequence + 1) % SEQUENCE_MODULUS
-    )
-
-
 class BatchEntry:
     """One batch in a producer's window. `submit` returns it for `complete`."""
 

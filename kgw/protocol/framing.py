@@ -97,11 +97,6 @@ def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buff
     return [_HEADER.pack(size + 4, correlation_id) + body]
 
 
-def parts_frame(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
-    """Return a whole frame of a flexible response that is encoded already; not for ApiVersions."""
-    return _join_first(_FLEXIBLE_HEADER.pack(sum(map(len, parts)) + 5, correlation_id), parts)
-
-
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
     """Return correlation id and message of the response to a request of this key and version."""
     correlation_id, position = decode_response_header(frame, api_key, version)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import LARGE_REQUEST_BYTES, LARGEST_IN_RUN_BYTES, DueAnswer, Run
+from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer
 from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver, TurnGiver
 from kgw.server.shared import (
     CLOSED,
@@ -38,9 +38,9 @@ TURN_BYTES = LARGE_REQUEST_BYTES
 LINGER_S = 1.0
 
 
-# Answers of one run are written together, up to so many bytes: what is not written yet is memory
-# that no limit sees. Below it they are copied into one piece, which costs less than a gather write.
-RUN_BYTES = 64 << 10
+# Answers are written together, up to so many bytes: what is not written yet is memory that no
+# limit sees. Below it they are copied into one piece, which costs less than a gather write.
+WRITE_BYTES = 64 << 10
 
 
 class Shared(TurnGiver, Protocol):
@@ -83,7 +83,6 @@ class KafkaConnection(FrameReceiver):
 
     __slots__ = (
         "_has_turn",
-        "_joined",
         "_outgoing",
         "_outgoing_bytes",
         "_overlapping",
@@ -110,8 +109,6 @@ class KafkaConnection(FrameReceiver):
         self._parked: list[memoryview] = []
         # Answers that are due: each the frame's buffers, or what they will come from.
         self._started: list[list[Buffer] | DueAnswer] = []
-        self._joined = 0
-        """Requests in `_started` that share an answer with one before them."""
         self._overlapping = False
         self._has_turn = False
         # Leaving.
@@ -169,7 +166,7 @@ class KafkaConnection(FrameReceiver):
 
     @property
     def _requests_in_hand(self) -> int:
-        return len(self._started) + len(self._parked) + self._joined
+        return len(self._started) + len(self._parked)
 
     def _accept(self, frame: memoryview) -> None:
         """Start a request, or park it until its turn comes."""
@@ -196,46 +193,6 @@ class KafkaConnection(FrameReceiver):
         return len(frame) > TURN_BYTES or (
             server.has_sent_much and server.dispatcher.is_fetch(frame)
         )
-
-    def _accept_run(self, data: memoryview, position: int, end: int, most: int) -> Run | None:
-        """Start requests that repeat an earlier one, as if each had been started by itself."""
-        started = self._started
-        if self._parked or self._writing_paused or (started and not self._overlapping):
-            return None
-        if most > 1:
-            limits = self._server.limits
-            if (
-                # Of a run only the first frame's size has been compared with the limit.
-                self.max_frame_bytes < LARGEST_IN_RUN_BYTES
-                or self._held_bytes + end - position > limits.inflight_bytes
-            ):
-                most = 1
-            else:
-                most = min(most, limits.inflight_requests - len(started) - self._joined)
-        try:
-            run = self._server.dispatcher.start_run(data, position, end, self.session, most)
-        except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
-            self._fail(error)
-            return Run([], 1, end)
-        if run is None:
-            return None
-        if self._unsent_bytes:
-            self._note_unsent(self._transport.get_write_buffer_size())
-        answer, count, run_end = run
-        if isinstance(answer, list):
-            if started:
-                started += [[buffer] for buffer in answer]
-            else:
-                self._send(answer)
-            return run
-        if not started:
-            self._overlapping = True
-        answer.frame_bytes = frame_bytes = run_end - position
-        self._joined += count - 1
-        started.append(answer)
-        self._hold(frame_bytes)
-        answer.when_done(self._note_answer)
-        return run
 
     def _start(self, frame: memoryview) -> None:
         """Have a request answered, now or later. What comes before it may still be due."""
@@ -317,7 +274,6 @@ class KafkaConnection(FrameReceiver):
                     failure = error
                     break
                 frame_bytes += answer.frame_bytes
-                self._joined -= answer.request_count - 1
                 if buffers is not None:
                     self._send(buffers)
             else:
@@ -373,7 +329,7 @@ class KafkaConnection(FrameReceiver):
         for buffer in buffers:
             self._outgoing_bytes += len(buffer)
         self._outgoing += buffers
-        if self._outgoing_bytes >= RUN_BYTES:
+        if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 
     def _write_outgoing(self) -> None:
@@ -388,15 +344,13 @@ class KafkaConnection(FrameReceiver):
         transport = self._transport
         if transport.is_closing():
             return
-        if not self._started:
-            self._server.polling.note_answer(self, size)
         if len(buffers) == 1:
             transport.write(buffers[0])
-        elif size < RUN_BYTES:
+        elif size < WRITE_BYTES:
             transport.write(b"".join(buffers))
         else:
             transport.writelines(buffers)
-        if size >= RUN_BYTES:
+        if size >= WRITE_BYTES:
             self._server.note_sent(size)
             self._note_unsent(transport.get_write_buffer_size())
 
@@ -529,7 +483,6 @@ class KafkaConnection(FrameReceiver):
         The others run to their end; until then their bytes are in memory, and counted.
         """
         started, self._started = self._started, []
-        self._joined = 0
         for answer in started:
             if isinstance(answer, list):
                 continue

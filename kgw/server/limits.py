@@ -39,7 +39,6 @@ class Limits(NamedTuple):
     connections_per_ip: int = 1 << 31
     backlog: int = 1024
     send_buffer_bytes: int = -1
-    busy_poll_s: float = 0.0
 
 
 def limits_from(config: Config) -> Limits:
@@ -65,21 +64,7 @@ def limits_from(config: Config) -> Limits:
         connections_per_ip=config.max_connections_per_ip,
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,
-        busy_poll_s=config.busy_poll_us / 1_000_000 if usable_cores() > 1 else 0.0,
     )
-
-
-def usable_cores(cgroup: str | PathLike[str] = "/sys/fs/cgroup") -> float:
-    """Return how many cores this process may use: with one it would keep its clients off that."""
-    cores = float(os.cpu_count() or 1)
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    place = f"{cgroup}/cpu.max"
-    # "max", for no limit, is no number.
-    with contextlib.suppress(OSError, ValueError), open(place, encoding="ascii") as file:  # noqa: PTH123
-        quota_us, period_us = file.read().split()
-        cores = min(cores, int(quota_us) / int(period_us))
-    return cores
 
 
 def connections_below(descriptors: int) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.gateway import Gateway
-    from kgw.handlers.context import EncodedBody, EncodedFrame, RequestContext, Session
+    from kgw.handlers.context import EncodedBody, RequestContext, Session
     from kgw.handlers.table import Handler
     from kgw.protocol.schema import Request, Response, Struct
     from kgw.types import Buffer
@@ -180,12 +180,9 @@ class WatchedDispatcher(Dispatcher):
             offenders.end("a request", lambda: describe_request(frame))
             offenders.request.reset(token)
 
-    def start_run(self, *_: object) -> None:
-        """Leave each request to `start`, which measures it."""
-
     def make_frame(
         self,
-        make: Callable[[], Response | EncodedBody | EncodedFrame | None],
+        make: Callable[[], Response | EncodedBody | None],
         handler: Handler,
         request: Request,
         context: RequestContext,

@@ -18,11 +18,9 @@ from kgw.server.shared import OPEN
 if TYPE_CHECKING:
     from asyncio import Transport
 
-    from kgw.handlers.context import Run
     from kgw.metrics import Metrics
     from kgw.server.limits import Limits
     from kgw.server.memory import RequestMemory
-    from kgw.server.polling import Polling
 
 _INT32 = Struct(">i")
 _INT16 = Struct(">h")
@@ -52,7 +50,6 @@ class TurnGiver(Protocol):
     limits: Limits
     memory: RequestMemory
     metrics: Metrics
-    polling: Polling
     receive_buffer: memoryview
     now_s: float
     """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
@@ -113,10 +110,6 @@ class FrameReceiver(BufferedProtocol):
         """Take a whole frame."""
 
     @abstractmethod
-    def _accept_run(self, data: memoryview, position: int, end: int, most: int) -> Run | None:
-        """Take up to `most` frames of a kind where they are; None leaves the first to `_accept`."""
-
-    @abstractmethod
     def _refuse(self, error: ProtocolError) -> None:
         """End the connection: the client broke the protocol."""
 
@@ -152,7 +145,6 @@ class FrameReceiver(BufferedProtocol):
         server = self._server
         self._active_s = server.now_s
         server.metrics.bytes_received += nbytes
-        server.polling.note_read(nbytes)
         if self.state is not OPEN:
             return
         if self._frame is not None:
@@ -181,14 +173,6 @@ class FrameReceiver(BufferedProtocol):
             if not turn or (self._held_bytes and self._full(limits)):
                 self._keep_leftover(data, position, end)
                 return
-            # One that came by itself costs less as a frame.
-            run = self._accept_run(data, position, end, turn) if start + frame_bytes < end else None
-            if run is not None:
-                turn -= run.request_count
-                position = run.end
-                if self.state is not OPEN:
-                    return
-                continue
             turn -= 1
             position = start + frame_bytes
             # A frame must not share its bytes with the next read: its records are stored as they

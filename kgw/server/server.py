@@ -14,7 +14,6 @@ from kgw.metrics import count
 from kgw.server.connection import KafkaConnection
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
-from kgw.server.polling import Polling
 from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ class Server:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.sweep_interval_s = SWEEP_INTERVAL_S
         self.now_s = clock.monotonic_s()
-        self.polling = Polling(self.loop.call_soon, clock, limits.busy_poll_s)
         self.connections: set[KafkaConnection] = set()
         self._clock = clock
         self._by_host: dict[str, int] = {}
@@ -161,7 +159,6 @@ class Server:
 
     def forget(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)
-        self.polling.forget(connection)
         self._answered.pop(connection, None)
         for waiting in self._turns:
             waiting.pop(connection, None)

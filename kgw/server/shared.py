@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import DueAnswer, Run, Session
+    from kgw.handlers.context import DueAnswer, Session
     from kgw.types import Buffer
 
 
@@ -14,10 +14,6 @@ class Dispatch(Protocol):
     """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None: ...
-
-    def start_run(
-        self, data: memoryview, position: int, end: int, session: Session, most: int
-    ) -> Run | None: ...
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 

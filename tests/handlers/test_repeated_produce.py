@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import ErrorCode, KgwError
 from kgw.handlers import known_heads, repeated_produce
-from kgw.handlers.context import LARGEST_IN_RUN_BYTES, DueAnswer, Session
+from kgw.handlers.context import DueAnswer, Session
 from kgw.handlers.dispatch import Dispatcher
-from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -23,22 +22,16 @@ from kgw.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kgw.records.batch import SEQUENCE_MODULUS, Compression
+from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic
-from tests.partitions.producers import snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
-    from kgw.records.batch import RecordBatch
-    from kgw.types import Buffer
 
 VERSIONS = range(repeated_produce.FIRST_VERSION, 14)
 
@@ -100,50 +93,6 @@ class Side:
         answer = b"".join(buffers)
         assert frame[4:8] == answer[4:8], "the correlation id"
         return answer.replace(self.topic.topic_id, bytes(16))
-
-    async def send_together(self, frames: list[bytes], most: int) -> list[bytes | str | None]:
-        """Return the answers to frames that come in one read, each as `send` returns it."""
-        read = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-        data = memoryview(bytearray(b"before" + read + b"\0\0\0\xff behind"))
-        end = len(data) - len(b" behind")
-        position = len(b"before")
-        answers: list[bytes | str | None] = []
-        dues: list[tuple[list[Buffer] | DueAnswer, list[bytes]]] = []
-        while len(answers) + sum(len(asked) for _, asked in dues) < len(frames):
-            place = len(answers) + sum(len(asked) for _, asked in dues)
-            run = self.dispatcher.start_run(data, position, end, self.session, most)
-            if run is None:
-                for due, asked in dues:
-                    answers += await self.told_together(due, asked)
-                dues.clear()
-                answers.append(await self.send(frames[place]))
-                position += 4 + len(frames[place])
-                continue
-            asked = frames[place : place + run.request_count]
-            assert 1 <= run.request_count <= most
-            assert position + sum(4 + len(frame) for frame in asked) == run.end
-            # The next read overwrites what this one brought.
-            data[position : run.end] = bytes(run.end - position)
-            position = run.end
-            if isinstance(run.answer, DueAnswer):
-                assert len(asked) == run.answer.request_count
-            dues.append((run.answer, asked))
-        for due, asked in dues:
-            answers += await self.told_together(due, asked)
-        return answers
-
-    async def told_together(self, due: list[Buffer] | DueAnswer, asked: list[bytes]) -> list[bytes]:
-        if isinstance(due, list):
-            return self.checked(due, asked)
-        while not due.done():  # noqa: ASYNC110 - the backend needs turns of the loop
-            await asyncio.sleep(0)
-        answer = due.result()
-        assert answer is not None
-        return self.checked(answer, asked)
-
-    def checked(self, buffers: list[Buffer], asked: list[bytes]) -> list[bytes]:
-        assert [frame[4:8] for frame in asked] == [bytes(buffer[4:8]) for buffer in buffers]
-        return [bytes(one).replace(self.topic.topic_id, bytes(16)) for one in buffers]
 
     async def produce(self, records: bytes | None, **options: int) -> tuple[int, int]:
         """Return error code and base offset."""
@@ -241,246 +190,6 @@ async def test_answers_are_those_of_the_twin(
         assert other.gateway.metrics.requests == one.gateway.metrics.requests
 
 
-@given(
-    version=st.sampled_from(VERSIONS),
-    reads=st.lists(
-        st.lists(
-            st.tuples(batches, st.sampled_from([-1, -1, -1, 1, 0]), st.integers(0, 1), damage),
-            min_size=1,
-            max_size=8,
-        ),
-        max_size=4,
-    ),
-    most=st.integers(1, 9),
-)
-async def test_runs_are_answered_as_by_the_twin(
-    version: int,
-    reads: list[list[tuple[bytes | None, int, int, tuple[str, int, int] | None]]],
-    most: int,
-) -> None:
-    """Requests that come in one read are answered and stored as if they had come by themselves."""
-    async with InProcessGateway() as one, InProcessGateway() as other:
-        fast = await start_side(one, partitions=2)
-        plain = await start_side(other, PlainDispatcher, partitions=2)
-        reads.insert(0, [(records(b"first"), -1, 0, None)])
-        for read in reads:
-            frames: list[list[bytes]] = [[], []]
-            for side, of_side in zip((fast, plain), frames, strict=True):
-                for batch, acks, index, harm in read:
-                    frame = side.frame(batch, version=version, acks=acks, index=index)
-                    if harm is not None and not (version == 13 and harm[0] == "change"):
-                        frame = damaged(frame, *harm)
-                    of_side.append(frame)
-            expected = [await plain.send(frame) for frame in frames[1]]
-            assert expected == await fast.send_together(frames[0], most)
-        for index in (0, 1):
-            # Behind what is not answered (acks=0).
-            last = await plain.produce(records(b"last"), version=version, index=index)
-            assert last == await fast.produce(records(b"last"), version=version, index=index)
-        for mine, its in zip(
-            fast.topic.partitions.values(), plain.topic.partitions.values(), strict=True
-        ):
-            assert its.log.end_offset == mine.log.end_offset
-            assert its.log.size_bytes == mine.log.size_bytes
-            assert its.skip_count == mine.skip_count == 0
-            assert snapshot_of(its.producers) == snapshot_of(mine.producers)
-        assert other.gateway.metrics.requests == one.gateway.metrics.requests
-
-
-class Step(NamedTuple):
-    """What a producer sends next, beside what it should send."""
-
-    record_count: int
-    skip: int
-    """How far its sequence is from the one that is next."""
-    producer_id: int
-    epoch: int
-    attributes: int
-    size_bytes: int
-
-
-steps = st.builds(
-    Step,
-    record_count=st.integers(1, 3),
-    skip=st.sampled_from([0] * 8 + [1, -1, -2, -3, -9]),
-    producer_id=st.sampled_from([7, 7, 7, 7, 8, -1]),
-    epoch=st.sampled_from([0] * 9 + [1]),
-    # What is transactional is refused, and so is what only a server writes.
-    attributes=st.sampled_from([0] * 9 + [0x10, 0x20]),
-    size_bytes=st.sampled_from([0, 1, 1, 1, 20_000]),
-)
-
-
-@given(
-    reads=st.lists(st.lists(steps, min_size=1, max_size=9), max_size=5),
-    first=st.sampled_from([0, 5, SEQUENCE_MODULUS - 3]),
-    most=st.integers(1, 9),
-    failing=st.integers(0, 5),
-)
-async def test_runs_of_idempotent_producers_are_those_of_the_twin(
-    reads: list[list[Step]], first: int, most: int, failing: int
-) -> None:
-    """Each batch of a run is new, known, out of order or fenced as if it had come by itself."""
-    backends = MemoryBackend(), MemoryBackend()
-    async with (
-        InProcessGateway(backend=backends[0]) as one,
-        InProcessGateway(backend=backends[1]) as other,
-    ):
-        fast = await start_side(one)
-        plain = await start_side(other, PlainDispatcher)
-        expected_next = {7: first, 8: 0, -1: -1}
-        for side in (fast, plain):
-            assert (0, 0) == await side.produce(records(b"first"))
-        for number, read in enumerate(reads):
-            sent: list[bytes] = []
-            for step in read:
-                expected = expected_next[step.producer_id]
-                sequence = -1 if expected < 0 else (expected + step.skip) % SEQUENCE_MODULUS
-                if step.skip == 0 and expected >= 0 and not step.attributes and not step.epoch:
-                    expected_next[step.producer_id] = (
-                        expected + step.record_count
-                    ) % SEQUENCE_MODULUS
-                values = [bytes(step.size_bytes)] * step.record_count
-                sent.append(
-                    records(
-                        *values,
-                        sequence=sequence,
-                        producer_id=step.producer_id,
-                        epoch=step.epoch,
-                        attributes=step.attributes,
-                    )
-                )
-            if number + 1 == failing:
-                for backend, side in zip(backends, (fast, plain), strict=True):
-                    backend.fail_next_append()
-                    refused = await side.produce(records(b"v", sequence=0, producer_id=9))
-                    assert (ErrorCode.KAFKA_STORAGE_ERROR, -1) == refused
-            frames = [[side.frame(batch) for batch in sent] for side in (fast, plain)]
-            answers = [await plain.send(frame) for frame in frames[1]]
-            assert answers == await fast.send_together(frames[0], most)
-        mine, its = fast.topic.partitions[0], plain.topic.partitions[0]
-        assert its.log.end_offset == mine.log.end_offset
-        assert its.log.size_bytes == mine.log.size_bytes
-        assert snapshot_of(its.producers) == snapshot_of(mine.producers)
-        assert mine.producers.in_flight_count == 0
-
-
-async def test_a_run_of_an_idempotent_producer_is_one_append(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Batches that a producer sends one after the other are one append, as far as they follow."""
-    side = await start_side(gateway)
-    assert (0, 0) == await side.produce(records(b"first"))
-    appended: list[int] = []
-    append = MemoryPartitionLog.append
-
-    def note(log: MemoryPartitionLog, batches: Sequence[RecordBatch]) -> Append:
-        appended.append(len(batches))
-        return append(log, batches)
-
-    monkeypatch.setattr(MemoryPartitionLog, "append", note)
-    last = SEQUENCE_MODULUS - 1
-    batches = [
-        records(b"a", sequence=last - 1),
-        records(b"b", b"c", sequence=last),
-        records(b"d", sequence=1),
-        records(b"e", sequence=1, producer_id=8),
-        records(b"f", sequence=1, producer_id=9),
-        records(b"g", sequence=3, producer_id=9),
-    ]
-    frames = [side.frame(batch) for batch in batches]
-    answers = [told(answer) for answer in await side.send_together(frames, 32)]
-    assert [1, 2, 4, 5, 6, -1] == [answer.base_offset for answer in answers]
-    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answers[-1].error_code
-    assert [3, 1, 1] == appended
-
-
-async def test_a_retry_of_a_batch_of_a_run_gets_its_own_offset() -> None:
-    """A retry on another connection waits for the run that holds its batch, and fails with it."""
-    backend = MemoryBackend()
-    async with InProcessGateway(backend=backend) as gateway:
-        side = await start_side(gateway)
-        assert (0, 0) == await side.produce(records(b"first"))
-
-        async def run_and_retries(sequence: int) -> list[tuple[int, int]]:
-            batches = [
-                records(b"a", b"b", sequence=sequence),
-                records(b"c", sequence=sequence + 2),
-                records(b"d", b"e", sequence=sequence + 3),
-            ]
-            run = asyncio.ensure_future(
-                side.send_together([side.frame(batch) for batch in batches], 32)
-            )
-            await asyncio.sleep(0)
-            retries = [asyncio.ensure_future(side.produce(batch)) for batch in batches]
-            await asyncio.sleep(0)
-            backend.release()
-            first = [told(answer) for answer in await run]
-            again = [await retry for retry in retries]
-            assert again == [(one.error_code, one.base_offset) for one in first]
-            return again
-
-        backend.hold()
-        assert [(0, 1), (0, 3), (0, 4)] == await run_and_retries(0)
-        backend.hold()
-        backend.fail_next_append()
-        refused = ErrorCode.KAFKA_STORAGE_ERROR, -1
-        assert [refused] * 3 == await run_and_retries(5)
-        assert (0, 6) == await side.produce(records(b"f", sequence=5))
-
-
-async def test_a_run_that_fails_says_why_to_each() -> None:
-    """Requests whose common append could not be stored have the answer that each would have had."""
-    backend = MemoryBackend()
-    async with InProcessGateway(backend=backend) as gateway:
-        side = await start_side(gateway)
-        assert (0, 0) == await side.produce(records(b"a"))
-        backend.fail_next_append()
-        refused = await side.produce(records(b"b"))
-        backend.fail_next_append()
-        frames = [side.frame(records(b"b")) for _ in range(3)]
-        answers = [told(one) for one in await side.send_together(frames, 32)]
-        assert [refused] * 3 == [(one.error_code, one.base_offset) for one in answers]
-        assert (0, 1) == await side.produce(records(b"c"))
-
-
-async def test_a_run_is_one_append(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Requests to one partition that come together are submitted, and later answered, together."""
-    side = await start_side(gateway, partitions=2)
-    for index in (0, 1):
-        assert (0, 0) == await side.produce(records(b"first"), index=index)
-    appended: list[int] = []
-    append = MemoryPartitionLog.append
-
-    def note(log: MemoryPartitionLog, batches: Sequence[RecordBatch]) -> Append:
-        appended.append(len(batches))
-        return append(log, batches)
-
-    monkeypatch.setattr(MemoryPartitionLog, "append", note)
-    frames = [side.frame(records(*[b"v"] * count)) for count in (1, 3, 1)]
-    frames += [side.frame(records(b"v"), index=1), side.frame(records(b"v", sequence=0), index=1)]
-    answers = [told(answer) for answer in await side.send_together(frames, 32)]
-    assert [1, 2, 5, 1, 2] == [answer.base_offset for answer in answers]
-    assert [3, 1, 1] == appended
-
-
-async def test_a_large_request_is_in_no_run(gateway: InProcessGateway) -> None:
-    """A run ends before it: the connection compares its size with the limit, which may be lower."""
-    side = await start_side(gateway)
-    assert (0, 0) == await side.produce(records(b"first"))
-    smallest = len(side.frame(records(bytes(60_000)))) - 60_000
-    for too_many in (0, 1):
-        value = bytes(LARGEST_IN_RUN_BYTES - smallest + too_many)
-        frames = [side.frame(records(one)) for one in (b"v", value)]
-        assert LARGEST_IN_RUN_BYTES + too_many == len(frames[1])
-        data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-        run = side.dispatcher.start_run(memoryview(bytearray(data)), 0, len(data), side.session, 32)
-        assert run is not None
-        assert 2 - too_many == run.request_count
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_repeated_request_is_not_decoded(
     gateway: InProcessGateway, version: int, monkeypatch: pytest.MonkeyPatch
@@ -572,7 +281,7 @@ async def test_the_unusual_is_not_remembered(unusual: dict[str, Any]) -> None:
                 await side.send(side.frame(records(b"a"), **options)) for side in (fast, plain)
             ]
             assert its == mine
-            places = fast.dispatcher._repeated.get(ApiKey.PRODUCE)
+            places = fast.dispatcher._places
             assert places is not None
             assert known == len(places)
         ends = [side.topic.partitions[0].log.end_offset for side in (plain, fast)]
@@ -621,7 +330,7 @@ async def test_a_topic_that_is_made_again_is_another() -> None:
         side = await start_side(gateway)
         assert (0, 0) == await side.produce(records(b"a"))
         await gateway.gateway.catalog.delete(side.topic)
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 0 == len(places)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -637,7 +346,7 @@ async def test_a_topic_that_nobody_told_of_is_gone_as_well(gateway: InProcessGat
     side = await start_side(gateway)
     assert (0, 0) == await side.produce(records(b"a"))
     gateway.gateway.catalog._remove(side.topic)
-    places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+    places = side.dispatcher._places
     assert places is not None
     assert 1 == len(places)
     assert (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1) == await side.produce(records(b"a"))
@@ -699,7 +408,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         for round_ in range(2):
             for index in range(50):
                 assert (0, round_) == await side.produce(records(b"a"), index=index)
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 4 == len(places)
     # To remember takes as long as to answer: of those without a place one in sixteen is.
@@ -716,7 +425,7 @@ async def test_no_records_are_kept() -> None:
         while not answer.done():  # noqa: ASYNC110 - the backend needs turns of the loop
             await asyncio.sleep(0)
         del answer
-        places = side.dispatcher._repeated.get(ApiKey.PRODUCE)
+        places = side.dispatcher._places
         assert places is not None
         assert 1 == len(places)
         await asyncio.sleep(0)

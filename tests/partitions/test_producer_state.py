@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,7 +16,6 @@ from kgw.partitions.producer_state import (
     Duplicate,
     InFlight,
     ProducerState,
-    follows,
 )
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
 from tests.turns import at_once
@@ -48,28 +46,6 @@ def test_sequences_follow_each_other(driver: Driver) -> None:
         driver.store(batch_of(3)),
         driver.store(batch_of(4, 2)),
     ]
-
-
-@given(
-    st.sampled_from([0, 3, MAX_SEQUENCE - 2, MAX_SEQUENCE]),
-    st.integers(1, 4),
-    st.tuples(st.integers(-4, 5), st.sampled_from([7, 8]), st.sampled_from([0, 1])),
-)
-def test_what_follows_a_batch_is_what_is_let_in_behind_it(
-    base_sequence: int, count: int, second: tuple[int, int, int]
-) -> None:
-    """The rule for runs says yes to what the rule for one batch says yes to, of one producer."""
-    driver = Driver()
-    before = batch_of(base_sequence, count)
-    driver.submit(before)
-    step, producer_id, epoch = second
-    sequence = (base_sequence + step) % (MAX_SEQUENCE + 1)
-    batch = batch_of(sequence, producer_id=producer_id, epoch=epoch)
-    is_let_in = False
-    with suppress(KafkaError):
-        is_let_in = driver.state.check(batch) is None
-    is_of_the_same = producer_id == 7 and epoch == 0
-    assert follows(batch, before) == (is_let_in and is_of_the_same)
 
 
 def test_producers_are_independent(driver: Driver) -> None:

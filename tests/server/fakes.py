@@ -7,14 +7,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import DueAnswer, Run, Session, Submission
+from kgw.handlers.context import DueAnswer, Session, Submission
 from kgw.metrics import Metrics
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.memory import RequestMemory
-from kgw.server.polling import Polling
 from kgw.server.receiving import RECEIVE_BUFFER_BYTES, FrameReceiver
-from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,29 +83,6 @@ class FakeDispatcher:
         self.bug: Exception | None = None
         self.answer_bytes = 0
         self.has_large_work = False
-        self.takes_runs = False
-        self.bug_of_runs: Exception | None = None
-
-    def start_run(
-        self, data: memoryview, position: int, end: int, session: Session, most: int
-    ) -> Run | None:
-        """Take what is due to Produce together, when told to; else leave each to `start`."""
-        if self.bug_of_runs is not None:
-            raise self.bug_of_runs
-        ids: list[int] = []
-        while self.takes_runs and len(ids) < most and end - position > _HEADER.size:
-            stop = position + 4 + int.from_bytes(data[position : position + 4], "big")
-            api_key, _, correlation_id = _HEADER.unpack_from(data, position + 4)
-            if api_key != PRODUCE or stop > end:
-                break
-            ids.append(correlation_id)
-            position = stop
-        if not ids:
-            return None
-        self.started += ids
-        due = self.waiting[ids[0]] = FakeAnswer()
-        due.request_count = len(ids)
-        return Run(due, len(ids), position)
 
     def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
@@ -222,7 +197,6 @@ class FakeServer:
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.now_s = 1000.0
-        self.polling = Polling(self.loop.call_soon, ManualClock(), 0.0)
         self.sweep_interval_s = 1.0
         self.full = False
         self.drops: list[str] = []

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import LARGEST_IN_RUN_BYTES, Submission
-from kgw.server.connection import RUN_BYTES, TURN_BYTES
+from kgw.handlers.context import Submission
+from kgw.server.connection import TURN_BYTES, WRITE_BYTES
 from kgw.server.limits import Limits
-from kgw.server.polling import ENOUGH, Polling
 from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
 from kgw.server.shared import State
-from kgw.testing.clock import ManualClock
 from tests.server.fakes import (
     API_VERSIONS,
     FETCH,
@@ -62,27 +60,10 @@ class TestFrames:
         assert [1, 2, 3, 4, 5, 6] == peer.transport.answers()
         assert 2 == peer.transport.writes
 
-    async def test_a_client_is_waited_for_when_all_it_asked_is_answered(self) -> None:
-        """Not before: the loop sleeps while a request is worked on."""
-        peer = Peer()
-        clock = ManualClock()
-        peer.server.polling = Polling(peer.server.loop.call_soon, clock, 1.0)
-        for number in range(ENOUGH + 2):
-            peer.send(at_once(number))
-        assert peer.server.polling.waits_until_s
-        peer.send(request(METADATA, 100) + request(METADATA, 101))
-        assert not peer.server.polling.waits_until_s
-        peer.finish(100)
-        await settle()
-        assert not peer.server.polling.waits_until_s
-        peer.finish(101)
-        await settle()
-        assert peer.server.polling.waits_until_s
-
     async def test_large_answers_do_not_wait_for_others(self) -> None:
         """What a run keeps back is bounded, and a client that takes nothing stops it."""
         peer = Peer()
-        peer.dispatcher.answer_bytes = RUN_BYTES // 2
+        peer.dispatcher.answer_bytes = WRITE_BYTES // 2
         peer.send(at_once(1, 2, 3, 4, 5))
         assert [1, 2, 3, 4, 5] == peer.transport.answers()
         assert 3 == peer.transport.writes
@@ -321,10 +302,10 @@ class TestOrder:
     async def test_large_answers_are_counted(self) -> None:
         """What decides whether a Fetch takes turns."""
         peer = Peer()
-        for size in (RUN_BYTES - 9, RUN_BYTES - 8):
+        for size in (WRITE_BYTES - 9, WRITE_BYTES - 8):
             peer.dispatcher.answer_bytes = size
             peer.send(at_once(1))
-        assert [RUN_BYTES] == peer.server.sent
+        assert [WRITE_BYTES] == peer.server.sent
 
     async def test_turn_for_a_connection_that_has_gone(self) -> None:
         """A turn that comes too late starts nothing."""
@@ -528,88 +509,6 @@ class TestBackPressure:
         assert other.transport.is_reading()
         await settle()
         assert [] == gone.transport.answers()
-
-
-class TestRuns:
-    """Requests that the dispatcher takes together."""
-
-    @staticmethod
-    def peer(**limits: int) -> Peer:
-        peer = Peer(limits=Limits()._replace(**limits))
-        peer.dispatcher.takes_runs = True
-        return peer
-
-    async def test_each_request_counts(self) -> None:
-        """No more are taken than may be in hand, and the rest when those are answered."""
-        peer = self.peer(inflight_requests=4)
-        peer.send(b"".join(request(PRODUCE, one) for one in range(6)))
-        assert [0, 1, 2, 3] == peer.dispatcher.started
-        assert not peer.transport.is_reading()
-        assert 4 == peer.connection._requests_in_hand
-        peer.finish(0)
-        await settle()
-        assert [0, 1, 2, 3, 4, 5] == peer.dispatcher.started
-        assert peer.transport.is_reading()
-        assert 2 == peer.connection._requests_in_hand
-        peer.finish(4)
-        await settle()
-        assert 0 == peer.connection._requests_in_hand
-        assert 0 == peer.server.memory.held_bytes
-
-    async def test_their_bytes_count(self) -> None:
-        """Where all that came would be too much, requests are taken one by one."""
-        peer = self.peer(inflight_bytes=300)
-        peer.send(b"".join(request(PRODUCE, one, bytes(88)) for one in range(6)))
-        assert [0, 1, 2] == peer.dispatcher.started
-        assert 300 == peer.server.memory.held_bytes - len(peer.connection._leftover or b"")
-
-    async def test_others_wait_behind_them(self) -> None:
-        """What may not overlap starts when they are answered, and their order is kept."""
-        peer = self.peer()
-        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2) + request(METADATA, 3))
-        peer.send(request(PRODUCE, 4))
-        assert [1, 2] == peer.dispatcher.started
-        peer.finish(1)
-        await settle()
-        assert [1, 2, 3] == peer.dispatcher.started
-        assert [1] == peer.transport.answers()
-        peer.dispatcher.takes_runs = False
-        peer.finish(3)
-        await settle()
-        assert [1, 2, 3, 4] == peer.dispatcher.started
-
-    async def test_a_large_turn_ends(self) -> None:
-        """One read's requests take several turns, however they are taken."""
-        peer = self.peer(inflight_requests=1000)
-        peer.send(b"".join(request(PRODUCE, one) for one in range(FRAMES_PER_TURN + 1)))
-        assert FRAMES_PER_TURN == len(peer.dispatcher.started)
-        await settle()
-        assert FRAMES_PER_TURN + 1 == len(peer.dispatcher.started)
-
-    async def test_the_largest_request_counts_for_each(self) -> None:
-        """One that alone would be refused is refused behind others of its read as well."""
-        peer = self.peer(frame_bytes=LARGEST_IN_RUN_BYTES - 1)
-        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2, bytes(LARGEST_IN_RUN_BYTES)))
-        assert [1] == peer.dispatcher.started
-        assert ["protocol"] == peer.server.drops
-
-    async def test_a_bug_ends_the_connection(self) -> None:
-        """What goes wrong in taking them is reported, and nothing behind it is read."""
-        peer = self.peer()
-        peer.dispatcher.bug_of_runs = RuntimeError("broken")
-        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
-        assert [] == peer.dispatcher.started
-        assert peer.transport.is_closing()
-
-    async def test_lost_connections_hold_nothing_in_the_end(self) -> None:
-        """What goes on when the client has gone is counted until it is done."""
-        peer = self.peer()
-        peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
-        peer.lose()
-        assert 0 == peer.connection._requests_in_hand
-        assert 2 * len(request(PRODUCE, 1)) == peer.server.memory.held_bytes
-        peer.finish(1)
-        assert 0 == peer.server.memory.held_bytes
 
 
 class TestDeadlines:

@@ -4,25 +4,20 @@ import resource
 from typing import TYPE_CHECKING
 
 from kgw.config import Config
-from kgw.server import limits as limits_module
 from kgw.server.limits import (
     RESERVED_DESCRIPTORS,
     available_memory_bytes,
     connections_below,
     limits_from,
     raise_descriptor_limit,
-    usable_cores,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
-
-def test_limits_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_come_from_the_configuration() -> None:
     """Every limit has a setting, times in seconds."""
-    monkeypatch.setattr(limits_module, "usable_cores", lambda: 2)
     limits = limits_from(
         Config.of(
             socket_request_max_bytes=2000,
@@ -37,24 +32,9 @@ def test_limits_come_from_the_configuration(monkeypatch: pytest.MonkeyPatch) -> 
             max_connections_per_ip=5,
             socket_listen_backlog_size=9,
             socket_send_buffer_bytes=8000,
-            busy_poll_us=500,
         )
     )
-    assert (2000, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000, 0.0005) == limits
-
-
-def test_nobody_is_waited_for_on_a_single_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client could not send meanwhile."""
-    monkeypatch.setattr(limits_module, "usable_cores", lambda: 1)
-    assert 0.0 == limits_from(Config()).busy_poll_s
-
-
-def test_cores_are_those_that_the_control_group_leaves(tmp_path: Path) -> None:
-    """Half a core is less than any machine has; without a limit it is the machine's that count."""
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert 0.5 == usable_cores(tmp_path)
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert usable_cores(tmp_path / "absent") == usable_cores(tmp_path) >= 1
+    assert (2000, 5000, 3, 4000, 6000, 1.5, 2.5, 3.5, 7, 5, 9, 8000) == limits
 
 
 def test_defaults_follow_the_machine() -> None:
