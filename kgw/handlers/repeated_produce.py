@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from kgw.errors import KafkaError
 from kgw.handlers.context import DueAnswer
-from kgw.handlers.known_heads import CLIENT_ID_POSITION, KnownHeads
 from kgw.handlers.produce import Pending, finish
 from kgw.protocol.codec import codec
 from kgw.protocol.framing import response_frame
@@ -43,6 +42,13 @@ if TYPE_CHECKING:
 FIRST_VERSION: Final = 5
 """Answers before it lack the log start offset; no client of this decade sends such requests."""
 MAX_HEAD_BYTES: Final = 256
+MAX_KNOWN: Final = 4096
+"""How many heads are remembered, for all connections together: some 4 MB at most."""
+CLIENT_ID_POSITION: Final = 8
+"""Where a request begins to repeat: behind API key, version and correlation id."""
+_FULL_SHARE: Final = 16
+"""Once there are so many, one of so many new ones is remembered: remembering takes as long as
+answering, and with more heads than that in use most of it would be in vain."""
 
 _INT32: Final = Struct(">i")
 _MARK: Final = bytes(range(0xE0, 0xF8))
@@ -150,22 +156,33 @@ class PlaceAnswer(DueAnswer):
         )
 
 
-class KnownPlaces(KnownHeads[KnownPlace]):
+class KnownPlaces:
     """The places of one gateway, by version and head: the bytes from the client id to the records.
 
     No rights are checked here: whoever adds some must make them part of what is looked up.
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        super().__init__()
         self._gateway = gateway
+        self._by_version: dict[int, dict[bytes, KnownPlace]] = {}
+        self._left_out = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_version.values()))
+
+    def forget(self, _: object = None) -> None:
+        """Forget all of them: a topic has been deleted, and must not be kept in memory."""
+        self._by_version.clear()
 
     def start(
         self, frame: memoryview, version: int, correlation_id: int, session: Session
     ) -> list[Buffer] | PlaceAnswer | None:
         """Begin a request if it repeats an earlier one; None leaves it to `produce`."""
         head_end = session.produce_head_end
-        place = self.find(frame, version, head_end)
+        known = self._by_version.get(version)
+        if known is None:
+            return None
+        place = known.get(bytes(frame[CLIENT_ID_POSITION:head_end]))
         if place is None:
             return None
         span = _records_span(frame, head_end, len(frame), place.trailer)
@@ -191,7 +208,7 @@ class KnownPlaces(KnownHeads[KnownPlace]):
         partition, _ = self._gateway.catalog.find(
             topic.topic_id if version >= 13 else topic.name, index
         )
-        if partition is None or not self.has_room():
+        if partition is None or not self._has_room():
             return
         marked = TopicProduceData(
             name=topic.name,
@@ -209,8 +226,19 @@ class KnownPlaces(KnownHeads[KnownPlace]):
         if len(head) <= MAX_HEAD_BYTES and frame[CLIENT_ID_POSITION:head_end] == head:
             # Of `marked`, not of the request: that would keep its records in memory.
             place = KnownPlace(self._gateway, partition, marked, version, trailer)
-            self.remember(version, head, place)
+            self._by_version.setdefault(version, {})[head] = place
             session.produce_head_end = head_end
+
+    def _has_room(self) -> bool:
+        """Whether another one may be remembered, after an old one has gone if need be."""
+        if len(self) < MAX_KNOWN:
+            return True
+        self._left_out += 1
+        if self._left_out % _FULL_SHARE:
+            return False
+        largest = max(self._by_version.values(), key=len)
+        del largest[next(iter(largest))]
+        return True
 
 
 def _append(

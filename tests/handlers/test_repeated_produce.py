@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.errors import ErrorCode, KgwError
-from kgw.handlers import known_heads, repeated_produce
+from kgw.handlers import repeated_produce
 from kgw.handlers.context import DueAnswer, Session
 from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.framing import decode_response, request_frame
@@ -394,7 +394,7 @@ async def test_duplicates_get_their_first_offset() -> None:
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions share a few places; those without one are served all the same."""
-    monkeypatch.setattr(known_heads, "MAX_KNOWN", 4)
+    monkeypatch.setattr(repeated_produce, "MAX_KNOWN", 4)
     made: list[Partition] = []
 
     class Counted(repeated_produce.KnownPlace):
