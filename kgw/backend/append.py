@@ -42,6 +42,10 @@ class Append:
         self.is_done = False
         self._callbacks: list[Callable[[Append], object]] | None = None
 
+    def done(self) -> bool:
+        """Whether it is done, for those who wait for things of several kinds."""
+        return self.is_done
+
     def when_done(self, callback: Callable[[Append], object]) -> None:
         """Have something called when this is done, which it must not be yet."""
         if self._callbacks is None:

@@ -361,4 +361,6 @@ def _when_done(
 ) -> ProduceResponse | Later | None:
     """Return what `make` does, now or later."""
     appends = [one.result for one in pending if not one.result.is_done]
-    return Later(_AfterAppends(appends), make) if appends else make()
+    if not appends:
+        return make()
+    return Later(appends[0] if len(appends) == 1 else _AfterAppends(appends), make)
