@@ -139,13 +139,18 @@ def _doubts(disk: TracedDisk, need: Needed, directory: Path) -> list[str]:
 
 
 def _rows(database: dict[str, bytes], directory: Path) -> bytes:
-    """Return all that SQLite reads out of a database."""
+    """Return all that SQLite reads out of a database, but for the changes that others may ask for.
+
+    Those name what is gone, too.
+    """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     for path, content in database.items():
         (directory / Path(path).name).write_bytes(content)
     with closing(sqlite3.connect(directory / Path(DATABASE).name)) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'state_change'"
+        )
         rows = [connection.execute(f'SELECT * FROM "{name}"').fetchall() for (name,) in tables]  # noqa: S608
     values = [value for table in rows for row in table for value in row]
     return b"\n".join(

@@ -348,6 +348,9 @@ async def test_what_is_kept_free_stays_free_of_small_appends() -> None:
     backend = EmbeddedBackend("/data", options, fs=fs, state=MemoryStateStore())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, _UNTIMED)
+    # The journal's files take room, too.
+    assert backend._preparing is not None
+    await backend._preparing
     await _reserved(backend, log)
     await asleep(backend)
     fs.capacity_bytes -= fs.free_bytes("/data") - options.min_free_bytes - 2 * options.quick_bytes
