@@ -248,9 +248,9 @@ PER_REQUEST = Limit(
     ONE_CORE,
 )
 ONE_PARTITION = Limit(
-    "The interpreter: a request carries one small batch. Those that come in one read, two or three"
-    " as a rule, are taken as one append, but each is checked, noted and answered; strict, each"
-    " batch is written twice, to the journal and to its segment, and synced.",
+    "The interpreter: a request carries one small batch. Each is checked, appended, noted and"
+    " answered; strict, each batch is written twice, to the journal and to its segment, and"
+    " synced.",
     ONE_CORE,
 )
 PER_PARTITION = Limit(

@@ -8,7 +8,6 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kgw.backend.append import Append
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.appended import Appended

@@ -5,6 +5,8 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from threading import Event
@@ -28,6 +30,49 @@ if TYPE_CHECKING:
 def path(tmp_path: Path) -> Path:
     """Return where the database is to be."""
     return tmp_path / "meta.sqlite"
+
+
+def test_a_store_that_nobody_closes_keeps_no_process_from_ending(path: Path) -> None:
+    """Its thread goes with the process, as after an error on the way to a start."""
+    script = (
+        "import asyncio, sys; from kgw.state.sql.sqlite import SqliteStateStore as Store;"
+        "store = Store(sys.argv[1]); asyncio.run(store.open()); print('open')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=15,
+        check=False,
+    )
+    assert (0, "open\n") == (ended.returncode, ended.stdout)
+
+
+async def test_sets_are_answered_although_the_close_that_waits_for_them_is_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gave up may close again."""
+    begun, going_on = Event(), Event()
+    commit = CountedConnection.commit
+
+    def slow(connection: CountedConnection) -> None:
+        begun.set()
+        assert going_on.wait(10)
+        commit(connection)
+
+    store = SqliteStateStore(path)
+    await store.open()
+    monkeypatch.setattr(CountedConnection, "commit", slow)
+    applying = asyncio.ensure_future(store.apply([Change("kind", "key", b"value")]))
+    await asyncio.to_thread(begun.wait, 10)
+    closing = asyncio.ensure_future(store.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    going_on.set()
+    await applying
+    await store.aclose()
 
 
 @asynccontextmanager
@@ -548,37 +593,6 @@ async def test_nothing_of_a_set_is_left_for_the_next_commit(path: Path) -> None:
             await store.submit((), [(statement, rows)])
         await store.apply([Change("topic", "b", b"x")])
         assert ["b"] == list(await store.load("topic"))
-
-
-async def test_a_commit_that_is_given_up_halfway_stores_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever gives up closing gives up the commit that closing waits for, whole."""
-    store = SqliteStateStore(path)
-    await store.open()
-    writing, may_write = asyncio.Event(), Event()
-    executemany = CountedConnection.executemany
-    loop = asyncio.get_running_loop()
-
-    def held(*arguments: Any) -> sqlite3.Cursor:
-        cursor = executemany(*arguments)
-        loop.call_soon_threadsafe(writing.set)
-        may_write.wait(20)
-        return cursor
-
-    with monkeypatch.context() as patched:
-        patched.setattr(CountedConnection, "executemany", held)
-        applying = asyncio.ensure_future(store.apply([Change("topic", "a", b"1")]))
-        await writing.wait()
-        closing_task = asyncio.ensure_future(store.aclose())
-        await asyncio.sleep(0)
-        closing_task.cancel()
-        may_write.set()
-        with pytest.raises(asyncio.CancelledError):
-            await closing_task
-    assert await store.load("topic") == {}
-    applying.cancel()
-    await store.aclose()
 
 
 async def test_a_rollback_that_fails_is_final_too(

@@ -149,6 +149,9 @@ class EmbeddedBackend(Backend):
             self.state = state = await self._open_state()
             self._offset_storage = OffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
+            self._flusher = Flusher(
+                loop, self._store, self._clock, self._is_disk_calm, self._finish
+            )
         except BaseException:
             if state is not None:
                 await state.aclose()
@@ -165,7 +168,6 @@ class EmbeddedBackend(Backend):
         self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(self._options.switch_interval_s)
-        self._flusher = Flusher(loop, self._store, self._clock, self._is_disk_calm, self._finish)
         self._preparing = None
         self._is_open = True
 

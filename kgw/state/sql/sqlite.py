@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from os import fspath
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kgw.errors import StorageError
@@ -28,6 +29,24 @@ if TYPE_CHECKING:
 
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
+
+
+def _daemon_connection(database: sqlite3.Connection) -> Connection:
+    """Return a connection, to be awaited, whose thread keeps no process from ending.
+
+    `aiosqlite.connect` would open the file itself, and its thread does not end in order when that
+    fails. It has no switch for daemon threads either, but each thread inherits that from its maker.
+    """
+    # Not at the top: a gateway without this store need not spend the time.
+    from aiosqlite import Connection
+
+    made: list[Connection] = []
+    maker = Thread(
+        target=lambda: made.append(Connection(lambda: database, iter_chunk_size=64)), daemon=True
+    )
+    maker.start()
+    maker.join()
+    return made[0]
 
 
 class SqliteStateStore(SqlStateStore):
@@ -62,20 +81,15 @@ class SqliteStateStore(SqlStateStore):
         return tuple(self._problems)
 
     async def _connect(self) -> None:
-        # Not at the top: a gateway without this store need not spend the time.
-        from aiosqlite import Connection
-
         self._problems.clear()
-        connection = await asyncio.to_thread(
+        database = await asyncio.to_thread(
             open_database,
             self._path,
             self._migrations,
             quick_check=self._quick_check,
             report=self._problems.append,
         )
-        # `aiosqlite.connect` would open the file itself, and its thread does not end in order when
-        # that fails.
-        self._connection = await Connection(lambda: connection, iter_chunk_size=64)
+        self._connection = await _daemon_connection(database)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._open_connection(), None

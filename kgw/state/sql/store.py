@@ -124,9 +124,12 @@ class SqlStateStore(StateStore):
         self._is_open = True
 
     async def aclose(self) -> None:
+        from asyncio import wait
+
         self._closing = True
         if self._committer is not None:
-            await self._committer
+            # Awaited itself, it would be cancelled with the caller, and answer nobody.
+            await wait({self._committer})
         if self._is_open:
             self._is_open = False
             await self._disconnect()

@@ -397,3 +397,21 @@ async def test_a_backend_without_more_threads_writes_and_closes(
         await log.append([make_batch([b"value"])])
         await backend.aclose()
     assert (tmp_path / "data" / "clean.json").exists()
+
+
+async def test_a_start_without_a_thread_to_be_had_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory and the state database can be opened again."""
+    backend = EmbeddedBackend(tmp_path / "data", DIRECT)
+    with monkeypatch.context() as patched:
+        patched.setattr("kgw.backend.embedded.backend.Flusher", _no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await backend.open()
+    again = EmbeddedBackend(tmp_path / "data", DIRECT)
+    await again.open()
+    await again.aclose()
+
+
+def _no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
