@@ -64,7 +64,7 @@ class WatchedChange(NamedTuple):
     """What a commit has made of a row of one of `WATCHED_KINDS`."""
 
     version: int
-    """Of the store's, not the row's: rises by one with each change."""
+    """The store's, not the row's. It rises by one with each change."""
     kind: str
     key: str
     value: bytes | None
@@ -72,7 +72,7 @@ class WatchedChange(NamedTuple):
 
 
 class ChangesLostError(KgwError):
-    """The changes since a version are not all known: what they were made to is to be read anew."""
+    """The store no longer knows every change since a version: read the rows anew."""
 
     def __init__(self, store: str, since: int, reason: str) -> None:
         super().__init__(

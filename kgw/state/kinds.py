@@ -9,9 +9,9 @@ TOPIC_CREATION: Final = "topic-creation"
 TOPIC_DELETION: Final = "topic-deletion"
 
 CLUSTER: Final = "cluster"
-"""One row, of this key too."""
+"""It has one row, whose key is the same word."""
 BROKER_CONFIG: Final = "broker-config"
-"""One row, of the key `CLUSTER`."""
+"""It has one row, whose key is `CLUSTER`."""
 
 CLASSIC_GROUP: Final = "classic-group"
 GROUP_OFFSETS: Final = "group-offsets"

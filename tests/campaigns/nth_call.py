@@ -1,9 +1,9 @@
 """D6: the n-th file call fails, for every n, once and persistently.
 
-With the store driven alone each call fails in each of the eight ways that it can; with the
-flusher's loop, thread and kernel, which make three times as many calls, every eighth, from another
-one on in each way. Each sync of the journal and of segments by itself, too, and each kind of call
-that reads.
+With the store driven alone each call fails in each of the eight ways that apply to it. Loop, thread
+and kernel of the flusher make three times as many calls: there every eighth one fails, and each way
+begins at another one. Each sync of the journal and of segments fails by itself, too, and so does
+each kind of call that reads.
 
 Run as `python -m tests.campaigns.nth_call --full --seed N`.
 """

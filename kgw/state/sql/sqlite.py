@@ -35,7 +35,7 @@ def _daemon_connection(database: sqlite3.Connection) -> Connection:
     """Return a connection, to be awaited, whose thread keeps no process from ending.
 
     `aiosqlite.connect` would open the file itself, and its thread does not end in order when that
-    fails. It has no switch for daemon threads either, but each thread inherits that from its maker.
+    fails. aiosqlite offers no daemon threads; but a thread that a daemon thread makes is one, too.
     """
     # Not at the top: a gateway without this store need not spend the time.
     from aiosqlite import Connection
