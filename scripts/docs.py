@@ -1,5 +1,7 @@
 """Writes docs/reference/*.md from the code, and docs/performance.md from bench/results.
 
+In docs/architecture.md it writes the ways of requests, from a traced run.
+
 With --check nothing is written, and the exit status is 1 when a page is not what the code says.
 """
 
@@ -9,7 +11,9 @@ import argparse
 import ast
 import inspect
 import itertools
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -392,6 +396,22 @@ def performance() -> str:
     return performance_page(results, FAMILIES)
 
 
+# --- ways of requests ----------------------------------------------------------------------------
+
+
+def architecture() -> str:
+    """The page as it is, with each way that a traced run no longer takes put right."""
+    page = (DOCS / "architecture.md").read_text()
+    program = [sys.executable, str(ROOT / "scripts" / "ways.py")]
+    found = subprocess.run(program, check=True, stdout=subprocess.PIPE)
+    for api, seen in json.loads(found.stdout).items():
+        head = f"<!-- way of {api}: scripts/docs.py -->\n```text\n"
+        before, _, rest = page.partition(head)
+        written, _, behind = rest.partition("```\n")
+        page = f"{before}{head}{written if written in seen else seen[0]}```\n{behind}"
+    return page
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/apis.md": apis,
     "reference/configuration.md": configuration,
@@ -401,6 +421,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/groups.md": groups,
     "reference/admin.md": admin,
     "performance.md": performance,
+    "architecture.md": architecture,
 }
 
 
