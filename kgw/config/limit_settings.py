@@ -13,8 +13,6 @@ LIMIT_SETTINGS = (
         INT,
         100 << 20,
         "Largest request; a longer one closes its connection. Memory is charged as bytes arrive.",
-        section="limits",
-        unit="bytes",
         minimum=1024,
     ),
     Setting(
@@ -23,8 +21,6 @@ LIMIT_SETTINGS = (
         -1,
         "Memory for requests of all connections together; reading pauses when it is spent. "
         "-1: a quarter of the memory that the process may use.",
-        section="limits",
-        unit="bytes",
         minimum=-1,
     ),
     Setting(
@@ -32,7 +28,6 @@ LIMIT_SETTINGS = (
         INT,
         32,
         "Requests of one connection that wait for their answers; then its reading pauses.",
-        section="limits",
         minimum=1,
     ),
     Setting(
@@ -40,8 +35,6 @@ LIMIT_SETTINGS = (
         LONG,
         16 << 20,
         "Bytes of requests of one connection that wait for their answers; then its reading pauses.",
-        section="limits",
-        unit="bytes",
         minimum=1024,
     ),
     Setting(
@@ -49,8 +42,6 @@ LIMIT_SETTINGS = (
         LONG,
         8 << 20,
         "Answer bytes that a client has not taken; above it no further request is started.",
-        section="limits",
-        unit="bytes",
         minimum=1024,
     ),
     Setting(
@@ -58,8 +49,6 @@ LIMIT_SETTINGS = (
         INT,
         60_000,
         "Time without progress after which a client that takes no answers is dropped.",
-        section="limits",
-        unit="ms",
         minimum=1,
     ),
     Setting(
@@ -67,8 +56,6 @@ LIMIT_SETTINGS = (
         INT,
         30_000,
         "Time in which a request that has begun must have arrived.",
-        section="limits",
-        unit="ms",
         minimum=1,
     ),
     Setting(
@@ -76,8 +63,6 @@ LIMIT_SETTINGS = (
         LONG,
         600_000,
         "Time after which an idle connection is closed. -1: never.",
-        section="limits",
-        unit="ms",
         minimum=-1,
     ),
     Setting(
@@ -85,7 +70,6 @@ LIMIT_SETTINGS = (
         INT,
         INT_MAX,
         "Connections in all. The limit of file descriptors, raised at start, holds as well.",
-        section="limits",
         minimum=1,
     ),
     Setting(
@@ -93,7 +77,6 @@ LIMIT_SETTINGS = (
         INT,
         INT_MAX,
         "Connections from one address.",
-        section="limits",
         minimum=0,
     ),
     Setting(
@@ -101,7 +84,6 @@ LIMIT_SETTINGS = (
         INT,
         1024,
         "Connections that may wait to be accepted.",
-        section="limits",
         minimum=1,
     ),
     Setting(
@@ -110,8 +92,6 @@ LIMIT_SETTINGS = (
         -1,
         "What the system may take of answers before a client does, for each connection; "
         "-1 leaves it to the system.",
-        section="limits",
-        unit="bytes",
         minimum=-1,
     ),
     Setting(
@@ -119,8 +99,6 @@ LIMIT_SETTINGS = (
         INT,
         55 << 20,
         "Largest answer to a Fetch, whatever the client asks for; one batch always fits.",
-        section="limits",
-        unit="bytes",
         minimum=1024,
     ),
     Setting(
@@ -129,7 +107,6 @@ LIMIT_SETTINGS = (
         1000,
         "Fetch sessions that are kept (KIP-227): one for each consumer that fetches incrementally. "
         "0: none, and every Fetch is complete.",
-        section="limits",
         minimum=0,
     ),
     Setting(
@@ -137,7 +114,6 @@ LIMIT_SETTINGS = (
         INT,
         100_000,
         "Partitions in all fetch sessions together; one takes up to 500 bytes.",
-        section="limits",
         minimum=0,
     ),
     Setting(
@@ -145,7 +121,6 @@ LIMIT_SETTINGS = (
         INT,
         2000,
         "Partitions in one answer to DescribeTopicPartitions (KIP-966).",
-        section="limits",
         minimum=1,
     ),
     Setting(
@@ -153,8 +128,6 @@ LIMIT_SETTINGS = (
         INT,
         64 << 20,
         "Largest batch after decompression, where records are read at all.",
-        section="limits",
-        unit="bytes",
         minimum=1024,
     ),
     Setting(
@@ -162,7 +135,6 @@ LIMIT_SETTINGS = (
         INT,
         200,
         "Largest growth of a batch by decompression.",
-        section="limits",
         minimum=1,
     ),
     Setting(
@@ -170,8 +142,6 @@ LIMIT_SETTINGS = (
         INT,
         86_400_000,
         "Time after which the sequence of a producer that has gone is forgotten.",
-        section="limits",
-        unit="ms",
         minimum=1,
     ),
 )

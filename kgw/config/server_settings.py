@@ -1,6 +1,6 @@
 """Settings of the server: everything that `kgw serve` can be told.
 
-Families of them are in modules of their own; the table has them all.
+Some sections are in modules of their own; the table has them all.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ def _check_directory(value: Value) -> None:
         raise ValueError("one directory is served, not a list of them")
 
 
-SERVER_SETTINGS = table(
-    # Who this node is, and where it listens.
+_NODE = (
     Setting(
         "node.id",
         INT,
         0,
         "Id of this node in every answer. Clients compare it; any number will do.",
-        section="node",
         minimum=0,
     ),
     Setting(
@@ -43,7 +41,6 @@ SERVER_SETTINGS = table(
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: `NAME://HOST:PORT` or `HOST:PORT`, several separated by commas. "
         "An empty host means every address, port 0 any free port.",
-        section="node",
         check=check_listeners,
     ),
     Setting(
@@ -52,7 +49,6 @@ SERVER_SETTINGS = table(
         (),
         "The addresses that clients are told to connect to, by listener name. "
         "Empty: what was bound.",
-        section="node",
         check=check_listeners,
     ),
     Setting(
@@ -60,15 +56,16 @@ SERVER_SETTINGS = table(
         LIST,
         (),
         "Protocol of each listener name; only PLAINTEXT is served yet.",
-        section="node",
         check=check_protocol_map,
     ),
+)
+
+_STORAGE = (
     Setting(
         "log.dirs",
         STRING,
         "kgw-data",
         "The data directory, also settable by `--data-dir`. One directory.",
-        section="storage",
         check=_check_directory,
     ),
     Setting(
@@ -77,23 +74,50 @@ SERVER_SETTINGS = table(
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
         "or the URL of an installed backend.",
-        section="storage",
     ),
     *STATE_SETTINGS,
-    # Topics.
+    Setting(
+        "kgw.checkpoint.interval.ms",
+        INT,
+        30_000,
+        "Time between checkpoints, which bound the next recovery.",
+        minimum=100,
+    ),
+    Setting(
+        "kgw.checkpoint.bytes",
+        LONG,
+        128 << 20,
+        "Bytes appended after which a checkpoint is made before its time.",
+        minimum=1 << 20,
+    ),
+    Setting(
+        "kgw.cache.bytes",
+        LONG,
+        32 << 20,
+        "Memory for recently appended batches, from which consumers at the end are served.",
+        minimum=0,
+    ),
+    Setting(
+        "kgw.min.free.bytes",
+        LONG,
+        64 << 20,
+        "Free space below which appends are refused, so that what is stored stays safe.",
+        minimum=0,
+    ),
+)
+
+_TOPICS = (
     Setting(
         "auto.create.topics.enable",
         BOOLEAN,
         True,
         "Whether a Metadata request that allows it creates the topics it names.",
-        section="topics",
     ),
     Setting(
         "num.partitions",
         INT,
         1,
         "Partitions of a topic that is created without a number.",
-        section="topics",
         minimum=1,
     ),
     Setting(
@@ -102,7 +126,6 @@ SERVER_SETTINGS = table(
         1,
         "Replication factor of a topic that is created without one. "
         "Above 1 only with `kgw.lenient.replication`, and even then there is one copy.",
-        section="topics",
         minimum=1,
         maximum=32_767,
     ),
@@ -112,14 +135,12 @@ SERVER_SETTINGS = table(
         False,
         "Accept replication factors above 1, for test suites that insist on them. "
         "There is still one copy, and the answers say so.",
-        section="topics",
     ),
     Setting(
         "kgw.partitions.max",
         INT,
         20_000,
         "Partitions of all topics together; more are refused with POLICY_VIOLATION.",
-        section="topics",
         minimum=1,
     ),
     Setting(
@@ -127,7 +148,6 @@ SERVER_SETTINGS = table(
         INT,
         10_000,
         "Partitions of one topic; more are refused with INVALID_PARTITIONS.",
-        section="topics",
         minimum=1,
     ),
     Setting(
@@ -135,17 +155,14 @@ SERVER_SETTINGS = table(
         BOOLEAN,
         True,
         "Whether topics can be deleted.",
-        section="topics",
         allowed=(True,),
         reason="topics can always be deleted",
     ),
-    *TOPIC_DEFAULT_SETTINGS,
     Setting(
         "offsets.topic.replication.factor",
         INT,
         1,
         "Copies of committed offsets.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
@@ -154,7 +171,6 @@ SERVER_SETTINGS = table(
         INT,
         1,
         "Copies of the transaction log.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
@@ -163,20 +179,17 @@ SERVER_SETTINGS = table(
         INT,
         1,
         "In-sync copies of the transaction log.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
-    # What becomes of old records.
-    *RETENTION_SETTINGS,
-    # Groups.
+)
+
+_GROUPS = (
     Setting(
         "group.min.session.timeout.ms",
         INT,
         6_000,
         "The shortest session timeout that a member of a group may ask for.",
-        section="groups",
-        unit="ms",
         minimum=0,
     ),
     Setting(
@@ -184,8 +197,6 @@ SERVER_SETTINGS = table(
         INT,
         1_800_000,
         "The longest session timeout that a member of a group may ask for.",
-        section="groups",
-        unit="ms",
         minimum=1,
     ),
     Setting(
@@ -194,7 +205,6 @@ SERVER_SETTINGS = table(
         INT_MAX,
         "Members of one group, ids given to future members among them; "
         "more are refused with GROUP_MAX_SIZE_REACHED.",
-        section="groups",
         minimum=1,
     ),
     Setting(
@@ -203,8 +213,6 @@ SERVER_SETTINGS = table(
         0,
         "How long the first rebalance of a group without members waits for more of them. "
         "Kafka waits 3000.",
-        section="groups",
-        unit="ms",
         minimum=0,
     ),
     Setting(
@@ -212,7 +220,6 @@ SERVER_SETTINGS = table(
         INT,
         100_000,
         "Groups; more are refused.",
-        section="groups",
         minimum=1,
     ),
     Setting(
@@ -221,8 +228,6 @@ SERVER_SETTINGS = table(
         4_096,
         "Longest text kept with a committed offset; a longer one is refused with "
         "OFFSET_METADATA_TOO_LARGE.",
-        section="groups",
-        unit="bytes",
         minimum=0,
     ),
     Setting(
@@ -234,7 +239,6 @@ SERVER_SETTINGS = table(
         "How long the committed offsets of a group without members are kept, from the last "
         "commit or from when its last member left, whichever is later. A year; Kafka's default is "
         "10080, a week.",
-        section="groups",
         minimum=1,
     ),
     Setting(
@@ -242,58 +246,16 @@ SERVER_SETTINGS = table(
         LONG,
         600_000,
         "How often committed offsets are looked through for those that have expired.",
-        section="groups",
-        unit="ms",
         minimum=1,
     ),
-    *LAG_SETTINGS,
-    *ADMIN_SETTINGS,
-    *LIMIT_SETTINGS,
-    # Storage.
-    Setting(
-        "kgw.checkpoint.interval.ms",
-        INT,
-        30_000,
-        "Time between checkpoints, which bound the next recovery.",
-        section="storage",
-        unit="ms",
-        minimum=100,
-    ),
-    Setting(
-        "kgw.checkpoint.bytes",
-        LONG,
-        128 << 20,
-        "Bytes appended after which a checkpoint is made before its time.",
-        section="storage",
-        unit="bytes",
-        minimum=1 << 20,
-    ),
-    Setting(
-        "kgw.cache.bytes",
-        LONG,
-        32 << 20,
-        "Memory for recently appended batches, from which consumers at the end are served.",
-        section="storage",
-        unit="bytes",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.min.free.bytes",
-        LONG,
-        64 << 20,
-        "Free space below which appends are refused, so that what is stored stays safe.",
-        section="storage",
-        unit="bytes",
-        minimum=0,
-    ),
-    # The process.
+)
+
+_PROCESS = (
     Setting(
         "kgw.shutdown.timeout.ms",
         INT,
         10_000,
         "Time to finish what is in flight after SIGTERM.",
-        section="process",
-        unit="ms",
         minimum=0,
     ),
     Setting(
@@ -301,7 +263,6 @@ SERVER_SETTINGS = table(
         STRING,
         "auto",
         "Log lines for people (`text`), for machines (`json`), or by where they go (`auto`).",
-        section="process",
         allowed=("auto", "text", "json"),
     ),
     Setting(
@@ -309,7 +270,6 @@ SERVER_SETTINGS = table(
         STRING,
         "info",
         "The least important log lines that are written.",
-        section="process",
         allowed=("debug", "info", "warning", "error"),
     ),
     Setting(
@@ -318,11 +278,25 @@ SERVER_SETTINGS = table(
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
         "logged by name. 0 is off; on, small requests take a quarter more of the processor.",
-        section="process",
-        unit="ms",
         minimum=0,
     ),
 )
+
+SERVER_SECTIONS = {
+    "node": _NODE,
+    "storage": _STORAGE,
+    "topics": _TOPICS,
+    "topic defaults": TOPIC_DEFAULT_SETTINGS,
+    "retention": RETENTION_SETTINGS,
+    "groups": _GROUPS,
+    "lag": LAG_SETTINGS,
+    "admin": ADMIN_SETTINGS,
+    "limits": LIMIT_SETTINGS,
+    "process": _PROCESS,
+}
+"""Every setting of the server, as the documentation groups them."""
+
+SERVER_SETTINGS = table(*(one for section in SERVER_SECTIONS.values() for one in section))
 
 SERVER_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Older names that Kafka itself still takes."""

@@ -64,6 +64,7 @@ class Setting:
     milliseconds of their unit.
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
+    `unit` is ms or bytes where the name has that word, unless another is given.
     """
 
     __slots__ = (
@@ -78,7 +79,6 @@ class Setting:
         "minimum",
         "name",
         "reason",
-        "section",
         "server_setting",
         "type",
         "unit",
@@ -91,8 +91,7 @@ class Setting:
         default: Value,
         doc: str,
         *,
-        section: str = "",
-        unit: str = "",
+        unit: str | None = None,
         minimum: float | None = None,
         maximum: float | None = None,
         allowed: tuple[Value, ...] = (),
@@ -106,8 +105,7 @@ class Setting:
         self.type = type_
         self.default = default
         self.doc = doc
-        self.section = section
-        self.unit = unit
+        self.unit = _unit_of(name) if unit is None else unit
         if maximum is None and type_ is SettingType.INT:
             maximum = INT_MAX
         elif maximum is None and type_ is SettingType.LONG:
@@ -248,6 +246,11 @@ _TYPE_WORDS = {
 def attribute_name(name: str) -> str:
     """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
     return name.removeprefix("kgw.").replace(".", "_")
+
+
+def _unit_of(name: str) -> str:
+    """Return `ms` or `bytes` where the name of a setting has that word, "" elsewhere."""
+    return next((word for word in name.split(".") if word in _FACTORS), "")
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:

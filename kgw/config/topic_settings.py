@@ -34,7 +34,6 @@ def _from_server(
         server.type,
         server.default,
         server.doc,
-        section="topic",
         unit=server.unit,
         minimum=server.minimum,
         maximum=server.maximum,
@@ -50,9 +49,7 @@ def _from_server(
 def _fixed(name: str, type_: SettingType, value: Value, doc: str, reason: str) -> Setting:
     """A topic setting of which one value alone is true here."""
     unit = "ms" if name.endswith(".ms") else "bytes" if name.endswith(".bytes") else ""
-    return Setting(
-        name, type_, value, doc, section="topic", unit=unit, allowed=(value,), reason=reason
-    )
+    return Setting(name, type_, value, doc, unit=unit, allowed=(value,), reason=reason)
 
 
 TOPIC_SETTINGS = table(
@@ -92,7 +89,6 @@ TOPIC_SETTINGS = table(
         -1,
         "Where every partition begins at the earliest: records below it are removed, up to the "
         "high watermark. -1: nowhere. Lowering it brings nothing back.",
-        section="topic",
         minimum=-1,
         dynamic=True,
     ),

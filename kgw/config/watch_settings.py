@@ -22,8 +22,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         60_000,
         "How often the lag of every group is looked at, for metrics, anomalies and the history; "
         "0 for never, otherwise 100 at least.",
-        section="lag",
-        unit="ms",
         minimum=0,
         check=_check_interval,
     ),
@@ -33,8 +31,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         3_600_000,
         "A group counts as at risk in a partition when retention will remove records within this "
         "time that the group has yet to read.",
-        section="lag",
-        unit="ms",
         minimum=0,
     ),
     Setting(
@@ -42,7 +38,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         INT,
         100,
         "Groups that have their own series in metrics; the others are counted together as `other`.",
-        section="lag",
         minimum=0,
         maximum=10_000,
     ),
@@ -52,7 +47,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         10_000,
         "Positions that are remembered of clients that fetch, one for each client id and "
         "partition.",
-        section="lag",
         minimum=0,
         maximum=100_000,
     ),
@@ -61,8 +55,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         LONG,
         600_000,
         "How long the position of a client that no longer fetches is remembered.",
-        section="lag",
-        unit="ms",
         minimum=1,
     ),
     Setting(
@@ -70,8 +62,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         LONG,
         86_400_000,
         "How long samples of lag are kept, for a console to draw; 0 keeps none.",
-        section="lag",
-        unit="ms",
         minimum=0,
     ),
     Setting(
@@ -79,7 +69,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         INT,
         100_000,
         "Samples of lag that are kept at most, of all groups together; about 100 bytes each.",
-        section="lag",
         minimum=1,
         maximum=10_000_000,
     ),
@@ -92,7 +81,6 @@ ADMIN_SETTINGS: tuple[Setting, ...] = (
         (),
         "Where health, metrics and JSON are served over HTTP, as HOST:PORT; nowhere unless set. "
         "Only loopback addresses: there is no authentication yet.",
-        section="admin",
         check=check_admin_listeners,
     ),
     Setting(
@@ -100,7 +88,6 @@ ADMIN_SETTINGS: tuple[Setting, ...] = (
         INT,
         32,
         "Connections to the admin listeners; a further one is closed at once.",
-        section="admin",
         minimum=1,
         maximum=1_000,
     ),
