@@ -13,7 +13,7 @@ from kgw.client.errors import (
     UnsupportedApiError,
     refuse,
 )
-from kgw.client.values import ApiSupport
+from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         response_type: type[ResponseT],
         *,
         version: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> ResponseT:
         """Send a request, in the highest common version unless one is given, and return its answer.
 
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def request(
-        self, message: Request, *, version: int | None = None, timeout_s: float = 30.0
+        self, message: Request, *, version: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Response:
         """As `ask`, for callers who need no static type of the answer."""
         if version is None:

@@ -43,7 +43,7 @@ class CuttingServer:
     async def list_offsets(self, _: str, times: Mapping[int, int]) -> dict[int, FoundOffset]:
         return {one: FoundOffset(10 if at == LATEST else 0, -1, -1) for one, at in times.items()}
 
-    async def fetch_each(
+    async def fetch(
         self, topic: str, offsets: Mapping[int, int], *, partition_max_bytes: int, **_: Any
     ) -> list[FetchedPartition]:
         self.limits.append(partition_max_bytes)
