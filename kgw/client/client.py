@@ -15,6 +15,8 @@ from kgw.client.errors import (
 )
 from kgw.client.leader_requests import begin_produce, fetch_from, find_epochs, find_offsets
 from kgw.client.values import (
+    EARLIEST,
+    LATEST,
     Broker,
     ClusterDescription,
     EpochRange,
@@ -26,6 +28,7 @@ from kgw.client.values import (
 )
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
+from kgw.offsets.ranges import OffsetBounds
 from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
@@ -35,7 +38,7 @@ from kgw.protocol.messages.metadata import (
 from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from kgw.clock import Clock
@@ -237,6 +240,14 @@ class AsyncClient:
         find = partial(find_offsets, topic=topic, read_committed=read_committed)
         found = await self._ask_leaders(topic, timestamps, find)
         return {partition: found[partition] for partition in timestamps}
+
+    async def bounds(self, topic: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
+        """Return where partitions begin and end."""
+        earliest, latest = await asyncio.gather(
+            self.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
+            self.list_offsets(topic, dict.fromkeys(partitions, LATEST)),
+        )
+        return {one: OffsetBounds(earliest[one].offset, latest[one].offset) for one in partitions}
 
     async def epoch_ends(
         self, topic: str, leader_epochs: Mapping[int, int]

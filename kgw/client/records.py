@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.client.groups import GroupClient
-from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.values import MAX_TIMESTAMP
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import (
@@ -48,14 +48,7 @@ class WireReader(RecordReader):
         self._probes = probes
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        earliest, latest = await asyncio.gather(
-            self._client.list_offsets(self.topic, dict.fromkeys(partitions, EARLIEST)),
-            self._client.list_offsets(self.topic, dict.fromkeys(partitions, LATEST)),
-        )
-        return {
-            partition: OffsetBounds(earliest[partition].offset, latest[partition].offset)
-            for partition in partitions
-        }
+        return dict(await self._client.bounds(self.topic, partitions))
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(

@@ -6,7 +6,7 @@ import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
 from kgw.client.subscription import OffsetSubscriber
-from kgw.client.values import LATEST, FetchedPartition, FoundOffset, TopicDescription
+from kgw.client.values import FetchedPartition, TopicDescription
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
@@ -18,7 +18,7 @@ from kgw.types import ZERO_TOPIC_ID, TopicName
 from tests.client.serving import ServedGateway
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kgw.backend.base import ReadResult
 
@@ -40,8 +40,8 @@ class CuttingServer:
         self.stored = stored
         self.limits: list[int] = []
 
-    async def list_offsets(self, _: str, times: Mapping[int, int]) -> dict[int, FoundOffset]:
-        return {one: FoundOffset(10 if at == LATEST else 0, -1, -1) for one, at in times.items()}
+    async def bounds(self, _: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
+        return dict.fromkeys(partitions, OffsetBounds(0, 10))
 
     async def fetch(
         self, topic: str, offsets: Mapping[int, int], *, partition_max_bytes: int, **_: Any
