@@ -184,8 +184,6 @@ class _Process:
             loop_lag.start()
             await self._stop.wait()
             gateway.begin_to_stop()
-            if admin is not None:
-                admin.begin_to_stop()
             await self._drain(server)
             if admin is not None:
                 await admin.aclose()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from socket import socket
 
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
 
 HEAD_BYTES_MAX = 16_384
 REQUEST_S = 30.0
@@ -32,9 +32,9 @@ GRACE_S = 2
 class AdminHttp:
     """One uvicorn server over sockets that are listening already."""
 
-    def __init__(self, view: View, connections_max: int) -> None:
+    def __init__(self, gateway: Gateway, connections_max: int) -> None:
         config = uvicorn.Config(
-            application(view),
+            application(gateway),
             # Of h11 alone is known what it does with each byte; speed is no matter here.
             http=_limited(connections_max),
             ws="none",
