@@ -25,9 +25,11 @@ BACKLOG = 64
 class AdminServer:
     """Health, metrics and JSON over HTTP for one gateway."""
 
-    def __init__(self, gateway: Gateway, connections_max: int) -> None:
+    def __init__(self, gateway: Gateway, connections_max: int, request_s: float = 30.0) -> None:
+        """Take the limit of connections, and the seconds that a request may take."""
         self._gateway = gateway
         self._connections_max = connections_max
+        self._request_s = request_s
         self._sockets: list[socket] = []
         self._http: AdminHttp | None = None
 
@@ -56,7 +58,7 @@ class AdminServer:
         await asyncio.to_thread(_import)
         from kgw.admin.serving import AdminHttp
 
-        self._http = AdminHttp(self._gateway, self._connections_max)
+        self._http = AdminHttp(self._gateway, self._connections_max, self._request_s)
         self._http.start(self._sockets)
 
     async def aclose(self) -> None:
