@@ -6,9 +6,7 @@ from sys import float_info
 
 from kgw.config.setting import LONG_MAX, Setting, SettingType, Value
 
-INT = SettingType.INT
 LONG = SettingType.LONG
-DOUBLE = SettingType.DOUBLE
 
 CLEANUP_POLICIES = ("compact", "delete")
 DEFAULT_ROLL_MS = 604_800_000
@@ -34,7 +32,6 @@ def _check_limit(value: Value) -> None:
 RETENTION_SETTINGS = (
     Setting(
         "log.cleanup.policy",
-        SettingType.LIST,
         ("delete",),
         "What becomes of old records: `delete` lets retention remove them, `compact` keeps the "
         "newest of each key, both together do both.",
@@ -43,18 +40,17 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.retention.ms",
-        LONG,
         -1,
         "Age at which records are removed, by the greatest timestamp of their segment. -1: never, "
         "and the default, where Kafka's is a week. It goes before log.retention.minutes, which "
         "goes before log.retention.hours.",
+        type_=LONG,
         minimum=-1,
         check=_check_limit,
         dynamic=True,
     ),
     Setting(
         "log.retention.minutes",
-        INT,
         -1,
         "As log.retention.ms, in minutes, where that is not set.",
         minimum=-1,
@@ -62,7 +58,6 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.retention.hours",
-        INT,
         -1,
         "As log.retention.ms, in hours, where neither that nor log.retention.minutes is set.",
         minimum=-1,
@@ -70,83 +65,79 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.retention.bytes",
-        LONG,
         -1,
         "Size of a partition above which its oldest segments are removed. -1: none.",
+        type_=LONG,
         minimum=-1,
         dynamic=True,
     ),
     Setting(
         "log.retention.check.interval.ms",
-        LONG,
         300_000,
         "How often partitions are looked at for what retention removes and for segments to close.",
+        type_=LONG,
         minimum=1,
     ),
     Setting(
         "log.initial.task.delay.ms",
-        LONG,
         30_000,
         "How long after the start retention and compaction begin.",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.clock.hold.ms",
-        LONG,
         3_600_000,
         "How long the wall clock must have run steadily after a jump before retention and "
         "compaction go by it. Until then they go by the time that has passed since before it.",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "log.segment.delete.delay.ms",
-        LONG,
         60_000,
         "How long the files of a removed segment stay.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.roll.ms",
-        LONG,
         DEFAULT_ROLL_MS,
         "Age at which a segment is closed, so that retention and compaction may have it. It goes "
         "before log.roll.hours.",
+        type_=LONG,
         minimum=1,
         dynamic=True,
     ),
     Setting(
         "log.roll.hours",
-        INT,
         DEFAULT_ROLL_MS // 3_600_000,
         "As log.roll.ms, in hours, where that is not set.",
         minimum=1,
     ),
     Setting(
         "log.roll.jitter.ms",
-        LONG,
         0,
         "Up to how much earlier a segment is closed, so that not all are at once; each partition "
         "has a fixed share of it. It goes before log.roll.jitter.hours.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.roll.jitter.hours",
-        INT,
         0,
         "As log.roll.jitter.ms, in hours, where that is not set.",
         minimum=0,
     ),
     Setting(
         "log.cleaner.enable",
-        SettingType.BOOLEAN,
         True,
         "Whether compacted topics are compacted.",
     ),
     Setting(
         "log.cleaner.threads",
-        INT,
         1,
         "Partitions that are compacted at a time.",
         allowed=(1,),
@@ -154,16 +145,15 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",
-        LONG,
         128 << 20,
         "Memory for the keys of a partition while it is compacted.",
+        type_=LONG,
         unit="bytes",
         minimum=1 << 20,
         dynamic=True,
     ),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
-        DOUBLE,
         float_info.max,
         "The most that compaction reads and writes in a second.",
         unit="",
@@ -172,15 +162,14 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.cleaner.backoff.ms",
-        LONG,
         15_000,
         "How long compaction rests when nothing is left to do.",
+        type_=LONG,
         minimum=1,
         dynamic=True,
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio",
-        DOUBLE,
         0.5,
         "Share of bytes not compacted yet above which a partition is compacted.",
         minimum=0,
@@ -189,27 +178,27 @@ RETENTION_SETTINGS = (
     ),
     Setting(
         "log.cleaner.min.compaction.lag.ms",
-        LONG,
         0,
         "Age below which a record is not compacted.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.cleaner.max.compaction.lag.ms",
-        LONG,
         LONG_MAX,
         "Age above which a record is compacted whatever the share of bytes; segments are closed "
         "in time for it.",
+        type_=LONG,
         minimum=1,
         dynamic=True,
     ),
     Setting(
         "log.cleaner.delete.retention.ms",
-        LONG,
         86_400_000,
         "How long a deletion marker stays once it has been compacted, so that consumers that read "
         "from the beginning in that time see it.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),

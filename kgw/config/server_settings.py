@@ -13,11 +13,7 @@ from kgw.config.state_settings import STATE_SETTINGS
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
-BOOLEAN = SettingType.BOOLEAN
-STRING = SettingType.STRING
-INT = SettingType.INT
 LONG = SettingType.LONG
-LIST = SettingType.LIST
 
 
 def _check_directory(value: Value) -> None:
@@ -30,14 +26,12 @@ def _check_directory(value: Value) -> None:
 _NODE = (
     Setting(
         "node.id",
-        INT,
         0,
         "Id of this node in every answer. Clients compare it; any number will do.",
         minimum=0,
     ),
     Setting(
         "listeners",
-        LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: `NAME://HOST:PORT` or `HOST:PORT`, several separated by commas. "
         "An empty host means every address, port 0 any free port.",
@@ -45,7 +39,6 @@ _NODE = (
     ),
     Setting(
         "advertised.listeners",
-        LIST,
         (),
         "The addresses that clients are told to connect to, by listener name. "
         "Empty: what was bound.",
@@ -53,7 +46,6 @@ _NODE = (
     ),
     Setting(
         "listener.security.protocol.map",
-        LIST,
         (),
         "Protocol of each listener name; only PLAINTEXT is served yet.",
         check=check_protocol_map,
@@ -63,14 +55,12 @@ _NODE = (
 _STORAGE = (
     Setting(
         "log.dirs",
-        STRING,
         "kgw-data",
         "The data directory, also settable by `--data-dir`. One directory.",
         check=_check_directory,
     ),
     Setting(
         "kgw.backend",
-        STRING,
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
         "or the URL of an installed backend.",
@@ -78,30 +68,29 @@ _STORAGE = (
     *STATE_SETTINGS,
     Setting(
         "kgw.checkpoint.interval.ms",
-        INT,
         30_000,
         "Time between checkpoints, which bound the next recovery.",
         minimum=100,
     ),
     Setting(
         "kgw.checkpoint.bytes",
-        LONG,
         128 << 20,
         "Bytes appended after which a checkpoint is made before its time.",
+        type_=LONG,
         minimum=1 << 20,
     ),
     Setting(
         "kgw.cache.bytes",
-        LONG,
         32 << 20,
         "Memory for recently appended batches, from which consumers at the end are served.",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.min.free.bytes",
-        LONG,
         64 << 20,
         "Free space below which appends are refused, so that what is stored stays safe.",
+        type_=LONG,
         minimum=0,
     ),
 )
@@ -109,20 +98,17 @@ _STORAGE = (
 _TOPICS = (
     Setting(
         "auto.create.topics.enable",
-        BOOLEAN,
         True,
         "Whether a Metadata request that allows it creates the topics it names.",
     ),
     Setting(
         "num.partitions",
-        INT,
         1,
         "Partitions of a topic that is created without a number.",
         minimum=1,
     ),
     Setting(
         "default.replication.factor",
-        INT,
         1,
         "Replication factor of a topic that is created without one. "
         "Above 1 only with `kgw.lenient.replication`, and even then there is one copy.",
@@ -131,28 +117,24 @@ _TOPICS = (
     ),
     Setting(
         "kgw.lenient.replication",
-        BOOLEAN,
         False,
         "Accept replication factors above 1, for test suites that insist on them. "
         "There is still one copy, and the answers say so.",
     ),
     Setting(
         "kgw.partitions.max",
-        INT,
         20_000,
         "Partitions of all topics together; more are refused with POLICY_VIOLATION.",
         minimum=1,
     ),
     Setting(
         "kgw.topic.partitions.max",
-        INT,
         10_000,
         "Partitions of one topic; more are refused with INVALID_PARTITIONS.",
         minimum=1,
     ),
     Setting(
         "delete.topic.enable",
-        BOOLEAN,
         True,
         "Whether topics can be deleted.",
         allowed=(True,),
@@ -160,7 +142,6 @@ _TOPICS = (
     ),
     Setting(
         "offsets.topic.replication.factor",
-        INT,
         1,
         "Copies of committed offsets.",
         allowed=(1,),
@@ -168,7 +149,6 @@ _TOPICS = (
     ),
     Setting(
         "transaction.state.log.replication.factor",
-        INT,
         1,
         "Copies of the transaction log.",
         allowed=(1,),
@@ -176,7 +156,6 @@ _TOPICS = (
     ),
     Setting(
         "transaction.state.log.min.isr",
-        INT,
         1,
         "In-sync copies of the transaction log.",
         allowed=(1,),
@@ -187,21 +166,18 @@ _TOPICS = (
 _GROUPS = (
     Setting(
         "group.min.session.timeout.ms",
-        INT,
         6_000,
         "The shortest session timeout that a member of a group may ask for.",
         minimum=0,
     ),
     Setting(
         "group.max.session.timeout.ms",
-        INT,
         1_800_000,
         "The longest session timeout that a member of a group may ask for.",
         minimum=1,
     ),
     Setting(
         "group.max.size",
-        INT,
         INT_MAX,
         "Members of one group, ids given to future members among them; "
         "more are refused with GROUP_MAX_SIZE_REACHED.",
@@ -209,7 +185,6 @@ _GROUPS = (
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
-        INT,
         0,
         "How long the first rebalance of a group without members waits for more of them. "
         "Kafka waits 3000.",
@@ -217,14 +192,12 @@ _GROUPS = (
     ),
     Setting(
         "kgw.groups.max",
-        INT,
         100_000,
         "Groups; more are refused.",
         minimum=1,
     ),
     Setting(
         "offset.metadata.max.bytes",
-        INT,
         4_096,
         "Longest text kept with a committed offset; a longer one is refused with "
         "OFFSET_METADATA_TOO_LARGE.",
@@ -232,7 +205,6 @@ _GROUPS = (
     ),
     Setting(
         "offsets.retention.minutes",
-        INT,
         # Kafka's default is a week: a consumer that was away for longer begins wherever its
         # auto.offset.reset says, without a word (docs/decisions/0061-damage-is-noticed.md).
         525_600,
@@ -243,9 +215,9 @@ _GROUPS = (
     ),
     Setting(
         "offsets.retention.check.interval.ms",
-        LONG,
         600_000,
         "How often committed offsets are looked through for those that have expired.",
+        type_=LONG,
         minimum=1,
     ),
 )
@@ -253,28 +225,24 @@ _GROUPS = (
 _PROCESS = (
     Setting(
         "kgw.shutdown.timeout.ms",
-        INT,
         10_000,
         "Time to finish what is in flight after SIGTERM.",
         minimum=0,
     ),
     Setting(
         "kgw.log.format",
-        STRING,
         "auto",
         "Log lines for people (`text`), for machines (`json`), or by where they go (`auto`).",
         allowed=("auto", "text", "json"),
     ),
     Setting(
         "kgw.log.level",
-        STRING,
         "info",
         "The least important log lines that are written.",
         allowed=("debug", "info", "warning", "error"),
     ),
     Setting(
         "kgw.debug.slow.callback.ms",
-        INT,
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
         "logged by name. 0 is off; on, small requests take a quarter more of the processor.",

@@ -55,6 +55,15 @@ class SettingType(IntEnum):
     """A string that is never shown again."""
 
 
+_TYPES: dict[type, SettingType] = {
+    bool: SettingType.BOOLEAN,
+    str: SettingType.STRING,
+    int: SettingType.INT,
+    float: SettingType.DOUBLE,
+    tuple: SettingType.LIST,
+}
+
+
 class Setting:
     """One row of a settings table.
 
@@ -64,6 +73,7 @@ class Setting:
     milliseconds of their unit.
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
+    `type` is that of the default, unless another is given: LONG or PASSWORD.
     `unit` is ms or bytes where the name has that word, unless another is given.
     """
 
@@ -87,10 +97,10 @@ class Setting:
     def __init__(
         self,
         name: str,
-        type_: SettingType,
         default: Value,
         doc: str,
         *,
+        type_: SettingType | None = None,
         unit: str | None = None,
         minimum: float | None = None,
         maximum: float | None = None,
@@ -102,13 +112,13 @@ class Setting:
         coarser_settings: Mapping[str, int] = _NONE,
     ) -> None:
         self.name = name
-        self.type = type_
+        self.type = _TYPES[type(default)] if type_ is None else type_
         self.default = default
         self.doc = doc
         self.unit = _unit_of(name) if unit is None else unit
-        if maximum is None and type_ is SettingType.INT:
+        if maximum is None and self.type is SettingType.INT:
             maximum = INT_MAX
-        elif maximum is None and type_ is SettingType.LONG:
+        elif maximum is None and self.type is SettingType.LONG:
             maximum = LONG_MAX
         self.minimum = minimum
         self.maximum = maximum

@@ -15,7 +15,6 @@ def _check_url(value: Value) -> None:
 STATE_SETTINGS = (
     Setting(
         "kgw.state.url",
-        SettingType.STRING,
         "",
         "Where topics, groups, committed offsets and settings are kept: empty for SQLite in the "
         "data directory, else `postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE` "
@@ -24,20 +23,18 @@ STATE_SETTINGS = (
     ),
     Setting(
         "kgw.state.password",
-        SettingType.PASSWORD,
         "",
         "Password for `kgw.state.url`. Never shown again; best given by its environment variable.",
+        type_=SettingType.PASSWORD,
     ),
     Setting(
         "kgw.state.password.file",
-        SettingType.STRING,
         "",
         "File whose content, without the line's end, is the password for `kgw.state.url`. "
         "It is read anew for each connection.",
     ),
     Setting(
         "kgw.state.timeout.ms",
-        SettingType.INT,
         30_000,
         "How long the database of `kgw.state.url` may be away, or take for one statement, before "
         "nothing is written any more until the next start.",

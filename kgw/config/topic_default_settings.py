@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from kgw.config.setting import LONG_MAX, Setting, SettingType
 
-BOOLEAN = SettingType.BOOLEAN
-STRING = SettingType.STRING
-INT = SettingType.INT
 LONG = SettingType.LONG
 
 ONE_NODE = "there is one node, so one replica"
@@ -18,7 +15,6 @@ ONE_NODE = "there is one node, so one replica"
 TOPIC_DEFAULT_SETTINGS = (
     Setting(
         "message.max.bytes",
-        INT,
         1_048_588,
         "Largest record batch accepted, unless the topic's max.message.bytes says otherwise.",
         minimum=0,
@@ -26,7 +22,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.segment.bytes",
-        INT,
         1 << 30,
         "Size at which a segment file is closed and the next one begun.",
         minimum=1024,
@@ -34,7 +29,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.index.interval.bytes",
-        INT,
         4096,
         "Bytes of log for each entry of a segment's offset index.",
         minimum=0,
@@ -42,7 +36,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.index.size.max.bytes",
-        INT,
         10 << 20,
         "Size of an index at which its segment is closed.",
         minimum=4,
@@ -50,7 +43,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.message.timestamp.type",
-        STRING,
         "CreateTime",
         "Whose time a record carries: its producer's (CreateTime) or the server's (LogAppendTime).",
         allowed=("CreateTime", "LogAppendTime"),
@@ -58,23 +50,22 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.message.timestamp.before.max.ms",
-        LONG,
         LONG_MAX,
         "How far a producer's timestamp may lie behind the server's clock.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.message.timestamp.after.max.ms",
-        LONG,
         3_600_000,
         "How far a producer's timestamp may lie ahead of the server's clock.",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "compression.type",
-        STRING,
         "producer",
         "Batches are stored as the producer compressed them.",
         allowed=("producer",),
@@ -82,7 +73,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.preallocate",
-        BOOLEAN,
         False,
         "Whether segment files get their full size at once.",
         allowed=(False,),
@@ -90,24 +80,23 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "log.flush.interval.messages",
-        LONG,
         LONG_MAX,
         "An upper bound of records between two flushes. Every value holds where a record is "
         "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
+        type_=LONG,
         minimum=1,
     ),
     Setting(
         "log.flush.interval.ms",
-        LONG,
         LONG_MAX,
         "An upper bound of time between two flushes. Every value holds where a record is flushed "
         "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
         "kgw.flush.ms counts.",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.durability",
-        STRING,
         "strict",
         "When a record counts as written. `strict`: it survives a power cut. `relaxed`: it "
         "survives the end of the process, and is flushed kgw.flush.ms later; a power cut may take "
@@ -117,15 +106,14 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "kgw.flush.ms",
-        LONG,
         100,
         "Time after which an acknowledged record is flushed with kgw.durability=relaxed.",
+        type_=LONG,
         minimum=1,
         dynamic=True,
     ),
     Setting(
         "kgw.validation",
-        STRING,
         "headers",
         "What is read of a batch before it is stored. `headers`: the batch header and the checksum "
         "over all of it; the records are not unpacked, so that a batch can be stored whose records "
@@ -137,7 +125,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "min.insync.replicas",
-        INT,
         1,
         "Copies that acks=all waits for.",
         allowed=(1,),
@@ -145,7 +132,6 @@ TOPIC_DEFAULT_SETTINGS = (
     ),
     Setting(
         "unclean.leader.election.enable",
-        BOOLEAN,
         False,
         "Whether a replica that lags may lead.",
         allowed=(False,),
