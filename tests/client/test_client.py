@@ -26,24 +26,13 @@ from kgw.offsets.seeker import Seek, SeekKind
 from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
-from tests.client.serving import CuttingProxy, ServedGateway
+from tests.client.serving import CuttingProxy, ServedGateway, served_client
 from tests.client.test_connection import reply, versions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from kgw.config import Value
     from kgw.offsets.reader import ReadRecord
-
-
-@asynccontextmanager
-async def served_client(**settings: Value) -> AsyncIterator[AsyncClient]:
-    """Give a client of a gateway with these settings."""
-    async with (
-        ServedGateway(**settings) as served,
-        await AsyncClient.connect(served.host, served.port) as client,
-    ):
-        yield client
 
 
 def batch(*values: bytes) -> bytearray:
