@@ -77,7 +77,8 @@ class Gateway:
         )
         self.producer_ids: ProducerIds
         self._groups: GroupCoordinator | None = None
-        self._is_stopping = False
+        self.is_stopping = False
+        """Whether the process is about to end."""
         self.positions = ClientPositions(config.lag_clients_max)
         self.internal_errors: dict[str, int] = {}
         """Requests that failed through a bug of ours, by API. Every suite wants it empty."""
@@ -141,7 +142,7 @@ class Gateway:
 
     def begin_to_stop(self) -> None:
         """Answer the requests that wait for other members: nobody may hold up the drain."""
-        self._is_stopping = True
+        self.is_stopping = True
         if self._groups is not None:
             self._groups.release()
 
@@ -198,7 +199,7 @@ class Gateway:
         if self._groups is None:
             self._groups = self._make_groups()
             self._groups.open_empty()
-            if self._is_stopping:
+            if self.is_stopping:
                 self._groups.release()
         return self._groups
 

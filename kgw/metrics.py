@@ -1,4 +1,4 @@
-"""What is counted: one table, one object that holds the numbers, Prometheus' text at the edge.
+"""What is counted: one class that declares and holds the numbers, Prometheus' text at the edge.
 
 The numbers are plain attributes, so that counting on the path of a request costs an addition.
 Labels are bounded by the protocol (API names, error codes, reasons named here); a topic or a client
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Number: TypeAlias = int | float
 
 TIME_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper ends of the buckets of every histogram; what is longer is counted in a last one."""
@@ -40,316 +39,35 @@ class Histogram:
         return list(accumulate(self.counts))
 
 
-class Metric(NamedTuple):
-    """One row: the attribute of `Metrics` that holds it, and what the world sees."""
+class Metric:
+    """What the world sees of a number. `Metrics` declares each, under the name that holds it."""
 
-    attribute: str
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
+    __slots__ = ("attribute", "help", "kind", "labels", "name")
 
+    def __init__(self, kind: Kind, name: str, meaning: str, labels: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.name = name
+        self.help = meaning
+        self.labels = labels
+        self.attribute = ""
 
-class Sample(NamedTuple):
-    """One number of one metric, for one combination of label values."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    value: Number
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
 
 
-METRICS: tuple[Metric, ...] = (
-    # Connections.
-    Metric("connections_open", "kgw_connections_open", "gauge", "Connections open now."),
-    Metric(
-        "connections_accepted",
-        "kgw_connections_accepted_total",
-        "counter",
-        "Connections accepted since start.",
-    ),
-    Metric(
-        "connections_refused",
-        "kgw_connections_refused_total",
-        "counter",
-        "Connections closed at once because a limit was reached.",
-        ("limit",),
-    ),
-    Metric(
-        "connections_dropped",
-        "kgw_connections_dropped_total",
-        "counter",
-        "Connections that the server closed, by reason.",
-        ("reason",),
-    ),
-    Metric("bytes_received", "kgw_received_bytes_total", "counter", "Bytes read from clients."),
-    Metric(
-        "unsent_bytes",
-        "kgw_unsent_bytes",
-        "gauge",
-        "Answer bytes that clients have not taken, of large answers and as of the last look.",
-    ),
-    Metric("bytes_sent", "kgw_sent_bytes_total", "counter", "Answer bytes handed to sockets."),
-    Metric(
-        "request_memory_bytes",
-        "kgw_request_memory_bytes",
-        "gauge",
-        "Bytes of requests in memory that have not been answered, or not arrived in full.",
-    ),
-    Metric(
-        "reading_pauses",
-        "kgw_reading_pauses_total",
-        "counter",
-        "Times that reading from a connection paused because a limit was reached.",
-    ),
-    # Requests.
-    Metric("requests", "kgw_requests_total", "counter", "Requests started, by API.", ("api",)),
-    Metric(
-        "request_errors",
-        "kgw_request_errors_total",
-        "counter",
-        "Requests answered with an error as a whole, by API and error code.",
-        ("api", "error"),
-    ),
-    Metric(
-        "internal_errors",
-        "kgw_internal_errors_total",
-        "counter",
-        "Errors that are bugs of the server. Anything above zero deserves a report.",
-    ),
-    # Fetch sessions.
-    Metric(
-        "fetch_sessions", "kgw_fetch_sessions", "gauge", "Incremental fetch sessions (KIP-227)."
-    ),
-    Metric(
-        "fetch_session_partitions",
-        "kgw_fetch_session_partitions",
-        "gauge",
-        "Partitions in all fetch sessions together.",
-    ),
-    Metric(
-        "fetch_session_evictions",
-        "kgw_fetch_session_evictions_total",
-        "counter",
-        "Fetch sessions that made room for others, or became too large. Their clients fetch in "
-        "full once more.",
-    ),
-    # Storage.
-    Metric(
-        "unsynced_bytes",
-        "kgw_unsynced_bytes",
-        "gauge",
-        "Bytes acknowledged by relaxed topics that are not durable yet: a power cut may take them.",
-    ),
-    Metric(
-        "unsynced_age_s",
-        "kgw_unsynced_age_seconds",
-        "gauge",
-        "For how long the oldest of them has waited; kgw.flush.ms and one flush are usual.",
-    ),
-    Metric(
-        "quarantine_bytes",
-        "kgw_quarantine_bytes",
-        "gauge",
-        "Bytes of unfinished writes that starts have cut off and keep in `quarantine/`: 256 MB at "
-        "most, the oldest make room. A rise by much is worth a look.",
-    ),
-    # Groups.
-    Metric("groups", "kgw_groups", "gauge", "Groups, by state.", ("state",)),
-    Metric("group_members", "kgw_group_members", "gauge", "Members of all groups together."),
-    Metric(
-        "group_lag",
-        "kgw_group_lag_records",
-        "gauge",
-        "Records between what a group has committed and the high watermarks, over all its "
-        "partitions, as last sampled. Groups beyond kgw.lag.metrics.groups are `other` together.",
-        ("group",),
-    ),
-    Metric(
-        "group_time_lag_s",
-        "kgw_group_lag_seconds",
-        "gauge",
-        "Age of the oldest record that a group has not read, as far as known when last sampled.",
-        ("group",),
-    ),
-    Metric(
-        "offsets_at_risk",
-        "kgw_group_partitions_at_risk",
-        "gauge",
-        "Partitions of groups whose unread records retention will remove within kgw.lag.risk.ms.",
-    ),
-    Metric(
-        "offset_anomalies",
-        "kgw_offset_anomalies_total",
-        "counter",
-        "Anomalies of offsets, by kind; one that lasts is counted once.",
-        ("kind",),
-    ),
-    Metric(
-        "offset_anomalies_open",
-        "kgw_offset_anomalies_open",
-        "gauge",
-        "Anomalies of committed offsets that are there now, by kind.",
-        ("kind",),
-    ),
-    Metric(
-        "lag_sample_s",
-        "kgw_lag_sample_seconds",
-        "gauge",
-        "How long the last look at every group's lag took, its waits included.",
-    ),
-    Metric(
-        "lag_failures",
-        "kgw_lag_failures_total",
-        "counter",
-        "Look-ups for lag that failed; what they were for is unknown, not zero.",
-    ),
-    Metric(
-        "group_rebalances",
-        "kgw_group_rebalances_total",
-        "counter",
-        "Generations that formed, by what began the rebalance.",
-        ("cause",),
-    ),
-    Metric(
-        "group_coordinator_time",
-        "kgw_group_coordinator_seconds",
-        "histogram",
-        "The coordinator's own part of a rebalance: from the last JoinGroup needed to the answers, "
-        "and from the leader's SyncGroup to the answers.",
-    ),
-    Metric(
-        "offset_commits",
-        "kgw_offset_commits_total",
-        "counter",
-        "Offsets accepted for committing, one for each partition.",
-    ),
-    Metric(
-        "offsets_expired",
-        "kgw_offsets_expired_total",
-        "counter",
-        "Committed offsets that expired in groups without members.",
-    ),
-    # What becomes of old records.
-    Metric(
-        "removed_records",
-        "kgw_removed_records_total",
-        "counter",
-        "Offsets that log starts have moved past: by retention (time, size, offset) or on request "
-        "(DeleteRecords).",
-        ("rule",),
-    ),
-    Metric(
-        "removed_segments",
-        "kgw_removed_segments_total",
-        "counter",
-        "Segments that retention has removed, by rule.",
-        ("rule",),
-    ),
-    Metric(
-        "removed_bytes",
-        "kgw_removed_bytes_total",
-        "counter",
-        "Bytes of the segments that retention has removed, by rule.",
-        ("rule",),
-    ),
-    Metric(
-        "segments_closed",
-        "kgw_segments_closed_total",
-        "counter",
-        "Active segments that were closed because of their age, or so that they could be removed.",
-    ),
-    Metric(
-        "retention_failures",
-        "kgw_retention_failures_total",
-        "counter",
-        "Partitions at which a run of retention failed.",
-    ),
-    Metric(
-        "compactions",
-        "kgw_compactions_total",
-        "counter",
-        "Compactions of a partition: complete, partial (as many keys as there was memory for) or "
-        "failed.",
-        ("result",),
-    ),
-    Metric(
-        "compaction_seconds",
-        "kgw_compaction_seconds_total",
-        "counter",
-        "Time that compactions took.",
-    ),
-    Metric(
-        "compaction_read_bytes",
-        "kgw_compaction_read_bytes_total",
-        "counter",
-        "Bytes that compactions read.",
-    ),
-    Metric(
-        "compaction_removed_bytes",
-        "kgw_compaction_removed_bytes_total",
-        "counter",
-        "Bytes by which compactions made partitions smaller.",
-    ),
-    Metric(
-        "compaction_removed_records",
-        "kgw_compaction_removed_records_total",
-        "counter",
-        "Records that compactions removed, deletion markers among them.",
-    ),
-    Metric(
-        "compaction_removed_tombstones",
-        "kgw_compaction_removed_tombstones_total",
-        "counter",
-        "Deletion markers that compactions removed after delete.retention.ms.",
-    ),
-    Metric(
-        "dirty_ratio_max",
-        "kgw_compaction_dirty_ratio_max",
-        "gauge",
-        "The greatest share of bytes not compacted yet, of all compacted partitions.",
-    ),
-    Metric(
-        "compactions_put_aside",
-        "kgw_compaction_put_aside_partitions",
-        "gauge",
-        "Partitions that could not be compacted and are left alone for a while.",
-    ),
-    Metric(
-        "compaction_failures",
-        "kgw_compaction_failures_total",
-        "counter",
-        "Compactions that failed, by reason: killed (the process, by a signal), raised (an "
-        "exception in it), exited or unclear (how it ended otherwise), damage, disk_full, memory "
-        "(its keys do not fit), storage, or bug.",
-        ("reason",),
-    ),
-    Metric(
-        "compaction_last_failure_s",
-        "kgw_compaction_last_failure_timestamp_seconds",
-        "gauge",
-        "When a compaction failed last; 0 when none has.",
-    ),
-    Metric(
-        "clock_held",
-        "kgw_clock_held",
-        "gauge",
-        "1 while the wall clock has jumped and is not gone by yet, else 0.",
-    ),
-    # The process.
-    Metric(
-        "loop_lag",
-        "kgw_loop_lag_seconds",
-        "histogram",
-        "How late the event loop came to a look that was due, four times a second: what a request "
-        "that arrives waits before it is read.",
-    ),
-    Metric(
-        "loop_lag_max_s",
-        "kgw_loop_lag_max_seconds",
-        "gauge",
-        "The latest of those looks since start.",
-    ),
-)
+# Typed as the number that an instance of `Metrics` holds under the same name.
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Any:
+    return Metric("counter", name, meaning, labels)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Any:
+    return Metric("gauge", name, meaning, labels)
+
+
+def _histogram(name: str, meaning: str) -> Any:
+    return Metric("histogram", name, meaning)
 
 
 class Metrics:
@@ -358,81 +76,223 @@ class Metrics:
     A metric with one label is a dictionary by the label's value, one with several by a tuple.
     """
 
-    __slots__ = (*(metric.attribute for metric in METRICS), "when_read")
+    # Connections.
+    connections_open: int = _gauge("kgw_connections_open", "Connections open now.")
+    connections_accepted: int = _counter(
+        "kgw_connections_accepted_total", "Connections accepted since start."
+    )
+    connections_refused: dict[str, int] = _counter(
+        "kgw_connections_refused_total",
+        "Connections closed at once because a limit was reached.",
+        "limit",
+    )
+    connections_dropped: dict[str, int] = _counter(
+        "kgw_connections_dropped_total", "Connections that the server closed, by reason.", "reason"
+    )
+    bytes_received: int = _counter("kgw_received_bytes_total", "Bytes read from clients.")
+    unsent_bytes: int = _gauge(
+        "kgw_unsent_bytes",
+        "Answer bytes that clients have not taken, of large answers and as of the last look.",
+    )
+    bytes_sent: int = _counter("kgw_sent_bytes_total", "Answer bytes handed to sockets.")
+    request_memory_bytes: int = _gauge(
+        "kgw_request_memory_bytes",
+        "Bytes of requests in memory that have not been answered, or not arrived in full.",
+    )
+    reading_pauses: int = _counter(
+        "kgw_reading_pauses_total",
+        "Times that reading from a connection paused because a limit was reached.",
+    )
 
-    connections_open: int
-    connections_accepted: int
-    connections_refused: dict[str, int]
-    connections_dropped: dict[str, int]
-    bytes_received: int
-    unsent_bytes: int
-    bytes_sent: int
-    request_memory_bytes: int
-    reading_pauses: int
-    requests: dict[str, int]
-    request_errors: dict[tuple[str, ...], int]
-    internal_errors: int
-    fetch_sessions: int
-    fetch_session_partitions: int
-    fetch_session_evictions: int
-    unsynced_bytes: int
-    unsynced_age_s: float
-    quarantine_bytes: int
-    groups: dict[str, int]
-    group_members: int
-    group_lag: dict[str, int]
-    group_time_lag_s: dict[str, float]
-    offsets_at_risk: int
-    offset_anomalies: dict[str, int]
-    offset_anomalies_open: dict[str, int]
-    lag_sample_s: float
-    lag_failures: int
-    group_rebalances: dict[str, int]
-    group_coordinator_time: Histogram
-    offset_commits: int
-    offsets_expired: int
-    removed_records: dict[str, int]
-    removed_segments: dict[str, int]
-    removed_bytes: dict[str, int]
-    segments_closed: int
-    retention_failures: int
-    compactions: dict[str, int]
-    compaction_seconds: float
-    compaction_read_bytes: int
-    compaction_removed_bytes: int
-    compaction_removed_records: int
-    compaction_removed_tombstones: int
-    dirty_ratio_max: float
-    compactions_put_aside: int
-    compaction_failures: dict[str, int]
-    compaction_last_failure_s: float
-    clock_held: int
-    loop_lag: Histogram
-    loop_lag_max_s: float
+    # Requests.
+    requests: dict[str, int] = _counter("kgw_requests_total", "Requests started, by API.", "api")
+    request_errors: dict[tuple[str, ...], int] = _counter(
+        "kgw_request_errors_total",
+        "Requests answered with an error as a whole, by API and error code.",
+        "api",
+        "error",
+    )
+    internal_errors: int = _counter(
+        "kgw_internal_errors_total",
+        "Errors that are bugs of the server. Anything above zero deserves a report.",
+    )
+
+    # Fetch sessions.
+    fetch_sessions: int = _gauge("kgw_fetch_sessions", "Incremental fetch sessions (KIP-227).")
+    fetch_session_partitions: int = _gauge(
+        "kgw_fetch_session_partitions", "Partitions in all fetch sessions together."
+    )
+    fetch_session_evictions: int = _counter(
+        "kgw_fetch_session_evictions_total",
+        "Fetch sessions that made room for others, or became too large. Their clients fetch in "
+        "full once more.",
+    )
+
+    # Storage.
+    unsynced_bytes: int = _gauge(
+        "kgw_unsynced_bytes",
+        "Bytes acknowledged by relaxed topics that are not durable yet: a power cut may take them.",
+    )
+    unsynced_age_s: float = _gauge(
+        "kgw_unsynced_age_seconds",
+        "For how long the oldest of them has waited; kgw.flush.ms and one flush are usual.",
+    )
+    quarantine_bytes: int = _gauge(
+        "kgw_quarantine_bytes",
+        "Bytes of unfinished writes that starts have cut off and keep in `quarantine/`: 256 MB at "
+        "most, the oldest make room. A rise by much is worth a look.",
+    )
+
+    # Groups.
+    groups: dict[str, int] = _gauge("kgw_groups", "Groups, by state.", "state")
+    group_members: int = _gauge("kgw_group_members", "Members of all groups together.")
+    group_lag: dict[str, int] = _gauge(
+        "kgw_group_lag_records",
+        "Records between what a group has committed and the high watermarks, over all its "
+        "partitions, as last sampled. Groups beyond kgw.lag.metrics.groups are `other` together.",
+        "group",
+    )
+    group_time_lag_s: dict[str, float] = _gauge(
+        "kgw_group_lag_seconds",
+        "Age of the oldest record that a group has not read, as far as known when last sampled.",
+        "group",
+    )
+    offsets_at_risk: int = _gauge(
+        "kgw_group_partitions_at_risk",
+        "Partitions of groups whose unread records retention will remove within kgw.lag.risk.ms.",
+    )
+    offset_anomalies: dict[str, int] = _counter(
+        "kgw_offset_anomalies_total",
+        "Anomalies of offsets, by kind; one that lasts is counted once.",
+        "kind",
+    )
+    offset_anomalies_open: dict[str, int] = _gauge(
+        "kgw_offset_anomalies_open",
+        "Anomalies of committed offsets that are there now, by kind.",
+        "kind",
+    )
+    lag_sample_s: float = _gauge(
+        "kgw_lag_sample_seconds",
+        "How long the last look at every group's lag took, its waits included.",
+    )
+    lag_failures: int = _counter(
+        "kgw_lag_failures_total",
+        "Look-ups for lag that failed; what they were for is unknown, not zero.",
+    )
+    group_rebalances: dict[str, int] = _counter(
+        "kgw_group_rebalances_total",
+        "Generations that formed, by what began the rebalance.",
+        "cause",
+    )
+    group_coordinator_time: Histogram = _histogram(
+        "kgw_group_coordinator_seconds",
+        "The coordinator's own part of a rebalance: from the last JoinGroup needed to the answers, "
+        "and from the leader's SyncGroup to the answers.",
+    )
+    offset_commits: int = _counter(
+        "kgw_offset_commits_total", "Offsets accepted for committing, one for each partition."
+    )
+    offsets_expired: int = _counter(
+        "kgw_offsets_expired_total", "Committed offsets that expired in groups without members."
+    )
+
+    # What becomes of old records.
+    removed_records: dict[str, int] = _counter(
+        "kgw_removed_records_total",
+        "Offsets that log starts have moved past: by retention (time, size, offset) or on request "
+        "(DeleteRecords).",
+        "rule",
+    )
+    removed_segments: dict[str, int] = _counter(
+        "kgw_removed_segments_total", "Segments that retention has removed, by rule.", "rule"
+    )
+    removed_bytes: dict[str, int] = _counter(
+        "kgw_removed_bytes_total",
+        "Bytes of the segments that retention has removed, by rule.",
+        "rule",
+    )
+    segments_closed: int = _counter(
+        "kgw_segments_closed_total",
+        "Active segments that were closed because of their age, or so that they could be removed.",
+    )
+    retention_failures: int = _counter(
+        "kgw_retention_failures_total", "Partitions at which a run of retention failed."
+    )
+    compactions: dict[str, int] = _counter(
+        "kgw_compactions_total",
+        "Compactions of a partition: complete, partial (as many keys as there was memory for) or "
+        "failed.",
+        "result",
+    )
+    compaction_seconds: float = _counter(
+        "kgw_compaction_seconds_total", "Time that compactions took."
+    )
+    compaction_read_bytes: int = _counter(
+        "kgw_compaction_read_bytes_total", "Bytes that compactions read."
+    )
+    compaction_removed_bytes: int = _counter(
+        "kgw_compaction_removed_bytes_total", "Bytes by which compactions made partitions smaller."
+    )
+    compaction_removed_records: int = _counter(
+        "kgw_compaction_removed_records_total",
+        "Records that compactions removed, deletion markers among them.",
+    )
+    compaction_removed_tombstones: int = _counter(
+        "kgw_compaction_removed_tombstones_total",
+        "Deletion markers that compactions removed after delete.retention.ms.",
+    )
+    dirty_ratio_max: float = _gauge(
+        "kgw_compaction_dirty_ratio_max",
+        "The greatest share of bytes not compacted yet, of all compacted partitions.",
+    )
+    compactions_put_aside: int = _gauge(
+        "kgw_compaction_put_aside_partitions",
+        "Partitions that could not be compacted and are left alone for a while.",
+    )
+    compaction_failures: dict[str, int] = _counter(
+        "kgw_compaction_failures_total",
+        "Compactions that failed, by reason: killed (the process, by a signal), raised (an "
+        "exception in it), exited or unclear (how it ended otherwise), damage, disk_full, memory "
+        "(its keys do not fit), storage, or bug.",
+        "reason",
+    )
+    compaction_last_failure_s: float = _gauge(
+        "kgw_compaction_last_failure_timestamp_seconds",
+        "When a compaction failed last; 0 when none has.",
+    )
+    clock_held: int = _gauge(
+        "kgw_clock_held", "1 while the wall clock has jumped and is not gone by yet, else 0."
+    )
+
+    # The process.
+    loop_lag: Histogram = _histogram(
+        "kgw_loop_lag_seconds",
+        "How late the event loop came to a look that was due, four times a second: what a request "
+        "that arrives waits before it is read.",
+    )
+    loop_lag_max_s: float = _gauge(
+        "kgw_loop_lag_max_seconds", "The latest of those looks since start."
+    )
 
     def __init__(self) -> None:
         for metric in METRICS:
             empty: object = Histogram() if metric.kind == "histogram" else 0
             setattr(self, metric.attribute, {} if metric.labels else empty)
-        # Called before the numbers are read: for those that are not counted as it goes.
         self.when_read: list[Callable[[], None]] = []
+        """What `refresh` calls."""
 
-    def samples(self) -> Iterator[Sample]:
-        """Yield every number, in the table's order; labelled ones sorted by their values.
-
-        Histograms have more than one number and are left out.
-        """
+    def refresh(self) -> None:
+        """Bring those numbers up to date that are not counted as it goes."""
         for refresh in self.when_read:
             refresh()
-        for metric in METRICS:
-            held = getattr(self, metric.attribute)
-            if metric.kind == "histogram":
-                continue
-            if not metric.labels:
-                yield Sample(metric, (), held)
-                continue
-            for key in sorted(held):
-                yield Sample(metric, key if isinstance(key, tuple) else (key,), held[key])
+
+
+METRICS: tuple[Metric, ...] = tuple(
+    one for one in vars(Metrics).values() if isinstance(one, Metric)
+)
+for _metric in METRICS:
+    # Python counts faster in an attribute that the class does not have as well.
+    delattr(Metrics, _metric.attribute)
 
 
 def count(counts: dict[str, int], label: str, number: int = 1) -> None:
@@ -455,13 +315,11 @@ def render(metrics: Metrics) -> bytes:
         def collect(
             self,
         ) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+            metrics.refresh()
             families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-            by_metric: dict[Metric, list[Sample]] = {metric: [] for metric in METRICS}
-            for sample in metrics.samples():
-                by_metric[sample.metric].append(sample)
-            for metric, samples in by_metric.items():
-                if metric.kind == "histogram":
-                    held: Histogram = getattr(metrics, metric.attribute)
+            for metric in METRICS:
+                held = getattr(metrics, metric.attribute)
+                if isinstance(held, Histogram):
                     ends = [*(str(end) for end in TIME_BUCKETS_S), "+Inf"]
                     yield HistogramMetricFamily(
                         metric.name,
@@ -471,8 +329,8 @@ def render(metrics: Metrics) -> bytes:
                     )
                     continue
                 family = families[metric.kind](metric.name, metric.help, labels=metric.labels)
-                for sample in samples:
-                    family.add_metric(sample.labels, sample.value)
+                for key, value in sorted(held.items()) if metric.labels else [((), held)]:
+                    family.add_metric(key if isinstance(key, tuple) else (key,), value)
                 yield family
 
     registry = CollectorRegistry(auto_describe=False)

@@ -105,12 +105,13 @@ def docstring_of(source: Path) -> str:
 
 def configuration() -> str:
     """Every setting of the server and of topics, and every one that Kafka has and kgw refuses."""
-    from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS
+    from kgw.config import TOPIC_SETTINGS
     from kgw.config.refused import (
         _REFUSED_PREFIXES,
         REFUSED_SERVER_SETTINGS,
         REFUSED_TOPIC_SETTINGS,
     )
+    from kgw.config.server_settings import SERVER_SECTIONS
 
     page = [
         "# Configuration\n\n",
@@ -120,11 +121,8 @@ def configuration() -> str:
         "Names are Kafka's where Kafka has the setting, and begin with `kgw.` otherwise.\n",
         "*Live* settings take a new value while the server runs, by IncrementalAlterConfigs.\n",
     ]
-    sections: dict[str, list[Setting]] = {}
-    for setting in SERVER_SETTINGS.values():
-        sections.setdefault(setting.section or "server", []).append(setting)
     page.append("\n## Server\n")
-    for section, settings in sections.items():
+    for section, settings in SERVER_SECTIONS.items():
         page.append(f"\n### {section.capitalize()}\n\n")
         page.append(settings_table(settings, environment=True))
     page.append("\n## Topics\n\n")

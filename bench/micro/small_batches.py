@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from bench.micro.filled_topic import count_records, create_topic
 from bench.micro.recovery import forget
 from kgw.testing.process import SERVE, GatewayProcess
-from kgw.testing.small_batches import SMALL_BATCH_BYTES, write_segments
+from tests.backend.embedded.recover.small_batches import SMALL_BATCH_BYTES, write_segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

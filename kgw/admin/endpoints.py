@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
 
-    Serve: TypeAlias = Callable[[View, Query], Awaitable[Answer]]
+    Serve: TypeAlias = Callable[[Gateway, Query], Awaitable[Answer]]
 
 _REQUIRED_GROUP = GROUP._replace(help="The group.", is_required=True)
 
@@ -106,7 +106,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 
-async def index(view: View, query: Query) -> Answer:
+async def index(gateway: Gateway, query: Query) -> Answer:
     """Return what there is."""
     return _listed()
 

@@ -10,7 +10,7 @@ from kgw.metrics import TIME_BUCKETS_S
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
 
 PROBLEMS_LISTED = 100
 METRICS_FRESH_S = 5.0
@@ -18,33 +18,32 @@ METRICS_FRESH_S = 5.0
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def live(view: View, query: Query) -> Answer:
+async def live(gateway: Gateway, query: Query) -> Answer:
     return {"live": True}
 
 
-async def ready(view: View, query: Query) -> Answer:
-    health = view.gateway.backend.health
+async def ready(gateway: Gateway, query: Query) -> Answer:
+    health = gateway.backend.health
     # Those of upkeep keep nobody from being served: they are named, and the answer stays 200.
-    found = [*health.problems, *view.gateway.upkeep.problems]
+    found = [*health.problems, *gateway.upkeep.problems]
     problems = found[:PROBLEMS_LISTED]
-    if view.is_stopping:
+    if gateway.is_stopping:
         problems.insert(0, "the process is stopping")
-    is_ready = health.writable and not view.is_stopping
+    is_ready = health.writable and not gateway.is_stopping
     answer = {"ready": is_ready, "problems": problems, "problem_count": len(found)}
     return answer if is_ready else Status(503, answer)
 
 
-async def metrics(view: View, query: Query) -> Answer:
+async def metrics(gateway: Gateway, query: Query) -> Answer:
     from kgw.metrics import render
 
-    gateway = view.gateway
     if gateway.config.lag_interval_ms:
         await gateway.lag.fresh(METRICS_FRESH_S)
     return Text(render(gateway.metrics), PROMETHEUS)
 
 
-async def loop(view: View, query: Query) -> Answer:
-    metrics = view.gateway.metrics
+async def loop(gateway: Gateway, query: Query) -> Answer:
+    metrics = gateway.metrics
     looks = metrics.loop_lag.counts
     return {
         "looks": sum(looks),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from kgw.admin.endpoints import Endpoint
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
 
 HEADERS = {
     "cache-control": "no-store",
@@ -42,10 +42,10 @@ HEADERS = {
 _HTTP_PORT = 80
 
 
-def application(view: View) -> ASGIApp:
+def application(gateway: Gateway) -> ASGIApp:
     """Return the application that serves every endpoint."""
     routes = [
-        Route(one.path, partial(_respond, view, one), methods=["GET"]) for one in ALL_ENDPOINTS
+        Route(one.path, partial(_respond, gateway, one), methods=["GET"]) for one in ALL_ENDPOINTS
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     app.router.redirect_slashes = False
@@ -77,10 +77,10 @@ def names_this_machine(host_header: bytes) -> bool:
     return is_loopback(host.lower())
 
 
-async def _respond(view: View, endpoint: Endpoint, request: Request) -> Response:
+async def _respond(gateway: Gateway, endpoint: Endpoint, request: Request) -> Response:
     try:
         query = parse_query(request.scope["query_string"], endpoint.parameters)
-        answer = await endpoint.serve(view, query)
+        answer = await endpoint.serve(gateway, query)
     except ParameterError as error:
         return _json({"error": escape(str(error))}, 400)
     except NotFoundError as error:
@@ -88,7 +88,7 @@ async def _respond(view: View, endpoint: Endpoint, request: Request) -> Response
     except KgwError as error:
         return _json({"error": escape(str(error))}, 503)
     except Exception as error:  # noqa: BLE001 - every error has an answer
-        view.gateway.report_internal_error(f"GET {endpoint.path}", error)
+        gateway.report_internal_error(f"GET {endpoint.path}", error)
         return _json({"error": "a bug of kgw; its log says more"}, 500)
     if isinstance(answer, Text):
         return Response(answer.content, headers=HEADERS, media_type=answer.media_type)

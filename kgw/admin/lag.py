@@ -15,7 +15,7 @@ from kgw.state.history import FOR_EVER_MS, SampleFilter
 if TYPE_CHECKING:
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
     from kgw.lag.sources import AtRisk, GroupSample, Standing
     from kgw.offsets.lag import LagSum
 
@@ -30,15 +30,15 @@ _ENTRIES_A_TURN = 200
 """The loop is given back after so many."""
 
 
-async def groups(view: View, query: Query) -> Answer:
-    monitor = view.gateway.lag
+async def groups(gateway: Gateway, query: Query) -> Answer:
+    monitor = gateway.lag
     sample = await monitor.fresh(FRESH_S)
     name = query.text(GROUP)
     if name is None:
         after = query.text(AFTER)
         behind = (one for one in sample.groups if after is None or one > after)
         names = nsmallest(query.limit + 1, behind)
-    elif name in view.gateway.groups.ids():
+    elif name in gateway.groups.ids():
         names = [name] if name in sample.groups else []
     else:
         raise NotFoundError(f"there is no group {name!r}")
@@ -53,27 +53,27 @@ async def groups(view: View, query: Query) -> Answer:
     }
 
 
-async def partitions(view: View, query: Query) -> Answer:
+async def partitions(gateway: Gateway, query: Query) -> Answer:
     name = query.text(GROUP) or ""
-    if view.gateway.groups.offsets(name) is None:
+    if gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
     after = parse_cursor(query.text(AFTER))
     topic = query.text(TOPIC)
     rows = [
         _standing(one)
-        for one in await view.gateway.lag.standings(name)
+        for one in await gateway.lag.standings(name)
         if one[:2] > after and topic in {None, one.topic}
     ][: query.limit + 1]
     last = rows[query.limit - 1] if len(rows) > query.limit else None
     return page("partitions", rows, query.limit, cursor(last))
 
 
-async def at_risk(view: View, query: Query) -> Answer:
+async def at_risk(gateway: Gateway, query: Query) -> Answer:
     name = query.text(GROUP)
-    if name is not None and view.gateway.groups.offsets(name) is None:
+    if name is not None and gateway.groups.offsets(name) is None:
         raise NotFoundError(f"there is no group {name!r}")
     topic = query.text(TOPIC)
-    sample = await view.gateway.lag.fresh(FRESH_S)
+    sample = await gateway.lag.fresh(FRESH_S)
     rows = [
         _at_risk(one)
         for one in sample.at_risk
@@ -84,12 +84,12 @@ async def at_risk(view: View, query: Query) -> Answer:
         "count": sample.at_risk_count if name is topic is None else len(rows),
         "is_complete": sample.at_risk_count == len(sample.at_risk),
         "sampled_ms": sample.taken_ms,
-        "risk_ms": view.gateway.lag.settings.risk_ms,
+        "risk_ms": gateway.lag.settings.risk_ms,
     }
 
 
-async def anomalies(view: View, query: Query) -> Answer:
-    monitor = view.gateway.lag
+async def anomalies(gateway: Gateway, query: Query) -> Answer:
+    monitor = gateway.lag
     group, topic = query.text(GROUP), query.text(TOPIC)
     lasting = [
         {
@@ -120,18 +120,17 @@ async def anomalies(view: View, query: Query) -> Answer:
         "is_complete": not monitor.is_full,
         "events": events[: query.limit],
         "counted": {
-            **view.gateway.metrics.offset_anomalies,
-            **view.gateway.backend.recovery_anomalies,
+            **gateway.metrics.offset_anomalies,
+            **gateway.backend.recovery_anomalies,
         },
     }
 
 
-async def clients(view: View, query: Query) -> Answer:
-    gateway = view.gateway
+async def clients(gateway: Gateway, query: Query) -> Answer:
     now_s = gateway.clock.monotonic_s()
     client, topic = query.text(CLIENT), query.text(TOPIC)
     rows: list[dict[str, Any]] = []
-    groups_of = await _groups_by_client(view)
+    groups_of = await _groups_by_client(gateway)
     for number, one in enumerate(gateway.lag.positions):
         if number % _ENTRIES_A_TURN == 0:
             await asyncio.sleep(0)
@@ -157,7 +156,7 @@ async def clients(view: View, query: Query) -> Answer:
     return {"clients": rows[: query.limit], "count": len(rows)}
 
 
-async def history(view: View, query: Query) -> Answer:
+async def history(gateway: Gateway, query: Query) -> Answer:
     topic, partition = query.text(TOPIC), query.number(PARTITION)
     if partition is not None and topic is None:
         raise ParameterError("a partition needs a topic")
@@ -169,7 +168,7 @@ async def history(view: View, query: Query) -> Answer:
         since_ms or 0,
         FOR_EVER_MS if until_ms is None else until_ms,
     )
-    points = await view.gateway.backend.state.lag_history.load(wanted, limit=query.limit)
+    points = await gateway.backend.state.lag_history.load(wanted, limit=query.limit)
     return {
         "group": wanted.group_id,
         "topic": topic,
@@ -229,10 +228,10 @@ def _at_risk(one: AtRisk) -> dict[str, Any]:
     }
 
 
-async def _groups_by_client(view: View) -> dict[str, set[str]]:
+async def _groups_by_client(gateway: Gateway) -> dict[str, set[str]]:
     """Return the groups that have a member of each client id."""
     found: dict[str, set[str]] = {}
-    coordinator = view.gateway.groups
+    coordinator = gateway.groups
     for number, group_id in enumerate(coordinator.ids()):
         if number % _ENTRIES_A_TURN == 0:
             await asyncio.sleep(0)

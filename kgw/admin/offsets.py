@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
 
 
-async def offsets(view: View, query: Query) -> Answer:
-    gateway = view.gateway
+async def offsets(gateway: Gateway, query: Query) -> Answer:
     topics = gateway.catalog.topics
     name = query.text(TOPIC)
     after = parse_cursor(query.text(AFTER))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kgw.admin.answers import Answer
     from kgw.admin.parameters import Query
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.offsets.reader import Answers
     from kgw.types import TopicId
@@ -48,8 +48,7 @@ class _Positions:
         return answers
 
 
-async def seek(view: View, query: Query) -> Answer:
-    gateway = view.gateway
+async def seek(gateway: Gateway, query: Query) -> Answer:
     name, text = query.text(SOUGHT_TOPIC) or "", query.text(TO) or ""
     group_id = query.text(RESUMED_GROUP)
     topic = gateway.catalog.topics.get(name)

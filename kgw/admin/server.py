@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.admin.view import View
+from kgw.gateway import Gateway
 from kgw.logs import EventLogger
 from kgw.server.listeners import bind, bound_listener
 
@@ -25,9 +25,11 @@ BACKLOG = 64
 class AdminServer:
     """Health, metrics and JSON over HTTP for one gateway."""
 
-    def __init__(self, gateway: Gateway, connections_max: int) -> None:
-        self._view = View(gateway)
+    def __init__(self, gateway: Gateway, connections_max: int, request_s: float = 30.0) -> None:
+        """Take the limit of connections, and the seconds that a request may take."""
+        self._gateway = gateway
         self._connections_max = connections_max
+        self._request_s = request_s
         self._sockets: list[socket] = []
         self._http: AdminHttp | None = None
 
@@ -56,12 +58,8 @@ class AdminServer:
         await asyncio.to_thread(_import)
         from kgw.admin.serving import AdminHttp
 
-        self._http = AdminHttp(self._view, self._connections_max)
+        self._http = AdminHttp(self._gateway, self._connections_max, self._request_s)
         self._http.start(self._sockets)
-
-    def begin_to_stop(self) -> None:
-        """Say that the gateway is not ready any more."""
-        self._view.is_stopping = True
 
     async def aclose(self) -> None:
         """Finish the requests that have begun, then close everything."""

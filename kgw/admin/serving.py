@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from socket import socket
 
-    from kgw.admin.view import View
+    from kgw.gateway import Gateway
 
 HEAD_BYTES_MAX = 16_384
-REQUEST_S = 30.0
-"""From a connection's beginning, or its last answer, to the next answer's end."""
 IDLE_S = 5
 GRACE_S = 2
 
@@ -32,11 +30,11 @@ GRACE_S = 2
 class AdminHttp:
     """One uvicorn server over sockets that are listening already."""
 
-    def __init__(self, view: View, connections_max: int) -> None:
+    def __init__(self, gateway: Gateway, connections_max: int, request_s: float) -> None:
         config = uvicorn.Config(
-            application(view),
+            application(gateway),
             # Of h11 alone is known what it does with each byte; speed is no matter here.
-            http=_limited(connections_max),
+            http=_limited(connections_max, request_s),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -69,9 +67,10 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def _limited(connections_max: int) -> type[asyncio.Protocol]:
+def _limited(connections_max: int, seconds: float) -> type[asyncio.Protocol]:
     class Limited(_LimitedProtocol):
         limit = connections_max
+        request_s = seconds
 
     return Limited
 
@@ -84,6 +83,8 @@ class _LimitedProtocol(H11Protocol):
     """
 
     limit: int
+    request_s: float
+    """From a connection's beginning, or its last answer, to the next answer's end."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -113,4 +114,4 @@ class _LimitedProtocol(H11Protocol):
     def _arm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.loop.call_later(REQUEST_S, self.transport.abort)
+        self._deadline = self.loop.call_later(self.request_s, self.transport.abort)

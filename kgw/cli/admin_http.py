@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
+from kgw.cli.parameters import parsed
 from kgw.config import parse_address
 
 Address = tuple[str, int]
@@ -14,14 +15,9 @@ Address = tuple[str, int]
 TIMEOUT_S = 10.0
 
 
-def parse_admin(ctx: click.Context, param: click.Parameter, value: str | None) -> Address | None:
+def parse_admin(text: str) -> Address:
     """Return the (host, port) of `HOST:PORT`, with or without http:// before it."""
-    if value is None:
-        return None
-    try:
-        return parse_address(value.removeprefix("http://").rstrip("/"))
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+    return parse_address(text.removeprefix("http://").rstrip("/"))
 
 
 class AdminRefusedError(CommandError):
@@ -30,7 +26,7 @@ class AdminRefusedError(CommandError):
 
 admin_option = click.option(
     "--admin",
-    callback=parse_admin,
+    callback=parsed(parse_admin),
     envvar="KGW_ADMIN",
     show_envvar=True,
     metavar="HOST:PORT",

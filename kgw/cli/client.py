@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from kgw.cli.errors import CommandError
+from kgw.cli.parameters import parsed
+from kgw.cli.settings import FunctionT, json_option
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import parse_address
 from kgw.errors import KafkaError
@@ -16,24 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 ResultT = TypeVar("ResultT")
+Bootstrap = list[tuple[str, int]]
 
 DEFAULT_PORT = 9092
 
 
-def parse_bootstrap(
-    ctx: click.Context, param: click.Parameter, value: str
-) -> list[tuple[str, int]]:
+def parse_bootstrap(text: str) -> Bootstrap:
     """Return the (host, port) pairs of `HOST[:PORT]`, several separated by commas."""
-    try:
-        return [parse_address(text.strip(), default_port=DEFAULT_PORT) for text in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+    return [parse_address(one.strip(), default_port=DEFAULT_PORT) for one in text.split(",")]
 
+
+BOOTSTRAP = parsed(parse_bootstrap)
+"""The callback of options that name servers."""
 
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
-    callback=parse_bootstrap,
+    callback=BOOTSTRAP,
     default=f"127.0.0.1:{DEFAULT_PORT}",
     show_default=True,
     envvar="KGW_BOOTSTRAP",
@@ -41,10 +44,33 @@ bootstrap_option = click.option(
     metavar="HOST:PORT",
     help="The server to talk to; several may be given, separated by commas.",
 )
+yes_option = click.option(
+    "-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked."
+)
+topics_option = partial(
+    click.option,
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:P,P]",
+    help="A topic, or some of its partitions; may be given several times.",
+)
+
+
+def client_options(command: FunctionT) -> FunctionT:
+    """Add --bootstrap and --json to a command."""
+    return bootstrap_option(json_option()(command))
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Ask a person before something is deleted, and end the command unless it is agreed to."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {what}?", abort=True, err=True)
 
 
 def with_client(
-    bootstrap: list[tuple[str, int]],
+    bootstrap: Bootstrap,
     action: Callable[[AsyncClient], Awaitable[ResultT]],
     *,
     retry_s: float = 30.0,

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.client import assignments, bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, assignments, client_options, with_client
 from kgw.cli.output import print_json, print_table
-from kgw.cli.settings import assignments_option, config_file_option, json_option, print_config
+from kgw.cli.settings import (
+    assignments_option,
+    config_file_option,
+    json_option,
+    load,
+    print_config,
+)
 from kgw.client import AdminClient
 from kgw.client.admin import BROKER
-from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Setting, load_config
+from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Setting
 
 if TYPE_CHECKING:
     from kgw.client import AsyncClient, TopicSettingValue
-
-Bootstrap = list[tuple[str, int]]
 
 
 @click.group(short_help="Look at settings, and change them live.")
@@ -45,17 +49,11 @@ def list_settings(is_topic: bool, is_json: bool) -> None:
 @json_option()
 def print_effective(config_file: str | None, assignments: tuple[str, ...], is_json: bool) -> None:
     """Print what `kgw serve` would use, as TOML that --config takes."""
-    from os import environ
-
-    from kgw.config.load import split_assignment
-
-    overrides = [(*split_assignment(text), "--set") for text in assignments]
-    print_config(load_config(config_file, environ, overrides), is_json=is_json)
+    print_config(load(config_file, assignments), is_json=is_json)
 
 
 @config.command()
-@bootstrap_option
-@json_option()
+@client_options
 def describe(bootstrap: Bootstrap, is_json: bool) -> None:
     """Show the settings of a running server."""
 
@@ -68,8 +66,7 @@ def describe(bootstrap: Bootstrap, is_json: bool) -> None:
 @config.command()
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Take a change back.")
-@bootstrap_option
-@json_option()
+@client_options
 def alter(
     settings: tuple[str, ...], unset: tuple[str, ...], bootstrap: Bootstrap, is_json: bool
 ) -> None:

@@ -8,24 +8,20 @@ from typing import IO, TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
-from kgw.cli.seeks import (
-    choose_seeks,
-    partitions_option,
-    require_group,
-    seek_option,
-)
+from kgw.cli.parameters import parsed
+from kgw.cli.seeks import PARTITIONS, WHERE, choose_seeks, require_group
 from kgw.cli.settings import json_option
 from kgw.client import GroupPosition, WireReader
-from kgw.client.cursor import Cursor, CursorError, RecordFilter
+from kgw.client.cursor import Cursor, RecordFilter
 from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.clock import SystemClock
 from kgw.offsets.ranges import DamagedRangeError
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
-from kgw.offsets.where import WHERE_HELP
+from kgw.offsets.where import WHERE_HELP, parse_seek
 
 if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
@@ -42,18 +38,11 @@ _LATEST = Seek(SeekKind.RESET_TO_LATEST)
 _IN_CURSOR = frozenset({"start", "end", "partitions", "group", "follow"})
 
 
-def _parse_end(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
-    seek = seek_option(ctx, param, value)
+def _parse_end(text: str) -> Seek:
+    seek = parse_seek(text)
     if seek.kind not in {SeekKind.RESET_TO_LATEST, SeekKind.EXACT_OFFSET, SeekKind.EXACT_TS_NS}:
-        raise click.BadParameter(f"{value!r} is neither latest, an offset nor a time", ctx, param)
+        raise ValueError(f"{text!r} is neither latest, an offset nor a time")
     return seek
-
-
-def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None) -> Cursor | None:
-    try:
-        return None if value is None else Cursor.decode(value)
-    except CursorError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command(short_help="Print records.")
@@ -61,7 +50,7 @@ def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None)
 @click.option(
     "--from",
     "start",
-    callback=seek_option,
+    callback=WHERE,
     default="earliest",
     show_default=True,
     metavar="WHERE",
@@ -70,7 +59,7 @@ def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None)
 @click.option(
     "--to",
     "end",
-    callback=_parse_end,
+    callback=parsed(_parse_end),
     default="latest",
     show_default=True,
     metavar="WHERE",
@@ -82,7 +71,7 @@ def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None)
     "--partition",
     "partitions",
     multiple=True,
-    callback=partitions_option,
+    callback=PARTITIONS,
     metavar="N[:WHERE]",
     help="A partition to read, and where it begins if not at --from; may be given several times."
     "  [default: all]",
@@ -105,7 +94,7 @@ def _parse_cursor(ctx: click.Context, param: click.Parameter, value: str | None)
 )
 @click.option(
     "--cursor",
-    callback=_parse_cursor,
+    callback=parsed(Cursor.decode),
     metavar="CURSOR",
     help="Go on where a page ended; what it was to read stays as it was.",
 )
@@ -155,7 +144,7 @@ def consume(
     offsets: bool,
     timestamps: bool,
     headers: bool,
-    bootstrap: list[tuple[str, int]],
+    bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """Print the records of TOPIC, and stop at its end as it is when the command starts.

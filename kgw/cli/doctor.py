@@ -11,6 +11,7 @@ from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import print_json, print_table, printable
+from kgw.cli.parameters import parsed
 from kgw.cli.settings import json_option
 from kgw.client import AsyncClient, ClientError, Connection
 from kgw.config.listeners import format_address
@@ -69,18 +70,14 @@ class Examination(NamedTuple):
     read: tuple[ReadTopic, ...] = ()
 
 
-def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
-    """Return the one address to examine: the first, where the environment names several."""
-    return parse_bootstrap(ctx, param, value)[0]
-
-
 @click.command(short_help="Connect as a client would, and say what is wrong.")
 @click.argument(
     "address",
     metavar="[HOST:PORT]",
     envvar="KGW_BOOTSTRAP",
     default=f"127.0.0.1:{DEFAULT_PORT}",
-    callback=_parse_address,
+    # The first, where the environment names several.
+    callback=parsed(lambda text: parse_bootstrap(text)[0]),
 )
 @click.option(
     "--read",
@@ -255,18 +252,7 @@ def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
         ],
         "topics": len(examination.topics),
         "partitions": sum(len(topic.partitions) for topic in examination.topics),
-        "apis": [
-            {
-                "api_key": api.api_key,
-                "name": api.name,
-                "server_min": api.server_min,
-                "server_max": api.server_max,
-                "client_min": api.client_min,
-                "client_max": api.client_max,
-                "spoken": api.spoken,
-            }
-            for api in examination.apis
-        ],
+        "apis": [api._asdict() for api in examination.apis],
         "validation": examination.validation and examination.validation._asdict(),
         "read": [{"topic": one.topic, "records": one.records} for one in examination.read],
         "client": _own_versions(),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.client.groups import GroupClient, GroupOffset
-from kgw.client.values import EARLIEST, LATEST
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -76,37 +75,23 @@ async def standings(
 ) -> list[Standing]:
     """Return where a group stands in what it has committed, and in more partitions."""
     committed = await GroupClient(client).offsets(group_id)
-    places = sorted({*committed, *more})
-    earliest = await bounds(client, places, EARLIEST)
-    latest = await bounds(client, places, LATEST)
     found = []
-    for place in places:
-        one = committed.get(place, _NOTHING)
-        found.append(
-            Standing(
-                *place,
-                None if one.offset == NO_OFFSET else one.offset,
-                earliest[place],
-                latest[place],
-                one.metadata,
-                one.is_damaged,
+    for topic, partitions in by_topic({*committed, *more}).items():
+        for partition, ends in (await client.bounds(topic, partitions)).items():
+            one = committed.get((topic, partition), _NOTHING)
+            offset = None if one.offset == NO_OFFSET else one.offset
+            found.append(
+                Standing(topic, partition, offset, *ends, one.metadata, one.is_damaged),
             )
-        )
     return found
 
 
-async def bounds(
-    client: AsyncClient, places: Iterable[Place], timestamp_ms: int
-) -> dict[Place, int]:
-    """Return the offset at a time, or at a special one, of each partition; -1 without one."""
-    topics: dict[str, dict[int, int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, {})[partition] = timestamp_ms
-    return {
-        (topic, partition): found.offset
-        for topic, wanted in topics.items()
-        for partition, found in (await client.list_offsets(topic, wanted)).items()
-    }
+def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    """Return the partitions of each topic, both in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        topics.setdefault(topic, []).append(partition)
+    return topics
 
 
 async def chosen_places(

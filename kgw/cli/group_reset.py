@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, client_options, topics_option, with_client
 from kgw.cli.errors import CommandError
 from kgw.cli.group_offsets import (
-    bounds,
+    by_topic,
     chosen_places,
     clamp,
     parse_duration_ms,
@@ -20,7 +20,7 @@ from kgw.cli.group_offsets import (
     standings,
 )
 from kgw.cli.output import note, print_json, print_table
-from kgw.cli.settings import json_option
+from kgw.cli.parameters import parsed
 from kgw.client.groups import GroupClient
 from kgw.errors import ErrorCode
 from kgw.offsets.where import parse_time
@@ -28,8 +28,6 @@ from kgw.offsets.where import parse_time
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Place
     from kgw.client import AsyncClient
-
-Bootstrap = list[tuple[str, int]]
 
 
 class Move(NamedTuple):
@@ -56,47 +54,27 @@ class Target(NamedTuple):
         return sum(one is not None and one is not False for one in self)
 
 
-def _parse_time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
-def _parse_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return int(time.time() * 1000) - parse_duration_ms(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+def _parse_age(text: str) -> int:
+    """Return the time that lies a duration back. Raises ValueError."""
+    return int(time.time() * 1000) - parse_duration_ms(text)
 
 
 @click.command("reset-offsets")
 @click.argument("group")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:P,P]",
-    help="A topic, or some of its partitions; may be given several times.",
-)
+@topics_option()
 @click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
 @click.option("--to-earliest", is_flag=True, help="To the first record that is kept.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To an offset.")
 @click.option(
     "--to-datetime",
-    callback=_parse_time,
+    callback=parsed(parse_time),
     metavar="TIME",
     help="To the first record from a time on: ISO 8601 or @milliseconds.",
 )
 @click.option(
     "--by-duration",
-    callback=_parse_duration,
+    callback=parsed(_parse_age),
     metavar="DURATION",
     help="To the first record that is no older: ISO 8601, as PT15M or P1DT2H.",
 )
@@ -114,8 +92,7 @@ def _parse_duration(ctx: click.Context, param: click.Parameter, value: str | Non
     metavar="FILE",
     help="Where the offsets before the reset are written.  [default: GROUP-offsets-TIME.json]",
 )
-@bootstrap_option
-@json_option()
+@client_options
 def reset_offsets(
     *,
     group: str,
@@ -178,7 +155,12 @@ async def _moves(
         for one in await standings(client, group, places)
         if (one.topic, one.partition) in set(places)
     }
-    times = {} if target.time_ms is None else await bounds(client, places, target.time_ms)
+    times = {}
+    if target.time_ms is not None:
+        for topic, partitions in by_topic(places).items():
+            wanted_times = dict.fromkeys(partitions, target.time_ms)
+            for partition, found in (await client.list_offsets(topic, wanted_times)).items():
+                times[topic, partition] = found.offset
     moves = []
     for place, one in rows.items():
         after: int | None

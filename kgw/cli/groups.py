@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import (
+    Bootstrap,
+    client_options,
+    confirm,
+    topics_option,
+    with_client,
+    yes_option,
+)
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, standings
 from kgw.cli.group_reset import reset_offsets
 from kgw.cli.group_what_if import what_if
 from kgw.cli.output import note, print_json, print_table, printable
-from kgw.cli.settings import json_option
 from kgw.client.groups import GroupClient
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Standing
     from kgw.cli.group_what_if import Share
     from kgw.client import AsyncClient, GroupDetails, GroupMember, GroupSummary
-
-Bootstrap = list[tuple[str, int]]
 
 
 @click.group(short_help="Look at groups, move their offsets, delete them.")
@@ -36,8 +39,7 @@ groups.add_command(reset_offsets)
 @click.option(
     "--state", "states", multiple=True, metavar="STATE", help="Only groups in this state."
 )
-@bootstrap_option
-@json_option()
+@client_options
 def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """List every group with its state."""
     wanted = {state.lower() for state in states}
@@ -60,8 +62,7 @@ def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) ->
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@bootstrap_option
-@json_option()
+@client_options
 def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """Show state, members and lag of groups."""
 
@@ -88,8 +89,7 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
 
 @groups.command()
 @click.argument("group")
-@bootstrap_option
-@json_option()
+@client_options
 def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show the members of a group and what each has been given."""
 
@@ -107,8 +107,7 @@ def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 
 @groups.command()
 @click.argument("group")
-@bootstrap_option
-@json_option()
+@client_options
 def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show what a group has committed, partition by partition."""
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
@@ -122,8 +121,7 @@ def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 
 @groups.command()
 @click.argument("group")
-@bootstrap_option
-@json_option()
+@client_options
 def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show how many records a group has still to read, topic by topic."""
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
@@ -151,13 +149,11 @@ def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
-@bootstrap_option
-@json_option()
+@yes_option
+@client_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: Bootstrap, is_json: bool) -> None:
     """Delete groups without members, and all they have committed."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and all offsets?", abort=True, err=True)
+    confirm(f"{', '.join(names)} and all offsets", yes=yes)
 
     async def action(client: AsyncClient) -> None:
         for name in names:
@@ -172,17 +168,8 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: Bootstrap, is_json: boo
 
 @groups.command("delete-offsets")
 @click.argument("group")
-@click.option(
-    "-t",
-    "--topic",
-    "topics",
-    multiple=True,
-    required=True,
-    metavar="TOPIC[:P,P]",
-    help="A topic, or some of its partitions; may be given several times.",
-)
-@bootstrap_option
-@json_option()
+@topics_option(required=True)
+@client_options
 def delete_offsets(
     group: str, topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool
 ) -> None:
@@ -208,8 +195,7 @@ def delete_offsets(
     type=click.Choice(["range", "roundrobin", "sticky", "cooperative-sticky"]),
     help="Say, too, who would have what if this one assigned the partitions now.",
 )
-@bootstrap_option
-@json_option()
+@client_options
 def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: bool) -> None:
     """Say why a group rebalanced, who caused it, and how long it took."""
 

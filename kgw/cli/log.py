@@ -13,7 +13,7 @@ import click
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
 from kgw.cli.output import note, print_json, print_json_line, print_table, printable, progress_bar
-from kgw.cli.settings import assignments_option, config_file_option, json_option
+from kgw.cli.settings import assignments_option, config_file_option, json_option, load
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
@@ -183,14 +183,9 @@ def compact(
     Give the settings that the server has, as to kgw serve, from the environment too: how long
     deletion markers stay comes from there for topics that do not say it themselves.
     """
-    from os import environ
-
     from kgw.cli.offline_compaction import compact as compact_topics
-    from kgw.config import load_config
-    from kgw.config.load import split_assignment
 
-    overrides = [(*split_assignment(text), "--set") for text in assignments]
-    config = load_config(config_file, environ, [*overrides, ("log.dirs", data_dir, "DATA_DIR")])
+    config = load(config_file, assignments, [("log.dirs", data_dir, "DATA_DIR")])
     with _readable(data_dir):
         results = compact_topics(config, topics, is_dry_run=dry_run)
     if is_json:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import bootstrap_option, parse_bootstrap, with_client
+from kgw.cli.client import BOOTSTRAP, Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.output import note, print_json, print_table, printable, progress_bar
-from kgw.cli.settings import json_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from kgw.migrate.plan import Plan
     from kgw.migrate.sources import OldScheme
 
-Bootstrap = list[tuple[str, int]]
 
 _DAMAGE_TOLD = 5
 _NEW = click.Path(dir_okay=False, path_type=Path)
@@ -35,12 +33,6 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.group(short_help="Move what an older scheme has stored.")
 def migrate() -> None:
     """Move what an older scheme has stored to native offsets."""
-
-
-def _optional_bootstrap(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> Bootstrap | None:
-    return None if value is None else parse_bootstrap(ctx, param, value)
 
 
 @migrate.command("offsets")
@@ -78,7 +70,7 @@ def _optional_bootstrap(
 @click.option("--ledger-topic", metavar="TOPIC", help="Entries of the ledger as a Kafka topic.")
 @click.option(
     "--ledger-bootstrap",
-    callback=_optional_bootstrap,
+    callback=BOOTSTRAP,
     metavar="HOST:PORT",
     help="The server that has the ledger's topic.  [default: --bootstrap]",
 )
@@ -92,7 +84,7 @@ def _optional_bootstrap(
 )
 @click.option(
     "--positions-bootstrap",
-    callback=_optional_bootstrap,
+    callback=BOOTSTRAP,
     metavar="HOST:PORT",
     help="Positions of groups: as the old gateway tells them, while it still runs.",
 )
@@ -105,8 +97,7 @@ def _optional_bootstrap(
 )
 @click.option("--all-records", is_flag=True, help="Verify every record, not some of them.")
 @click.option("--force", is_flag=True, help="Roll back groups that have moved on, too.")
-@bootstrap_option
-@json_option()
+@client_options
 def migrate_offsets(
     *,
     plan_path: Path | None,

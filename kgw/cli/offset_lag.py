@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kgw.cli.admin_http import AdminRefusedError, admin_option, get, get_all
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_duration
 from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
 from kgw.cli.output import note, print_json, print_json_line, print_table, printable
-from kgw.cli.settings import json_option
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
-from kgw.client.values import EARLIEST, LATEST
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from kgw.cli.admin_http import Address
     from kgw.client import AsyncClient
     from kgw.client.groups import GroupOffset
+    from kgw.offsets.ranges import OffsetBounds
 
 Place = tuple[str, int]
 
@@ -121,8 +120,7 @@ class Row(NamedTuple):
     help="Show it again every so often, until Ctrl-C.",
 )
 @admin_option
-@bootstrap_option
-@json_option()
+@client_options
 @click.pass_context
 def lag(
     ctx: click.Context,
@@ -136,7 +134,7 @@ def lag(
     is_check: bool,
     watch_s: float | None,
     admin: Address | None,
-    bootstrap: list[Address],
+    bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """Show how far groups are behind, the greatest lag first.
@@ -230,26 +228,21 @@ async def _rows(client: AsyncClient, groups: tuple[str, ...], topics: frozenset[
 
 
 async def _bounds(
-    client: AsyncClient, topic: str, partitions: Iterable[int]
-) -> dict[int, tuple[int, int]] | str:
+    client: AsyncClient, topic: str, partitions: Collection[int]
+) -> dict[int, OffsetBounds] | str:
     """Return log start and high watermark by partition; why not, where they cannot be had.
 
     A group may have committed to a topic that is gone: the others' lag is worth showing, and this
     one's is unknown, not zero.
     """
     try:
-        starts = await client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
-        ends = await client.list_offsets(topic, dict.fromkeys(partitions, LATEST))
+        bounds = await client.bounds(topic, partitions)
     except ServerRefusedError as error:
         return error.code.name
-    if any(one.offset < 0 for one in (*starts.values(), *ends.values())):
-        return "no offsets"
-    return {number: (starts[number].offset, ends[number].offset) for number in ends}
+    return "no offsets" if any(min(one) < 0 for one in bounds.values()) else bounds
 
 
-def _row(
-    group: str, place: Place, one: GroupOffset, bounds: dict[int, tuple[int, int]] | str
-) -> Row:
+def _row(group: str, place: Place, one: GroupOffset, bounds: dict[int, OffsetBounds] | str) -> Row:
     offset = _DAMAGED if one.is_damaged else one.offset
     if isinstance(bounds, str):
         problem = LagAnomaly.COMMITTED_DAMAGED.value if one.is_damaged else bounds

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.offset_lag import lag
 from kgw.cli.output import print_json, print_table
-from kgw.cli.seeks import (
-    choose_seeks,
-    partitions_option,
-    require_group,
-)
-from kgw.cli.settings import json_option
+from kgw.cli.parameters import parsed
+from kgw.cli.seeks import PARTITIONS, choose_seeks, require_group
 from kgw.client import GroupPosition, WireReader, describe_ranges
 from kgw.offsets.seeker import OffsetSeeker, Seek
 from kgw.offsets.where import WHERE_HELP, parse_seek, seek_as_json
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient, PartitionRange
 
-Bootstrap = list[tuple[str, int]]
 _COLUMNS = ("offset", "earliest", "latest")
 
 
@@ -39,8 +34,7 @@ offsets.add_command(lag)
 
 @offsets.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@bootstrap_option
-@json_option()
+@client_options
 def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """Show what each partition of topics holds.
 
@@ -83,15 +77,6 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
     )
 
 
-def _parse_seeks(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Seek]:
-    try:
-        return {text: parse_seek(text) for text in values}
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
 @offsets.command("seek-dry-run")
 @click.argument("topic")
 @click.option(
@@ -99,7 +84,7 @@ def _parse_seeks(
     "targets",
     multiple=True,
     required=True,
-    callback=_parse_seeks,
+    callback=parsed(lambda texts: {text: parse_seek(text) for text in texts}),
     metavar="WHERE",
     help=f"Where to seek; may be given several times: {WHERE_HELP}.",
 )
@@ -108,14 +93,13 @@ def _parse_seeks(
     "--partition",
     "partitions",
     multiple=True,
-    callback=partitions_option,
+    callback=PARTITIONS,
     metavar="N[:WHERE]",
     help="A partition, and where to seek in it if not --to; may be given several times."
     "  [default: all]",
 )
 @click.option("-g", "--group", metavar="GROUP", help="Whose position to resume.")
-@bootstrap_option
-@json_option()
+@client_options
 def seek_dry_run(
     *,
     topic: str,

@@ -7,11 +7,12 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgw.cli.client import bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.errors import CommandError
 from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
+from kgw.cli.parameters import parsed
 from kgw.cli.settings import json_option
 from kgw.client import Producer, ServerRefusedError
 from kgw.client.partitioner import partition_for_key
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from kgw.cli.formats import InputRecord
+    from kgw.cli.formats import Headers, InputRecord
     from kgw.client import AsyncClient, NewRecord, Produced
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
@@ -88,6 +89,7 @@ class _Stored:
     "--header",
     "headers",
     multiple=True,
+    callback=parsed(lambda texts: tuple(map(parse_header, texts))),
     metavar="KEY=VALUE",
     help="A header for every record; may be given several times.",
 )
@@ -145,7 +147,7 @@ def produce(
     format_name: str,
     key_separator: str | None,
     null_value: str | None,
-    headers: tuple[str, ...],
+    headers: Headers,
     partition: int | None,
     acks: str,
     compression: str,
@@ -153,7 +155,7 @@ def produce(
     batch_records: int,
     is_idempotent: bool,
     no_create: bool,
-    bootstrap: list[tuple[str, int]],
+    bootstrap: Bootstrap,
     is_json: bool,
 ) -> None:
     """Store each line of the input as a record of TOPIC.
@@ -163,11 +165,7 @@ def produce(
     """
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
-    try:
-        common_headers = tuple(parse_header(text) for text in headers)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--header") from None
-    input_format = InputFormat(format_name, key_separator, null_value, common_headers)
+    input_format = InputFormat(format_name, key_separator, null_value, headers)
     options = _Options(
         topic,
         partition,

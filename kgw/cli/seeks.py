@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kgw.cli.errors import CommandError
+from kgw.cli.parameters import parsed
 from kgw.offsets.seeker import RESUMING, Seek
 from kgw.offsets.where import is_number, parse_seek
 
@@ -23,29 +24,22 @@ class PartitionSeek(NamedTuple):
     seek: Seek | None
 
 
-def seek_option(ctx: click.Context, param: click.Parameter, value: str) -> Seek:
-    """Return the seek of an option."""
-    try:
-        return parse_seek(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
-def partitions_option(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[PartitionSeek, ...]:
-    """Return the partitions of an option that takes N or N:WHERE several times."""
-    named: list[PartitionSeek] = []
-    for text in values:
+def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
+    """Return the partitions of N and N:WHERE. Raises ValueError, also for one named twice."""
+    named: dict[int, PartitionSeek] = {}
+    for text in texts:
         number, separator, where = text.partition(":")
         if not is_number(number):
-            raise click.BadParameter(f"{text!r} is neither N nor N:WHERE", ctx, param)
-        if any(one.partition == int(number) for one in named):
-            raise click.BadParameter(f"partition {int(number)} is named twice", ctx, param)
-        named.append(
-            PartitionSeek(int(number), seek_option(ctx, param, where) if separator else None)
-        )
-    return tuple(named)
+            raise ValueError(f"{text!r} is neither N nor N:WHERE")
+        partition = int(number)
+        if partition in named:
+            raise ValueError(f"partition {partition} is named twice")
+        named[partition] = PartitionSeek(partition, parse_seek(where) if separator else None)
+    return tuple(named.values())
+
+
+WHERE = parsed(parse_seek)
+PARTITIONS = parsed(parse_partitions)
 
 
 def choose_seeks(

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.settings import assignments_option, config_file_option, json_option, print_config
-from kgw.config import ConfigError, load_config, parse_listener
-from kgw.config.load import split_assignment
+from kgw.cli.settings import (
+    assignments_option,
+    config_file_option,
+    json_option,
+    load,
+    print_config,
+)
+from kgw.config import ConfigError, parse_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from kgw.config import Config
 
 
 @click.command(short_help="Serve Kafka clients.")
@@ -64,15 +67,13 @@ def serve(
     A setting comes from --config, then from the environment (num.partitions is KGW_NUM_PARTITIONS),
     then from the flags; the last one wins.
     """
-    from os import environ
-
-    overrides = [(*split_assignment(text), "--set") for text in assignments]
-    overrides += _flags(listen, data_dir, advertise, node_id)
-    config = load_config(config_file, environ, overrides)
+    config = load(config_file, assignments, _flags(listen, data_dir, advertise, node_id))
     if is_print:
         print_config(config, is_json=is_json)
         return
-    ctx.exit(_run(config, is_json=is_json))
+    from kgw.app import run
+
+    ctx.exit(run(config, is_json=is_json))
 
 
 def _flags(
@@ -104,9 +105,3 @@ def _name_listeners(texts: Sequence[str], flag: str) -> str:
                 listener = listener._replace(name=f"PLAINTEXT_{nameless}")
         named.append(str(listener))
     return ",".join(named)
-
-
-def _run(config: Config, *, is_json: bool) -> int:
-    from kgw.app import run
-
-    return run(config, is_json=is_json)

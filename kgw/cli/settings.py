@@ -9,7 +9,7 @@ import click
 from kgw.config import SERVER_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kgw.config import Config, Value
 
@@ -35,6 +35,21 @@ assignments_option = click.option(
 def json_option(help_text: str = "Print the result as JSON.") -> Callable[[FunctionT], FunctionT]:
     """Return the --json option, which every command has."""
     return click.option("--json", "is_json", is_flag=True, help=help_text)
+
+
+def load(
+    config_file: str | None,
+    assignments: Iterable[str],
+    overrides: Iterable[tuple[str, str, str]] = (),
+) -> Config:
+    """Return what a file, the environment, assignments and then other flags make. ConfigError."""
+    from os import environ
+
+    from kgw.config import load_config
+    from kgw.config.load import split_assignment
+
+    given = [(*split_assignment(text), "--set") for text in assignments]
+    return load_config(config_file, environ, [*given, *overrides])
 
 
 def print_config(config: Config, *, is_json: bool) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import assignments, bootstrap_option, with_client
+from kgw.cli.client import Bootstrap, assignments, client_options, confirm, with_client, yes_option
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_table
-from kgw.cli.settings import json_option
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.client.admin import TOPIC
-from kgw.client.values import EARLIEST, LATEST
 from kgw.config.setting import LONG_MAX
 from kgw.errors import ErrorCode
 from kgw.types import format_uuid
@@ -21,7 +18,6 @@ from kgw.types import format_uuid
 if TYPE_CHECKING:
     from kgw.client import AsyncClient, TopicDescription
 
-Bootstrap = list[tuple[str, int]]
 
 _HIGH_WATERMARK = -1
 
@@ -32,8 +28,7 @@ def topics() -> None:
 
 
 @topics.command("list")
-@bootstrap_option
-@json_option()
+@client_options
 def list_topics(bootstrap: Bootstrap, is_json: bool) -> None:
     """List every topic with its partitions."""
 
@@ -62,8 +57,7 @@ def list_topics(bootstrap: Bootstrap, is_json: bool) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@bootstrap_option
-@json_option()
+@client_options
 def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> None:
     """Show partitions, offsets and settings of topics."""
 
@@ -103,8 +97,7 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
     help="A setting of the topic, as in max.message.bytes=2000000; may be given several times.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
-@bootstrap_option
-@json_option()
+@client_options
 def create(
     *,
     names: tuple[str, ...],
@@ -168,8 +161,7 @@ def create(
 @click.option(
     "--unset", multiple=True, metavar="KEY", help="Let a setting go back to the server's default."
 )
-@bootstrap_option
-@json_option()
+@client_options
 def alter(
     *,
     name: str,
@@ -202,15 +194,13 @@ def alter(
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--if-exists", is_flag=True, help="Succeed when the topic does not exist.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
-@bootstrap_option
-@json_option()
+@yes_option
+@client_options
 def delete(
     *, names: tuple[str, ...], if_exists: bool, yes: bool, bootstrap: Bootstrap, is_json: bool
 ) -> None:
     """Delete topics and all of their records."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+    confirm(f"{', '.join(names)} and all records", yes=yes)
 
     async def delete_one(client: AsyncClient, name: str) -> bool:
         try:
@@ -251,9 +241,8 @@ def delete(
     help="Delete what lies below this offset.",
 )
 @click.option("--all", "is_all", is_flag=True, help="Delete everything up to the high watermark.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
-@bootstrap_option
-@json_option()
+@yes_option
+@client_options
 def delete_records(
     *,
     name: str,
@@ -270,9 +259,8 @@ def delete_records(
     """
     if is_all == (offset is not None):
         raise click.UsageError("give either --before OFFSET or --all")
-    if not yes and sys.stdin.isatty():
-        what = "all records" if offset is None else f"the records below {offset}"
-        click.confirm(f"Delete {what} of {name}?", abort=True, err=True)
+    what = "all records" if offset is None else f"the records below {offset}"
+    confirm(f"{what} of {name}", yes=yes)
 
     async def action(client: AsyncClient) -> dict[int, int | ServerRefusedError]:
         numbers = partitions or [one.partition for one in (await client.topic(name)).partitions]
@@ -304,8 +292,7 @@ async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
     """Return everything about one topic, as --json prints it."""
     topic = await client.topic(name)
     numbers = [one.partition for one in topic.partitions if one.leader_id >= 0]
-    earliest = await client.list_offsets(name, dict.fromkeys(numbers, EARLIEST))
-    latest = await client.list_offsets(name, dict.fromkeys(numbers, LATEST))
+    bounds = await client.bounds(name, numbers)
     settings = await AdminClient(client).describe_settings(TOPIC, name)
     partitions = [
         {
@@ -314,8 +301,8 @@ async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
             "leader_epoch": one.leader_epoch,
             "replicas": list(one.replicas),
             "in_sync_replicas": list(one.in_sync_replicas),
-            "log_start_offset": earliest[one.partition].offset if one.partition in earliest else -1,
-            "high_watermark": latest[one.partition].offset if one.partition in latest else -1,
+            "log_start_offset": bounds[one.partition].earliest if one.partition in bounds else -1,
+            "high_watermark": bounds[one.partition].latest if one.partition in bounds else -1,
         }
         for one in topic.partitions
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.client.errors import ServerRefusedError, refuse
-from kgw.client.values import TopicSettingValue
-from kgw.config import SettingType
+from kgw.client.values import REQUEST_TIMEOUT_MS, TopicSettingValue
 from kgw.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -33,6 +32,7 @@ from kgw.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from kgw.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -42,9 +42,10 @@ from kgw.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kgw.client.client import AsyncClient
+    from kgw.client.connection import Connection
 
 TOPIC = 2
 BROKER = 4
@@ -76,7 +77,6 @@ class AdminClient:
         partitions: int = -1,
         replication_factor: int = -1,
         config: Mapping[str, str] | None = None,
-        validate_only: bool = False,
     ) -> None:
         """Create a topic; -1 leaves a number to the server. Durable when this returns.
 
@@ -84,7 +84,7 @@ class AdminClient:
         """
         connection = await self._client.controller_connection()
         # Only version 4 and later leave the numbers to the server (KIP-464).
-        minimum = 4 if -1 in {partitions, replication_factor} else 1 if validate_only else 0
+        minimum = 4 if -1 in {partitions, replication_factor} else 0
         version = connection.spoken_version(CreateTopicsRequest, minimum)
         answer = await connection.ask(
             CreateTopicsRequest(
@@ -99,12 +99,10 @@ class AdminClient:
                         ],
                     )
                 ],
-                timeout_ms=self._timeout_ms,
-                validate_only=validate_only,
+                timeout_ms=REQUEST_TIMEOUT_MS,
             ),
             CreateTopicsResponse,
             version=version,
-            timeout_s=self._client.request_timeout_s,
         )
         for result in answer.topics:
             refuse(result.error_code, f"cannot create topic {name}", result.error_message)
@@ -118,10 +116,9 @@ class AdminClient:
                 if connection.spoken_version(DeleteTopicsRequest) >= 6
                 else [],
                 topic_names=[name],
-                timeout_ms=self._timeout_ms,
+                timeout_ms=REQUEST_TIMEOUT_MS,
             ),
             DeleteTopicsResponse,
-            timeout_s=self._client.request_timeout_s,
         )
         for result in answer.responses:
             refuse(result.error_code, f"cannot delete topic {name}", result.error_message)
@@ -132,10 +129,9 @@ class AdminClient:
         answer = await connection.ask(
             CreatePartitionsRequest(
                 topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
-                timeout_ms=self._timeout_ms,
+                timeout_ms=REQUEST_TIMEOUT_MS,
             ),
             CreatePartitionsResponse,
-            timeout_s=self._client.request_timeout_s,
         )
         for result in answer.results:
             refuse(result.error_code, f"cannot add partitions to {name}", result.error_message)
@@ -161,10 +157,9 @@ class AdminClient:
                             ],
                         )
                     ],
-                    timeout_ms=self._timeout_ms,
+                    timeout_ms=REQUEST_TIMEOUT_MS,
                 ),
                 DeleteRecordsResponse,
-                timeout_s=self._client.request_timeout_s,
             )
             for topic in answer.topics:
                 for result in topic.partitions:
@@ -176,26 +171,10 @@ class AdminClient:
                     )
         return found
 
-    async def describe_settings(
-        self, resource_type: int, name: str, *, documentation: bool = False
-    ) -> list[TopicSettingValue]:
+    async def describe_settings(self, resource_type: int, name: str) -> list[TopicSettingValue]:
         """Return the settings of a TOPIC, or of a BROKER by its id as text, by name."""
         connection = await self._client.any_connection()
-        version = connection.spoken_version(DescribeConfigsRequest)
-        answer = await connection.ask(
-            DescribeConfigsRequest(
-                resources=[
-                    DescribeConfigsResource(
-                        resource_type=resource_type, resource_name=name, configuration_keys=None
-                    )
-                ],
-                include_documentation=documentation and version >= 3,
-            ),
-            DescribeConfigsResponse,
-            version=version,
-            timeout_s=self._client.request_timeout_s,
-        )
-        result = answer.results[0]
+        (result,) = await describe_configs(connection, resource_type, [name])
         refuse(result.error_code, f"cannot describe {name}", result.error_message)
         return [
             TopicSettingValue(
@@ -203,8 +182,6 @@ class AdminClient:
                 row.value,
                 _SOURCES.get(row.config_source, "default" if row.is_default else "unknown"),
                 row.read_only,
-                _setting_type(row.config_type),
-                row.documentation,
             )
             for row in sorted(result.configs, key=lambda row: row.name)
         ]
@@ -217,19 +194,8 @@ class AdminClient:
         connection = await self._client.any_connection()
         values: dict[str, str] = {}
         for start in range(0, len(topics), _TOPICS_AT_ONCE):
-            answer = await connection.ask(
-                DescribeConfigsRequest(
-                    resources=[
-                        DescribeConfigsResource(
-                            resource_type=TOPIC, resource_name=name, configuration_keys=[setting]
-                        )
-                        for name in topics[start : start + _TOPICS_AT_ONCE]
-                    ]
-                ),
-                DescribeConfigsResponse,
-                timeout_s=self._client.request_timeout_s,
-            )
-            for result in answer.results:
+            names = topics[start : start + _TOPICS_AT_ONCE]
+            for result in await describe_configs(connection, TOPIC, names, [setting]):
                 for row in result.configs:
                     if not result.error_code and row.value is not None:
                         values[result.resource_name] = row.value
@@ -258,18 +224,29 @@ class AdminClient:
                 ]
             ),
             IncrementalAlterConfigsResponse,
-            timeout_s=self._client.request_timeout_s,
         )
         for result in answer.responses:
             refuse(result.error_code, f"cannot change settings of {name}", result.error_message)
 
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._client.request_timeout_s * 1000)
 
-
-def _setting_type(code: int) -> SettingType | None:
-    try:
-        return SettingType(code)
-    except ValueError:
-        return None
+async def describe_configs(
+    connection: Connection,
+    resource_type: int,
+    names: Iterable[str],
+    settings: list[str] | None = None,
+    minimum_version: int = 0,
+) -> list[DescribeConfigsResult]:
+    """Return what DescribeConfigs says of resources of one type, of some settings or all."""
+    answer = await connection.ask(
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=resource_type, resource_name=name, configuration_keys=settings
+                )
+                for name in names
+            ]
+        ),
+        DescribeConfigsResponse,
+        version=connection.spoken_version(DescribeConfigsRequest, minimum_version),
+    )
+    return answer.results

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from kgw.client.connection import Connection
 from kgw.client.errors import (
@@ -14,6 +15,8 @@ from kgw.client.errors import (
 )
 from kgw.client.leader_requests import begin_produce, fetch_from, find_epochs, find_offsets
 from kgw.client.values import (
+    EARLIEST,
+    LATEST,
     Broker,
     ClusterDescription,
     EpochRange,
@@ -25,7 +28,7 @@ from kgw.client.values import (
 )
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.fetch import FetchRequest
+from kgw.offsets.ranges import OffsetBounds
 from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
@@ -35,7 +38,7 @@ from kgw.protocol.messages.metadata import (
 from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from kgw.clock import Clock
@@ -44,9 +47,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 ResultT = TypeVar("ResultT")
-
-_TOLD = frozenset({int(ErrorCode.OFFSET_OUT_OF_RANGE), int(ErrorCode.CORRUPT_MESSAGE)})
-"""What is wrong with one offset: neither retried nor the other partitions' business."""
+_Fetched: TypeAlias = dict[int, FetchedPartition]
 
 _NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
@@ -68,7 +69,6 @@ class AsyncClient:
         *,
         client_id: str = "kgw",
         connect_timeout_s: float = 10.0,
-        request_timeout_s: float = 30.0,
         retry_s: float = 30.0,
         clock: Clock | None = None,
     ) -> None:
@@ -76,7 +76,6 @@ class AsyncClient:
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
-        self.request_timeout_s = request_timeout_s
         self._retry_s = retry_s
         self._clock = clock or SystemClock()
         self._connections: dict[tuple[str, int], Connection] = {}
@@ -166,7 +165,6 @@ class AsyncClient:
             answer = await connection.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
                 InitProducerIdResponse,
-                timeout_s=self.request_timeout_s,
             )
             refuse(answer.error_code, "cannot get a producer id")
             return answer.producer_id, answer.producer_epoch
@@ -199,14 +197,7 @@ class AsyncClient:
     ) -> Awaitable[Produced]:
         """Send one batch and return the awaitable answer; batches go out in the order of calls."""
         description, connection = await self._leader(topic, partition)
-        return await begin_produce(
-            connection,
-            description,
-            partition,
-            records,
-            acks=acks,
-            timeout_s=self.request_timeout_s,
-        )
+        return await begin_produce(connection, description, partition, records, acks=acks)
 
     async def fetch(
         self,
@@ -217,62 +208,27 @@ class AsyncClient:
         min_bytes: int = 1,
         max_bytes: int = 50 << 20,
         partition_max_bytes: int = 1 << 20,
+        told: frozenset[ErrorCode] = frozenset(),
     ) -> list[FetchedPartition]:
         """Read from each partition at its offset; partitions with nothing new are left out.
 
         Raises ServerRefusedError with OFFSET_OUT_OF_RANGE and the like for the first partition
-        that has an error.
-        """
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
-        return await self._fetch(topic, offsets, request, partition_max_bytes, frozenset())
-
-    async def fetch_each(
-        self,
-        topic: str,
-        offsets: Mapping[int, int],
-        *,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int = 50 << 20,
-        partition_max_bytes: int = 1 << 20,
-    ) -> list[FetchedPartition]:
-        """Read as `fetch`; what is wrong with one partition's offset stands in its answer."""
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
-        return await self._fetch(topic, offsets, request, partition_max_bytes, _TOLD)
-
-    async def _fetch(
-        self,
-        topic: str,
-        offsets: Mapping[int, int],
-        request: FetchRequest,
-        partition_max_bytes: int,
-        told: frozenset[int],
-    ) -> list[FetchedPartition]:
-        """Send a request, complete but for its partitions, to each leader.
-
-        Error codes among `told` are returned, others raised.
+        that has an error. Those of the codes `told` stand in the partition's answer instead.
         """
 
-        async def ask() -> list[FetchedPartition]:
-            by_leader = await self.by_leader(topic, offsets)
-            if not by_leader:
-                return []
-            description = self._topics[TopicName(topic)]
-            requests = [
-                fetch_from(
-                    connection,
-                    description,
-                    part,
-                    request,
-                    partition_max_bytes,
-                    told,
-                    timeout_s=self.request_timeout_s,
-                )
-                for connection, part in by_leader.items()
-            ]
-            return [one for answer in await asyncio.gather(*requests) for one in answer]
+        def ask(connection: Connection, part: Mapping[int, int]) -> Awaitable[_Fetched]:
+            return fetch_from(
+                connection,
+                self._topics[TopicName(topic)],
+                part,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                told=told,
+            )
 
-        return await self.retrying(ask)
+        return list((await self._ask_leaders(topic, offsets, ask)).values())
 
     async def list_offsets(
         self, topic: str, timestamps: Mapping[int, int], *, read_committed: bool = False
@@ -281,25 +237,17 @@ class AsyncClient:
 
         With `read_committed` nothing past the last stable offset is found.
         """
+        find = partial(find_offsets, topic=topic, read_committed=read_committed)
+        found = await self._ask_leaders(topic, timestamps, find)
+        return {partition: found[partition] for partition in timestamps}
 
-        async def ask() -> dict[int, FoundOffset]:
-            by_leader = await self.by_leader(topic, timestamps)
-            answers = await asyncio.gather(
-                *(
-                    find_offsets(
-                        connection,
-                        topic,
-                        part,
-                        read_committed=read_committed,
-                        timeout_s=self.request_timeout_s,
-                    )
-                    for connection, part in by_leader.items()
-                )
-            )
-            found = {partition: one for answer in answers for partition, one in answer.items()}
-            return {partition: found[partition] for partition in timestamps}
-
-        return await self.retrying(ask)
+    async def bounds(self, topic: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
+        """Return where partitions begin and end."""
+        earliest, latest = await asyncio.gather(
+            self.list_offsets(topic, dict.fromkeys(partitions, EARLIEST)),
+            self.list_offsets(topic, dict.fromkeys(partitions, LATEST)),
+        )
+        return {one: OffsetBounds(earliest[one].offset, latest[one].offset) for one in partitions}
 
     async def epoch_ends(
         self, topic: str, leader_epochs: Mapping[int, int]
@@ -308,26 +256,30 @@ class AsyncClient:
 
         The current epoch ends where the log does. None where there is no such epoch.
         """
+        found = await self._ask_leaders(topic, leader_epochs, partial(find_epochs, topic=topic))
+        return {partition: found[partition] for partition in leader_epochs}
 
-        async def ask() -> dict[int, EpochRange | None]:
-            by_leader = await self.by_leader(topic, leader_epochs)
-            answers = await asyncio.gather(
-                *(
-                    find_epochs(connection, topic, part, timeout_s=self.request_timeout_s)
-                    for connection, part in by_leader.items()
-                )
-            )
-            found = {partition: one for answer in answers for partition, one in answer.items()}
-            return {partition: found[partition] for partition in leader_epochs}
+    async def _ask_leaders(
+        self,
+        topic: str,
+        asked: Mapping[int, int],
+        ask: Callable[[Connection, Mapping[int, int]], Awaitable[dict[int, ResultT]]],
+    ) -> dict[int, ResultT]:
+        """Ask each leader for its part, all at once, and return the answers by partition."""
 
-        return await self.retrying(ask)
+        async def ask_all() -> dict[int, ResultT]:
+            by_leader = await self.by_leader(topic, asked)
+            answers = await asyncio.gather(*(ask(*one) for one in by_leader.items()))
+            return {partition: one for answer in answers for partition, one in answer.items()}
+
+        return await self.retrying(ask_all)
 
     # Connections
 
     async def request(self, message: Request, *, version: int | None = None) -> Response:
         """Send any request to any node, in the highest common version unless one is given."""
         connection = await self.any_connection()
-        return await connection.request(message, version=version, timeout_s=self.request_timeout_s)
+        return await connection.request(message, version=version)
 
     async def any_connection(self) -> Connection:
         """Return an open connection, to a bootstrap address or a known broker."""
@@ -455,7 +407,6 @@ class AsyncClient:
             MetadataRequest(topics=topics, allow_auto_topic_creation=allow),
             MetadataResponse,
             version=version,
-            timeout_s=self.request_timeout_s,
         )
         refuse(answer.error_code, "cannot get metadata")
         brokers = tuple(

@@ -13,7 +13,7 @@ from kgw.client.errors import (
     UnsupportedApiError,
     refuse,
 )
-from kgw.client.values import ApiSupport
+from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
@@ -29,7 +29,6 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 # "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: neither may look like a long answer.
 MAX_FRAME_BYTES = 256 << 20
 SOFTWARE_NAME = "kgw"
-_CLOSE_S = 1.0
 
 
 class _Waiting:
@@ -188,7 +187,7 @@ class Connection(asyncio.Protocol):
         response_type: type[ResponseT],
         *,
         version: int | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> ResponseT:
         """Send a request, in the highest common version unless one is given, and return its answer.
 
@@ -202,21 +201,24 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def request(
-        self, message: Request, *, version: int | None = None, timeout_s: float = 30.0
+        self, message: Request, *, version: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Response:
         """As `ask`, for callers who need no static type of the answer."""
         if version is None:
             version = self.spoken_version(type(message))
         return await self._wait_for(self.send(message, version), message, timeout_s)
 
-    async def aclose(self) -> None:
-        """Close the connection; answers still awaited fail with ConnectionLostError."""
+    async def aclose(self, timeout_s: float = 1.0) -> None:
+        """Close the connection; answers still awaited fail with ConnectionLostError.
+
+        What a peer has not taken within `timeout_s` is given up.
+        """
         if self._transport is None or self._closed.done():
             return
         self._transport.close()
         try:
             # A peer that takes no bytes must not hold up the one who leaves.
-            await asyncio.wait([self._closed], timeout=_CLOSE_S)
+            await asyncio.wait([self._closed], timeout=timeout_s)
         finally:
             self.abort()
         # The socket is closed in the next turn of the loop, which may have no other.

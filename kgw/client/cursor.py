@@ -17,7 +17,7 @@ _PREFIX: Final = "kgw1."
 _CRC_BYTES: Final = 4
 
 
-class CursorError(KgwError):
+class CursorError(KgwError, ValueError):
     """Text that is no cursor, or one of another topic."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kgw.client.admin import describe_configs
 from kgw.client.errors import ServerRefusedError, refuse
 from kgw.errors import DecodeError, ErrorCode
 from kgw.protocol.blobs import (
@@ -13,11 +14,6 @@ from kgw.protocol.blobs import (
     decode_subscribed_topics,
 )
 from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kgw.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kgw.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -105,9 +101,7 @@ class GroupClient:
     async def groups(self) -> list[GroupSummary]:
         """Return every group, by name."""
         connection = await self._client.any_connection()
-        answer = await connection.ask(
-            ListGroupsRequest(), ListGroupsResponse, timeout_s=self._client.request_timeout_s
-        )
+        answer = await connection.ask(ListGroupsRequest(), ListGroupsResponse)
         refuse(answer.error_code, "cannot list groups")
         return sorted(
             GroupSummary(one.group_id, one.protocol_type, one.group_state, one.group_type)
@@ -118,9 +112,7 @@ class GroupClient:
         """Return a group. Raises ServerRefusedError GROUP_ID_NOT_FOUND where there is none."""
         connection = await self._coordinator(group_id)
         answer = await connection.ask(
-            DescribeGroupsRequest(groups=[group_id]),
-            DescribeGroupsResponse,
-            timeout_s=self._client.request_timeout_s,
+            DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
         )
         (found,) = answer.groups
         what = f"cannot describe group {group_id}"
@@ -168,7 +160,6 @@ class GroupClient:
             else OffsetFetchRequest(group_id=group_id, topics=None),
             OffsetFetchResponse,
             version=version,
-            timeout_s=self._client.request_timeout_s,
         )
         what = f"cannot get the offsets of group {group_id}"
         refuse(answer.error_code, what)
@@ -226,7 +217,6 @@ class GroupClient:
             ),
             OffsetCommitResponse,
             version=connection.spoken_version(OffsetCommitRequest, 2, _BY_NAME),
-            timeout_s=self._client.request_timeout_s,
         )
         for answered in answer.topics:
             for one in answered.partitions:
@@ -242,9 +232,7 @@ class GroupClient:
         """Delete a group and its offsets."""
         connection = await self._coordinator(group_id)
         answer = await connection.ask(
-            DeleteGroupsRequest(groups_names=[group_id]),
-            DeleteGroupsResponse,
-            timeout_s=self._client.request_timeout_s,
+            DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
         )
         for one in answer.results:
             refuse(one.error_code, f"cannot delete group {group_id}")
@@ -268,7 +256,6 @@ class GroupClient:
                 ],
             ),
             OffsetDeleteResponse,
-            timeout_s=self._client.request_timeout_s,
         )
         refuse(answer.error_code, f"cannot delete offsets of group {group_id}")
         for answered in answer.topics:
@@ -297,21 +284,7 @@ class GroupClient:
     async def explain(self, group_id: str) -> dict[str, Any]:
         """Return what a group decided lately and why. Only kgw can tell."""
         connection = await self._coordinator(group_id)
-        answer = await connection.ask(
-            DescribeConfigsRequest(
-                resources=[
-                    DescribeConfigsResource(
-                        resource_type=GROUP,
-                        resource_name=group_id,
-                        configuration_keys=[GROUP_TRACE],
-                    )
-                ]
-            ),
-            DescribeConfigsResponse,
-            version=connection.spoken_version(DescribeConfigsRequest, 4),
-            timeout_s=self._client.request_timeout_s,
-        )
-        (result,) = answer.results
+        (result,) = await describe_configs(connection, GROUP, [group_id], [GROUP_TRACE], 4)
         what = f"cannot explain group {group_id}"
         refuse(result.error_code, what, result.error_message)
         for row in result.configs:
@@ -332,7 +305,6 @@ class GroupClient:
                 else FindCoordinatorRequest(key=group_id),
                 FindCoordinatorResponse,
                 version=version,
-                timeout_s=self._client.request_timeout_s,
             )
             found = answer.coordinators[0] if version >= 4 else answer
             refuse(found.error_code, f"cannot find who coordinates {group_id}", found.error_message)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kgw.client.errors import refuse
 from kgw.client.values import (
     MAX_TIMESTAMP,
+    REQUEST_TIMEOUT_MS,
+    REQUEST_TIMEOUT_S,
     EpochRange,
     FetchedPartition,
     FoundOffset,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from kgw.client.connection import Connection
     from kgw.client.values import TopicDescription
+    from kgw.errors import ErrorCode
     from kgw.protocol.schema import Response
     from kgw.types import Buffer
 
@@ -61,14 +64,13 @@ async def begin_produce(
     records: Buffer,
     *,
     acks: int,
-    timeout_s: float,
 ) -> Awaitable[Produced]:
     """Send one batch and return the awaitable answer; batches go out in the order of calls."""
     limit = _PRODUCE_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else _PRODUCE_BY_ID
     version = connection.spoken_version(ProduceRequest, _PRODUCE_MINIMUM, limit)
     message = ProduceRequest(
         acks=acks,
-        timeout_ms=int(timeout_s * 1000),
+        timeout_ms=REQUEST_TIMEOUT_MS,
         topic_data=[
             TopicProduceData(
                 name=topic.name,
@@ -104,22 +106,20 @@ async def fetch_from(
     connection: Connection,
     topic: TopicDescription,
     offsets: Mapping[int, int],
-    request: FetchRequest,
-    partition_max_bytes: int,
-    told: frozenset[int],
     *,
-    timeout_s: float,
-) -> list[FetchedPartition]:
-    """Read from partitions, each at its offset, as a request says but for its partitions.
-
-    Error codes among `told` are returned, others raised.
-    """
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+    told: frozenset[ErrorCode],
+) -> dict[int, FetchedPartition]:
+    """Read from partitions, each at its offset. Error codes among `told` are returned."""
     limit = _FETCH_BY_ID - 1 if topic.topic_id == ZERO_TOPIC_ID else 0x7FFF
     version = connection.spoken_version(FetchRequest, _FETCH_MINIMUM, limit)
     message = FetchRequest(
-        max_wait_ms=request.max_wait_ms,
-        min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
         topics=[
             FetchTopic(
                 topic=topic.name,
@@ -139,38 +139,31 @@ async def fetch_from(
         message,
         FetchResponse,
         version=version,
-        timeout_s=timeout_s + request.max_wait_ms / 1000,
+        timeout_s=REQUEST_TIMEOUT_S + max_wait_ms / 1000,
     )
     refuse(answer.error_code, f"cannot fetch from {topic.name}")
-    fetched = []
+    fetched = {}
     for result in (one for response in answer.responses for one in response.partitions):
+        partition, records = result.partition_index, result.records
         if result.error_code not in told:
             refuse(
                 result.error_code,
-                f"cannot fetch from {topic.name} partition {result.partition_index} "
-                f"at offset {offsets.get(result.partition_index)}",
+                f"cannot fetch from {topic.name} partition {partition} "
+                f"at offset {offsets.get(partition)}",
             )
-        records = result.records
-        fetched.append(
-            FetchedPartition(
-                result.partition_index,
-                result.high_watermark,
-                result.log_start_offset,
-                # Decoded records are one view of the answer, or nothing.
-                records if isinstance(records, memoryview) else memoryview(b""),
-                result.error_code,
-            )
+        fetched[partition] = FetchedPartition(
+            partition,
+            result.high_watermark,
+            result.log_start_offset,
+            # Decoded records are one view of the answer, or nothing.
+            records if isinstance(records, memoryview) else memoryview(b""),
+            result.error_code,
         )
     return fetched
 
 
 async def find_offsets(
-    connection: Connection,
-    topic: str,
-    timestamps: Mapping[int, int],
-    *,
-    read_committed: bool,
-    timeout_s: float,
+    connection: Connection, timestamps: Mapping[int, int], topic: str, *, read_committed: bool
 ) -> dict[int, FoundOffset]:
     """Return the offset at each partition's timestamp, which may be a special one."""
     minimum = 2 if read_committed else 1
@@ -190,9 +183,7 @@ async def find_offsets(
             )
         ],
     )
-    answer = await connection.ask(
-        message, ListOffsetsResponse, version=version, timeout_s=timeout_s
-    )
+    answer = await connection.ask(message, ListOffsetsResponse, version=version)
     found = {}
     for one in (one for answered in answer.topics for one in answered.partitions):
         refuse(
@@ -204,7 +195,7 @@ async def find_offsets(
 
 
 async def find_epochs(
-    connection: Connection, topic: str, leader_epochs: Mapping[int, int], *, timeout_s: float
+    connection: Connection, leader_epochs: Mapping[int, int], topic: str
 ) -> dict[int, EpochRange | None]:
     """Return, by partition, the newest leader epoch not above the one given, and its end."""
     message = OffsetForLeaderEpochRequest(
@@ -223,7 +214,6 @@ async def find_epochs(
         OffsetForLeaderEpochResponse,
         # Version 0 does not say which epoch it has found.
         version=connection.spoken_version(OffsetForLeaderEpochRequest, 1),
-        timeout_s=timeout_s,
     )
     found = {}
     for one in (one for answered in answer.topics for one in answered.partitions):

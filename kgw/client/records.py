@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.client.groups import GroupClient
-from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.values import MAX_TIMESTAMP
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
 from kgw.offsets.reader import (
@@ -29,6 +29,8 @@ _WAIT_MS = 500
 _PROBES = 1024
 _PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
+_TOLD = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
+"""What is wrong with one offset: neither retried nor the other partitions' business."""
 
 
 class WireReader(RecordReader):
@@ -46,14 +48,7 @@ class WireReader(RecordReader):
         self._probes = probes
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
-        earliest, latest = await asyncio.gather(
-            self._client.list_offsets(self.topic, dict.fromkeys(partitions, EARLIEST)),
-            self._client.list_offsets(self.topic, dict.fromkeys(partitions, LATEST)),
-        )
-        return {
-            partition: OffsetBounds(earliest[partition].offset, latest[partition].offset)
-            for partition in partitions
-        }
+        return dict(await self._client.bounds(self.topic, partitions))
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
         return await self._find(
@@ -72,12 +67,13 @@ class WireReader(RecordReader):
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
     ) -> Answers[PartitionBatches]:
         """Read as `RecordReader.read`, waiting half a second at most; damage is looked through."""
-        fetched = await self._client.fetch_each(
+        fetched = await self._client.fetch(
             self.topic,
             positions,
             max_wait_ms=min(max_wait_ms, _WAIT_MS),
             max_bytes=max_bytes,
             partition_max_bytes=self._partition_bytes,
+            told=_TOLD,
         )
         answers: Answers[PartitionBatches] = {}
         for one in fetched:
@@ -121,8 +117,12 @@ class WireReader(RecordReader):
         """
 
         async def is_damaged(probed_offset: int) -> bool:
-            probed = await self._client.fetch_each(
-                self.topic, {partition: probed_offset}, max_wait_ms=0, partition_max_bytes=1
+            probed = await self._client.fetch(
+                self.topic,
+                {partition: probed_offset},
+                max_wait_ms=0,
+                partition_max_bytes=1,
+                told=_TOLD,
             )
             return any(one.error_code == ErrorCode.CORRUPT_MESSAGE for one in probed)
 

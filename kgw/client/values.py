@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kgw.config import SettingType
     from kgw.types import TopicId, TopicName
+
+REQUEST_TIMEOUT_S: Final = 30.0
+"""How long an answer is waited for, and how long the server may take for it."""
+REQUEST_TIMEOUT_MS: Final = 30_000
 
 LATEST = -1
 EARLIEST = -2
@@ -124,5 +127,3 @@ class TopicSettingValue(NamedTuple):
     value: str | None
     source: str
     read_only: bool
-    type: SettingType | None
-    documentation: str | None

@@ -6,9 +6,7 @@ from sys import float_info
 
 from kgw.config.setting import LONG_MAX, Setting, SettingType, Value
 
-INT = SettingType.INT
 LONG = SettingType.LONG
-DOUBLE = SettingType.DOUBLE
 
 CLEANUP_POLICIES = ("compact", "delete")
 DEFAULT_ROLL_MS = 604_800_000
@@ -31,199 +29,177 @@ def _check_limit(value: Value) -> None:
         raise ValueError("0 would keep nothing; -1 keeps everything")
 
 
-def _retention_time(name: str, type_: SettingType, doc: str, *, dynamic: bool = False) -> Setting:
-    return Setting(
-        name,
-        type_,
-        -1,
-        doc,
-        section="retention",
-        unit="ms" if name.endswith(".ms") else "",
-        minimum=-1,
-        check=_check_limit,
-        dynamic=dynamic,
-    )
-
-
-def _milliseconds(
-    name: str,
-    default: int,
-    doc: str,
-    *,
-    minimum: int = 0,
-    type_: SettingType = LONG,
-    dynamic: bool = True,
-) -> Setting:
-    return Setting(
-        name,
-        type_,
-        default,
-        doc,
-        section="retention",
-        unit="ms",
-        minimum=minimum,
-        dynamic=dynamic,
-    )
-
-
 RETENTION_SETTINGS = (
     Setting(
         "log.cleanup.policy",
-        SettingType.LIST,
         ("delete",),
         "What becomes of old records: `delete` lets retention remove them, `compact` keeps the "
         "newest of each key, both together do both.",
-        section="retention",
         check=check_policy,
         dynamic=True,
     ),
-    _retention_time(
+    Setting(
         "log.retention.ms",
-        LONG,
+        -1,
         "Age at which records are removed, by the greatest timestamp of their segment. -1: never, "
         "and the default, where Kafka's is a week. It goes before log.retention.minutes, which "
         "goes before log.retention.hours.",
+        type_=LONG,
+        minimum=-1,
+        check=_check_limit,
         dynamic=True,
     ),
-    _retention_time(
-        "log.retention.minutes", INT, "As log.retention.ms, in minutes, where that is not set."
+    Setting(
+        "log.retention.minutes",
+        -1,
+        "As log.retention.ms, in minutes, where that is not set.",
+        minimum=-1,
+        check=_check_limit,
     ),
-    _retention_time(
+    Setting(
         "log.retention.hours",
-        INT,
+        -1,
         "As log.retention.ms, in hours, where neither that nor log.retention.minutes is set.",
+        minimum=-1,
+        check=_check_limit,
     ),
     Setting(
         "log.retention.bytes",
-        LONG,
         -1,
         "Size of a partition above which its oldest segments are removed. -1: none.",
-        section="retention",
-        unit="bytes",
+        type_=LONG,
         minimum=-1,
         dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.retention.check.interval.ms",
         300_000,
         "How often partitions are looked at for what retention removes and for segments to close.",
+        type_=LONG,
         minimum=1,
-        dynamic=False,
     ),
-    _milliseconds(
+    Setting(
         "log.initial.task.delay.ms",
         30_000,
         "How long after the start retention and compaction begin.",
-        dynamic=False,
+        type_=LONG,
+        minimum=0,
     ),
-    _milliseconds(
+    Setting(
         "kgw.clock.hold.ms",
         3_600_000,
         "How long the wall clock must have run steadily after a jump before retention and "
         "compaction go by it. Until then they go by the time that has passed since before it.",
-        dynamic=False,
+        type_=LONG,
+        minimum=0,
     ),
-    _milliseconds(
+    Setting(
         "log.segment.delete.delay.ms",
         60_000,
         "How long the files of a removed segment stay.",
+        type_=LONG,
+        minimum=0,
+        dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.roll.ms",
         DEFAULT_ROLL_MS,
         "Age at which a segment is closed, so that retention and compaction may have it. It goes "
         "before log.roll.hours.",
+        type_=LONG,
         minimum=1,
+        dynamic=True,
     ),
     Setting(
         "log.roll.hours",
-        INT,
         DEFAULT_ROLL_MS // 3_600_000,
         "As log.roll.ms, in hours, where that is not set.",
-        section="retention",
         minimum=1,
     ),
-    _milliseconds(
+    Setting(
         "log.roll.jitter.ms",
         0,
         "Up to how much earlier a segment is closed, so that not all are at once; each partition "
         "has a fixed share of it. It goes before log.roll.jitter.hours.",
+        type_=LONG,
+        minimum=0,
+        dynamic=True,
     ),
     Setting(
         "log.roll.jitter.hours",
-        INT,
         0,
         "As log.roll.jitter.ms, in hours, where that is not set.",
-        section="retention",
         minimum=0,
     ),
     Setting(
         "log.cleaner.enable",
-        SettingType.BOOLEAN,
         True,
         "Whether compacted topics are compacted.",
-        section="retention",
     ),
     Setting(
         "log.cleaner.threads",
-        INT,
         1,
         "Partitions that are compacted at a time.",
-        section="retention",
         allowed=(1,),
         reason=_ONE_AT_A_TIME,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",
-        LONG,
         128 << 20,
         "Memory for the keys of a partition while it is compacted.",
-        section="retention",
+        type_=LONG,
         unit="bytes",
         minimum=1 << 20,
         dynamic=True,
     ),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
-        DOUBLE,
         float_info.max,
         "The most that compaction reads and writes in a second.",
-        section="retention",
+        unit="",
         minimum=1024,
         dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.cleaner.backoff.ms",
         15_000,
         "How long compaction rests when nothing is left to do.",
+        type_=LONG,
         minimum=1,
+        dynamic=True,
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio",
-        DOUBLE,
         0.5,
         "Share of bytes not compacted yet above which a partition is compacted.",
-        section="retention",
         minimum=0,
         maximum=1,
         dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.cleaner.min.compaction.lag.ms",
         0,
         "Age below which a record is not compacted.",
+        type_=LONG,
+        minimum=0,
+        dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
         "Age above which a record is compacted whatever the share of bytes; segments are closed "
         "in time for it.",
+        type_=LONG,
         minimum=1,
+        dynamic=True,
     ),
-    _milliseconds(
+    Setting(
         "log.cleaner.delete.retention.ms",
         86_400_000,
         "How long a deletion marker stays once it has been compacted, so that consumers that read "
         "from the beginning in that time see it.",
+        type_=LONG,
+        minimum=0,
+        dynamic=True,
     ),
 )

@@ -1,6 +1,6 @@
 """Settings of the server: everything that `kgw serve` can be told.
 
-Families of them are in modules of their own; the table has them all.
+Some sections are in modules of their own; the table has them all.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from kgw.config.state_settings import STATE_SETTINGS
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
-BOOLEAN = SettingType.BOOLEAN
-STRING = SettingType.STRING
-INT = SettingType.INT
 LONG = SettingType.LONG
-LIST = SettingType.LIST
 
 
 def _check_directory(value: Value) -> None:
@@ -27,302 +23,248 @@ def _check_directory(value: Value) -> None:
         raise ValueError("one directory is served, not a list of them")
 
 
-SERVER_SETTINGS = table(
-    # Who this node is, and where it listens.
+_NODE = (
     Setting(
         "node.id",
-        INT,
         0,
         "Id of this node in every answer. Clients compare it; any number will do.",
-        section="node",
         minimum=0,
     ),
     Setting(
         "listeners",
-        LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: `NAME://HOST:PORT` or `HOST:PORT`, several separated by commas. "
         "An empty host means every address, port 0 any free port.",
-        section="node",
         check=check_listeners,
     ),
     Setting(
         "advertised.listeners",
-        LIST,
         (),
         "The addresses that clients are told to connect to, by listener name. "
         "Empty: what was bound.",
-        section="node",
         check=check_listeners,
     ),
     Setting(
         "listener.security.protocol.map",
-        LIST,
         (),
         "Protocol of each listener name; only PLAINTEXT is served yet.",
-        section="node",
         check=check_protocol_map,
     ),
+)
+
+_STORAGE = (
     Setting(
         "log.dirs",
-        STRING,
         "kgw-data",
         "The data directory, also settable by `--data-dir`. One directory.",
-        section="storage",
         check=_check_directory,
     ),
     Setting(
         "kgw.backend",
-        STRING,
         "embedded",
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
         "or the URL of an installed backend.",
-        section="storage",
     ),
     *STATE_SETTINGS,
-    # Topics.
+    Setting(
+        "kgw.checkpoint.interval.ms",
+        30_000,
+        "Time between checkpoints, which bound the next recovery.",
+        minimum=100,
+    ),
+    Setting(
+        "kgw.checkpoint.bytes",
+        128 << 20,
+        "Bytes appended after which a checkpoint is made before its time.",
+        type_=LONG,
+        minimum=1 << 20,
+    ),
+    Setting(
+        "kgw.cache.bytes",
+        32 << 20,
+        "Memory for recently appended batches, from which consumers at the end are served.",
+        type_=LONG,
+        minimum=0,
+    ),
+    Setting(
+        "kgw.min.free.bytes",
+        64 << 20,
+        "Free space below which appends are refused, so that what is stored stays safe.",
+        type_=LONG,
+        minimum=0,
+    ),
+)
+
+_TOPICS = (
     Setting(
         "auto.create.topics.enable",
-        BOOLEAN,
         True,
         "Whether a Metadata request that allows it creates the topics it names.",
-        section="topics",
     ),
     Setting(
         "num.partitions",
-        INT,
         1,
         "Partitions of a topic that is created without a number.",
-        section="topics",
         minimum=1,
     ),
     Setting(
         "default.replication.factor",
-        INT,
         1,
         "Replication factor of a topic that is created without one. "
         "Above 1 only with `kgw.lenient.replication`, and even then there is one copy.",
-        section="topics",
         minimum=1,
         maximum=32_767,
     ),
     Setting(
         "kgw.lenient.replication",
-        BOOLEAN,
         False,
         "Accept replication factors above 1, for test suites that insist on them. "
         "There is still one copy, and the answers say so.",
-        section="topics",
     ),
     Setting(
         "kgw.partitions.max",
-        INT,
         20_000,
         "Partitions of all topics together; more are refused with POLICY_VIOLATION.",
-        section="topics",
         minimum=1,
     ),
     Setting(
         "kgw.topic.partitions.max",
-        INT,
         10_000,
         "Partitions of one topic; more are refused with INVALID_PARTITIONS.",
-        section="topics",
         minimum=1,
     ),
     Setting(
         "delete.topic.enable",
-        BOOLEAN,
         True,
         "Whether topics can be deleted.",
-        section="topics",
         allowed=(True,),
         reason="topics can always be deleted",
     ),
-    *TOPIC_DEFAULT_SETTINGS,
     Setting(
         "offsets.topic.replication.factor",
-        INT,
         1,
         "Copies of committed offsets.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
     Setting(
         "transaction.state.log.replication.factor",
-        INT,
         1,
         "Copies of the transaction log.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
     Setting(
         "transaction.state.log.min.isr",
-        INT,
         1,
         "In-sync copies of the transaction log.",
-        section="topics",
         allowed=(1,),
         reason=ONE_NODE,
     ),
-    # What becomes of old records.
-    *RETENTION_SETTINGS,
-    # Groups.
+)
+
+_GROUPS = (
     Setting(
         "group.min.session.timeout.ms",
-        INT,
         6_000,
         "The shortest session timeout that a member of a group may ask for.",
-        section="groups",
-        unit="ms",
         minimum=0,
     ),
     Setting(
         "group.max.session.timeout.ms",
-        INT,
         1_800_000,
         "The longest session timeout that a member of a group may ask for.",
-        section="groups",
-        unit="ms",
         minimum=1,
     ),
     Setting(
         "group.max.size",
-        INT,
         INT_MAX,
         "Members of one group, ids given to future members among them; "
         "more are refused with GROUP_MAX_SIZE_REACHED.",
-        section="groups",
         minimum=1,
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
-        INT,
         0,
         "How long the first rebalance of a group without members waits for more of them. "
         "Kafka waits 3000.",
-        section="groups",
-        unit="ms",
         minimum=0,
     ),
     Setting(
         "kgw.groups.max",
-        INT,
         100_000,
         "Groups; more are refused.",
-        section="groups",
         minimum=1,
     ),
     Setting(
         "offset.metadata.max.bytes",
-        INT,
         4_096,
         "Longest text kept with a committed offset; a longer one is refused with "
         "OFFSET_METADATA_TOO_LARGE.",
-        section="groups",
-        unit="bytes",
         minimum=0,
     ),
     Setting(
         "offsets.retention.minutes",
-        INT,
         # Kafka's default is a week: a consumer that was away for longer begins wherever its
         # auto.offset.reset says, without a word (docs/decisions/0061-damage-is-noticed.md).
         525_600,
         "How long the committed offsets of a group without members are kept, from the last "
         "commit or from when its last member left, whichever is later. A year; Kafka's default is "
         "10080, a week.",
-        section="groups",
         minimum=1,
     ),
     Setting(
         "offsets.retention.check.interval.ms",
-        LONG,
         600_000,
         "How often committed offsets are looked through for those that have expired.",
-        section="groups",
-        unit="ms",
+        type_=LONG,
         minimum=1,
     ),
-    *LAG_SETTINGS,
-    *ADMIN_SETTINGS,
-    *LIMIT_SETTINGS,
-    # Storage.
-    Setting(
-        "kgw.checkpoint.interval.ms",
-        INT,
-        30_000,
-        "Time between checkpoints, which bound the next recovery.",
-        section="storage",
-        unit="ms",
-        minimum=100,
-    ),
-    Setting(
-        "kgw.checkpoint.bytes",
-        LONG,
-        128 << 20,
-        "Bytes appended after which a checkpoint is made before its time.",
-        section="storage",
-        unit="bytes",
-        minimum=1 << 20,
-    ),
-    Setting(
-        "kgw.cache.bytes",
-        LONG,
-        32 << 20,
-        "Memory for recently appended batches, from which consumers at the end are served.",
-        section="storage",
-        unit="bytes",
-        minimum=0,
-    ),
-    Setting(
-        "kgw.min.free.bytes",
-        LONG,
-        64 << 20,
-        "Free space below which appends are refused, so that what is stored stays safe.",
-        section="storage",
-        unit="bytes",
-        minimum=0,
-    ),
-    # The process.
+)
+
+_PROCESS = (
     Setting(
         "kgw.shutdown.timeout.ms",
-        INT,
         10_000,
         "Time to finish what is in flight after SIGTERM.",
-        section="process",
-        unit="ms",
         minimum=0,
     ),
     Setting(
         "kgw.log.format",
-        STRING,
         "auto",
         "Log lines for people (`text`), for machines (`json`), or by where they go (`auto`).",
-        section="process",
         allowed=("auto", "text", "json"),
     ),
     Setting(
         "kgw.log.level",
-        STRING,
         "info",
         "The least important log lines that are written.",
-        section="process",
         allowed=("debug", "info", "warning", "error"),
     ),
     Setting(
         "kgw.debug.slow.callback.ms",
-        INT,
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
         "logged by name. 0 is off; on, small requests take a quarter more of the processor.",
-        section="process",
-        unit="ms",
         minimum=0,
     ),
 )
+
+SERVER_SECTIONS = {
+    "node": _NODE,
+    "storage": _STORAGE,
+    "topics": _TOPICS,
+    "topic defaults": TOPIC_DEFAULT_SETTINGS,
+    "retention": RETENTION_SETTINGS,
+    "groups": _GROUPS,
+    "lag": LAG_SETTINGS,
+    "admin": ADMIN_SETTINGS,
+    "limits": LIMIT_SETTINGS,
+    "process": _PROCESS,
+}
+"""Every setting of the server, as the documentation groups them."""
+
+SERVER_SETTINGS = table(*(one for section in SERVER_SECTIONS.values() for one in section))
 
 SERVER_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Older names that Kafka itself still takes."""

@@ -55,6 +55,15 @@ class SettingType(IntEnum):
     """A string that is never shown again."""
 
 
+_TYPES: dict[type, SettingType] = {
+    bool: SettingType.BOOLEAN,
+    str: SettingType.STRING,
+    int: SettingType.INT,
+    float: SettingType.DOUBLE,
+    tuple: SettingType.LIST,
+}
+
+
 class Setting:
     """One row of a settings table.
 
@@ -64,6 +73,8 @@ class Setting:
     milliseconds of their unit.
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
+    `type` is that of the default, unless another is given: LONG or PASSWORD.
+    `unit` is ms or bytes where the name has that word, unless another is given.
     """
 
     __slots__ = (
@@ -78,7 +89,6 @@ class Setting:
         "minimum",
         "name",
         "reason",
-        "section",
         "server_setting",
         "type",
         "unit",
@@ -87,12 +97,11 @@ class Setting:
     def __init__(
         self,
         name: str,
-        type_: SettingType,
         default: Value,
         doc: str,
         *,
-        section: str = "",
-        unit: str = "",
+        type_: SettingType | None = None,
+        unit: str | None = None,
         minimum: float | None = None,
         maximum: float | None = None,
         allowed: tuple[Value, ...] = (),
@@ -103,14 +112,13 @@ class Setting:
         coarser_settings: Mapping[str, int] = _NONE,
     ) -> None:
         self.name = name
-        self.type = type_
+        self.type = _TYPES[type(default)] if type_ is None else type_
         self.default = default
         self.doc = doc
-        self.section = section
-        self.unit = unit
-        if maximum is None and type_ is SettingType.INT:
+        self.unit = _unit_of(name) if unit is None else unit
+        if maximum is None and self.type is SettingType.INT:
             maximum = INT_MAX
-        elif maximum is None and type_ is SettingType.LONG:
+        elif maximum is None and self.type is SettingType.LONG:
             maximum = LONG_MAX
         self.minimum = minimum
         self.maximum = maximum
@@ -248,6 +256,11 @@ _TYPE_WORDS = {
 def attribute_name(name: str) -> str:
     """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
     return name.removeprefix("kgw.").replace(".", "_")
+
+
+def _unit_of(name: str) -> str:
+    """Return `ms` or `bytes` where the name of a setting has that word, "" elsewhere."""
+    return next((word for word in name.split(".") if word in _FACTORS), "")
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:

@@ -15,37 +15,29 @@ def _check_url(value: Value) -> None:
 STATE_SETTINGS = (
     Setting(
         "kgw.state.url",
-        SettingType.STRING,
         "",
         "Where topics, groups, committed offsets and settings are kept: empty for SQLite in the "
         "data directory, else `postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE` "
         "(docs/state.md). Records stay in the data directory.",
-        section="storage",
         check=_check_url,
     ),
     Setting(
         "kgw.state.password",
-        SettingType.PASSWORD,
         "",
         "Password for `kgw.state.url`. Never shown again; best given by its environment variable.",
-        section="storage",
+        type_=SettingType.PASSWORD,
     ),
     Setting(
         "kgw.state.password.file",
-        SettingType.STRING,
         "",
         "File whose content, without the line's end, is the password for `kgw.state.url`. "
         "It is read anew for each connection.",
-        section="storage",
     ),
     Setting(
         "kgw.state.timeout.ms",
-        SettingType.INT,
         30_000,
         "How long the database of `kgw.state.url` may be away, or take for one statement, before "
         "nothing is written any more until the next start.",
-        section="storage",
-        unit="ms",
         minimum=100,
     ),
 )

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from kgw.config.setting import LONG_MAX, Setting, SettingType
 
-BOOLEAN = SettingType.BOOLEAN
-STRING = SettingType.STRING
-INT = SettingType.INT
 LONG = SettingType.LONG
 
 ONE_NODE = "there is one node, so one replica"
@@ -18,160 +15,125 @@ ONE_NODE = "there is one node, so one replica"
 TOPIC_DEFAULT_SETTINGS = (
     Setting(
         "message.max.bytes",
-        INT,
         1_048_588,
         "Largest record batch accepted, unless the topic's max.message.bytes says otherwise.",
-        section="topic defaults",
-        unit="bytes",
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.segment.bytes",
-        INT,
         1 << 30,
         "Size at which a segment file is closed and the next one begun.",
-        section="topic defaults",
-        unit="bytes",
         minimum=1024,
         dynamic=True,
     ),
     Setting(
         "log.index.interval.bytes",
-        INT,
         4096,
         "Bytes of log for each entry of a segment's offset index.",
-        section="topic defaults",
-        unit="bytes",
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.index.size.max.bytes",
-        INT,
         10 << 20,
         "Size of an index at which its segment is closed.",
-        section="topic defaults",
-        unit="bytes",
         minimum=4,
         dynamic=True,
     ),
     Setting(
         "log.message.timestamp.type",
-        STRING,
         "CreateTime",
         "Whose time a record carries: its producer's (CreateTime) or the server's (LogAppendTime).",
-        section="topic defaults",
         allowed=("CreateTime", "LogAppendTime"),
         dynamic=True,
     ),
     Setting(
         "log.message.timestamp.before.max.ms",
-        LONG,
         LONG_MAX,
         "How far a producer's timestamp may lie behind the server's clock.",
-        section="topic defaults",
-        unit="ms",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.message.timestamp.after.max.ms",
-        LONG,
         3_600_000,
         "How far a producer's timestamp may lie ahead of the server's clock.",
-        section="topic defaults",
-        unit="ms",
+        type_=LONG,
         minimum=0,
         dynamic=True,
     ),
     Setting(
         "compression.type",
-        STRING,
         "producer",
         "Batches are stored as the producer compressed them.",
-        section="topic defaults",
         allowed=("producer",),
         reason="batches are never recompressed",
     ),
     Setting(
         "log.preallocate",
-        BOOLEAN,
         False,
         "Whether segment files get their full size at once.",
-        section="topic defaults",
         allowed=(False,),
         reason="segments grow as they are written",
     ),
     Setting(
         "log.flush.interval.messages",
-        LONG,
         LONG_MAX,
         "An upper bound of records between two flushes. Every value holds where a record is "
         "flushed before it is acknowledged, as it is unless kgw.durability is `relaxed`.",
-        section="topic defaults",
+        type_=LONG,
         minimum=1,
     ),
     Setting(
         "log.flush.interval.ms",
-        LONG,
         LONG_MAX,
         "An upper bound of time between two flushes. Every value holds where a record is flushed "
         "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
         "kgw.flush.ms counts.",
-        section="topic defaults",
-        unit="ms",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.durability",
-        STRING,
         "strict",
         "When a record counts as written. `strict`: it survives a power cut. `relaxed`: it "
         "survives the end of the process, and is flushed kgw.flush.ms later; a power cut may take "
         "what has been acknowledged since, but never gives its offsets to other records.",
-        section="topic defaults",
         allowed=("strict", "relaxed"),
         dynamic=True,
     ),
     Setting(
         "kgw.flush.ms",
-        LONG,
         100,
         "Time after which an acknowledged record is flushed with kgw.durability=relaxed.",
-        section="topic defaults",
-        unit="ms",
+        type_=LONG,
         minimum=1,
         dynamic=True,
     ),
     Setting(
         "kgw.validation",
-        STRING,
         "headers",
         "What is read of a batch before it is stored. `headers`: the batch header and the checksum "
         "over all of it; the records are not unpacked, so that a batch can be stored whose records "
         "are not what its header says, and which readers cannot read. `records`: each record as "
         "well, within kgw.decompressed.bytes.max and kgw.decompression.ratio.max; such a batch is "
         "refused. Compacted topics always read each record.",
-        section="topic defaults",
         allowed=("headers", "records"),
         dynamic=True,
     ),
     Setting(
         "min.insync.replicas",
-        INT,
         1,
         "Copies that acks=all waits for.",
-        section="topic defaults",
         allowed=(1,),
         reason=ONE_NODE,
     ),
     Setting(
         "unclean.leader.election.enable",
-        BOOLEAN,
         False,
         "Whether a replica that lags may lead.",
-        section="topic defaults",
         allowed=(False,),
         reason=ONE_NODE,
     ),

@@ -31,10 +31,9 @@ def _from_server(
     server = SERVER_SETTINGS[server_name]
     return Setting(
         name,
-        server.type,
         server.default,
         server.doc,
-        section="topic",
+        type_=server.type,
         unit=server.unit,
         minimum=server.minimum,
         maximum=server.maximum,
@@ -47,26 +46,21 @@ def _from_server(
     )
 
 
-def _fixed(name: str, type_: SettingType, value: Value, doc: str, reason: str) -> Setting:
+def _fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
     """A topic setting of which one value alone is true here."""
-    unit = "ms" if name.endswith(".ms") else "bytes" if name.endswith(".bytes") else ""
-    return Setting(
-        name, type_, value, doc, section="topic", unit=unit, allowed=(value,), reason=reason
-    )
+    return Setting(name, value, doc, allowed=(value,), reason=reason)
 
 
 TOPIC_SETTINGS = table(
     _from_server("cleanup.policy", "log.cleanup.policy", check=check_policy),
     _fixed(
         "compression.gzip.level",
-        SettingType.INT,
         -1,
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
     ),
     _fixed(
         "compression.lz4.level",
-        SettingType.INT,
         9,
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
@@ -74,7 +68,6 @@ TOPIC_SETTINGS = table(
     _from_server("compression.type", "compression.type"),
     _fixed(
         "compression.zstd.level",
-        SettingType.INT,
         3,
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
@@ -88,11 +81,10 @@ TOPIC_SETTINGS = table(
     _from_server("kgw.flush.ms", "kgw.flush.ms"),
     Setting(
         "kgw.retention.offset",
-        SettingType.LONG,
         -1,
         "Where every partition begins at the earliest: records below it are removed, up to the "
         "high watermark. -1: nowhere. Lowering it brings nothing back.",
-        section="topic",
+        type_=SettingType.LONG,
         minimum=-1,
         dynamic=True,
     ),
@@ -108,7 +100,6 @@ TOPIC_SETTINGS = table(
     _from_server("preallocate", "log.preallocate"),
     _fixed(
         "remote.storage.enable",
-        SettingType.BOOLEAN,
         False,
         "Whether old segments move to another store (KIP-405).",
         _NO_TIERS,
@@ -128,7 +119,6 @@ TOPIC_SETTINGS = table(
     _from_server("segment.ms", "log.roll.ms", coarser={"log.roll.hours": _HOUR_MS}),
     _fixed(
         "unclean.leader.election.enable",
-        SettingType.BOOLEAN,
         False,
         "Whether a replica that lags may lead.",
         ONE_NODE,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from kgw.config.listeners import check_admin_listeners
 from kgw.config.setting import Setting, SettingType, Value
 
-INT = SettingType.INT
 LONG = SettingType.LONG
-LIST = SettingType.LIST
 
 
 def _check_interval(value: Value) -> None:
@@ -18,68 +16,54 @@ def _check_interval(value: Value) -> None:
 LAG_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "kgw.lag.interval.ms",
-        LONG,
         60_000,
         "How often the lag of every group is looked at, for metrics, anomalies and the history; "
         "0 for never, otherwise 100 at least.",
-        section="lag",
-        unit="ms",
+        type_=LONG,
         minimum=0,
         check=_check_interval,
     ),
     Setting(
         "kgw.lag.risk.ms",
-        LONG,
         3_600_000,
         "A group counts as at risk in a partition when retention will remove records within this "
         "time that the group has yet to read.",
-        section="lag",
-        unit="ms",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.lag.metrics.groups",
-        INT,
         100,
         "Groups that have their own series in metrics; the others are counted together as `other`.",
-        section="lag",
         minimum=0,
         maximum=10_000,
     ),
     Setting(
         "kgw.lag.clients.max",
-        INT,
         10_000,
         "Positions that are remembered of clients that fetch, one for each client id and "
         "partition.",
-        section="lag",
         minimum=0,
         maximum=100_000,
     ),
     Setting(
         "kgw.lag.client.idle.ms",
-        LONG,
         600_000,
         "How long the position of a client that no longer fetches is remembered.",
-        section="lag",
-        unit="ms",
+        type_=LONG,
         minimum=1,
     ),
     Setting(
         "kgw.lag.history.ms",
-        LONG,
         86_400_000,
         "How long samples of lag are kept, for a console to draw; 0 keeps none.",
-        section="lag",
-        unit="ms",
+        type_=LONG,
         minimum=0,
     ),
     Setting(
         "kgw.lag.history.samples.max",
-        INT,
         100_000,
         "Samples of lag that are kept at most, of all groups together; about 100 bytes each.",
-        section="lag",
         minimum=1,
         maximum=10_000_000,
     ),
@@ -88,19 +72,15 @@ LAG_SETTINGS: tuple[Setting, ...] = (
 ADMIN_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "kgw.admin.listeners",
-        LIST,
         (),
         "Where health, metrics and JSON are served over HTTP, as HOST:PORT; nowhere unless set. "
         "Only loopback addresses: there is no authentication yet.",
-        section="admin",
         check=check_admin_listeners,
     ),
     Setting(
         "kgw.admin.connections.max",
-        INT,
         32,
         "Connections to the admin listeners; a further one is closed at once.",
-        section="admin",
         minimum=1,
         maximum=1_000,
     ),

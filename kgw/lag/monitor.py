@@ -38,7 +38,6 @@ TURN_S = 0.002
 _PLACES_BETWEEN_CLOCKS = 200
 OPEN_FINDINGS = 10_000
 EVENTS_LISTED = 100
-AT_RISK_LISTED = 1_000
 LARGEST_LISTED = 200
 _REST = 20
 _SUMS_IN_LOOP = 500
@@ -58,6 +57,7 @@ class LagSettings(NamedTuple):
     client_idle_s: float = 600.0
     history_ms: int = 86_400_000
     history_samples: int = 100_000
+    at_risk_listed: int = 1_000
 
 
 class LagMonitor:
@@ -302,7 +302,7 @@ class LagMonitor:
             look.next_starts[log.key] = next_start
         if lag.lost_by(next_start):
             look.at_risk_count += 1
-            if len(look.at_risk) < AT_RISK_LISTED:
+            if len(look.at_risk) < self.settings.at_risk_listed:
                 look.at_risk.append(
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )

@@ -1,1 +1,1 @@
-"""Shipped to users: clocks, fakes, faults and the contract suite of backends."""
+"""Shipped to users: clocks, fakes, faults, gateways and the contract suites of backends."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import prometheus_client  # noqa: F401 - imported beforehand, as AdminServer does
 
 from kgw.admin.http import application
-from kgw.admin.view import View
 
 if TYPE_CHECKING:
     from kgw.gateway import Gateway
@@ -31,8 +30,7 @@ class Admin:
     """Asks as uvicorn does."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self.view = View(gateway)
-        self._app = application(self.view)
+        self._app = application(gateway)
 
     async def get(
         self, target: str, *, method: str = "GET", hosts: tuple[str, ...] = ("127.0.0.1:9644",)

@@ -44,12 +44,12 @@ class TestHealth:
         """The process answers."""
         assert {"live": True} == await admin.value("/health/live")
 
-    async def test_ready(self, admin: Admin) -> None:
+    async def test_ready(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Ready while writes are taken; not any more once the process is stopping."""
         assert {"ready": True, "problems": [], "problem_count": 0} == await admin.value(
             "/health/ready"
         )
-        admin.view.is_stopping = True
+        gateway.gateway.begin_to_stop()
         answer = await admin.get("/health/ready")
         assert 503 == answer.status
         assert ["the process is stopping"] == answer.value["problems"]

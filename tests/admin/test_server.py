@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.admin import serving
 from kgw.admin.server import AdminServer
 from kgw.config import Listener
 from kgw.errors import ListenError
@@ -73,11 +72,13 @@ class Client:
 
 
 @asynccontextmanager
-async def serving_admin(connections_max: int = 8) -> AsyncIterator[Running]:
+async def serving_admin(
+    connections_max: int = 8, request_s: float = 30.0
+) -> AsyncIterator[Running]:
     """Serve a gateway with a topic."""
     async with InProcessGateway() as gateway:
         await create_topic(gateway)
-        server = AdminServer(gateway.gateway, connections_max)
+        server = AdminServer(gateway.gateway, connections_max, request_s)
         (bound,) = await server.bind([LOCAL])
         await server.start()
         running = Running(gateway, server, bound.port)
@@ -186,15 +187,13 @@ async def test_too_many_connections() -> None:
                 break
 
 
-async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_clients_are_cut() -> None:
     """Who connects and says nothing, or a byte now and then, does not stay."""
-    monkeypatch.setattr(serving, "REQUEST_S", 0.1)
-    async with serving_admin() as running:
+    async with serving_admin(request_s=0.5) as running:
         silent, slow = await running.connect(), await running.connect()
         slow.writer.write(LIVE[:10])
         assert b"" == await silent.ended()
         assert b"" == await slow.ended()
-        monkeypatch.undo()
         assert 200 == (await (await running.connect()).ask(LIVE))[0]
 
 

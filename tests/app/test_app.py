@@ -195,14 +195,6 @@ class TestProcess:
         assert 1 == len(errors.splitlines())
         assert errors.startswith("error: ")
 
-    def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A data directory that cannot be made is one line and exit code 4."""
-        (tmp_path / "data").write_text("")
-        start.append(serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
-        code, errors = serving.wait()
-        assert 4 == code
-        assert 1 == len(errors.splitlines())
-
     def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions without their database are not served: clients would create them anew."""
         start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
@@ -251,7 +243,7 @@ class TestProcess:
 def test_falls_back_to_the_standard_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without uvloop, asyncio's own loop serves."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert app._loop_factory(None) is asyncio.SelectorEventLoop
+    assert app.loop_factory(None) is asyncio.SelectorEventLoop
 
 
 def test_advertised_listeners() -> None:
@@ -270,10 +262,4 @@ def test_advertised_listeners() -> None:
         "B": Listener("B", "", 5002),
         "C": Listener("C", "", 5003),
     }
-    assert expected == app._advertised(config, bound)
-
-
-def test_failures_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """What failed is said without line ends or control characters."""
-    assert 4 == app._fail("no\nsuch\x1b thing", 4)
-    assert "error: no\\nsuch\\x1b thing\n" == capsys.readouterr().err
+    assert expected == app.advertised(config, bound)

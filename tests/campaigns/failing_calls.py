@@ -19,15 +19,15 @@ from kgw.client.admin import AdminClient
 from kgw.client.client import AsyncClient
 from kgw.client.errors import ClientError
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.history import FinalLog, Outcome, Poll, Send, check_history
 from kgw.testing.process import SERVE, GatewayProcess
+from tests.campaigns.history import FinalLog, Outcome, Poll, Send, check_history
 from tests.campaigns.support import Report, main
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
     from typing import TypeVar
 
-    from kgw.testing.history import Event
+    from tests.campaigns.history import Event
 
     _Result = TypeVar("_Result")
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kgw.testing.history import (
+from kgw.testing.process import SERVE, GatewayProcess
+from tests.campaigns.history import (
     AnomalyKind,
     Bounds,
     FinalLog,
@@ -25,7 +26,6 @@ from kgw.testing.history import (
     Send,
     check_history,
 )
-from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns.support import Report, main
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-    from kgw.testing.history import Event
+    from tests.campaigns.history import Event
 
 TOPIC = "kill-loop"
 PARTITIONS = 16

@@ -21,7 +21,7 @@ from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kgw.protocol.messages.produce import ProduceResponse
 from kgw.testing.batches import read_stored
-from kgw.testing.history import FinalLog, Outcome, Send, check_history
+from tests.campaigns.history import FinalLog, Outcome, Send, check_history
 from tests.campaigns.power_loss_work import (
     BEGUN_LATER,
     CHANGED_SETTING,

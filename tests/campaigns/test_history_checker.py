@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from kgw.testing import history
-from kgw.testing.history import (
+from tests.campaigns import history
+from tests.campaigns.history import (
     Anomaly,
     AnomalyKind,
     Bounds,

@@ -22,8 +22,8 @@ from kgw.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kgw.testing.batches import read_stored
-from kgw.testing.history import FinalLog
 from tests.campaigns import power_loss
+from tests.campaigns.history import FinalLog
 from tests.campaigns.power_loss import Recording, found_by, run_recording
 from tests.campaigns.power_loss_judge import Crash, Found, judge, use
 from tests.campaigns.power_loss_work import (

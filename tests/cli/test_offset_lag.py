@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from kgw.admin.server import AdminServer
-from kgw.cli import offset_lag
 from kgw.cli.errors import ExitCode
-from kgw.client import AsyncClient
+from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import Listener
-from kgw.lag import monitor
+from kgw.errors import ErrorCode
+from kgw.lag.history import history_points
 from kgw.offsets.table import damaged_row, row_key
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
@@ -131,7 +131,8 @@ def test_more_at_risk_than_are_named(
     kgw: Commands, server: WatchedThread, behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check fails when there are places at risk that the admin listener does not name."""
-    monkeypatch.setattr(monitor, "AT_RISK_LISTED", 0)
+    lag = server.gateway.lag
+    monkeypatch.setattr(lag, "settings", lag.settings._replace(at_risk_listed=0))
     kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
     server.run(server.gateway.lag.sample())
     result = kgw.run("offsets", "lag", "-g", "quick", "--check", "--admin", server.admin)
@@ -159,7 +160,7 @@ def test_with_an_admin_address(kgw: Commands, server: WatchedThread, behind: str
     assert "no samples" in kgw.run("offsets", "lag", "--history", "-g", "slow", *admin).stderr
     sample = server.gateway.lag.latest
     assert sample is not None
-    server.run(server.gateway.lag._remember(sample))
+    server.run(server.gateway.backend.state.lag_history.append(history_points(sample)))
     assert "18" in kgw.succeed("offsets", "lag", "--history", "-g", "slow", *admin)
     told = kgw.json("offsets", "lag", "--history", "-g", "slow", "-t", behind, *admin)
     assert [18] == [one["lag"] for one in told["samples"]]
@@ -200,27 +201,16 @@ def test_a_failed_look_up_is_no_zero(
 ) -> None:
     """Where the ends cannot be had, the lag is unknown, said, and the exit code 1."""
 
-    async def bounds(*_: object) -> str:
-        return "KAFKA_STORAGE_ERROR"
+    async def bounds(*_: object) -> None:
+        raise ServerRefusedError(ErrorCode.KAFKA_STORAGE_ERROR, "cannot look up an offset")
 
-    monkeypatch.setattr(offset_lag, "_bounds", bounds)
+    monkeypatch.setattr(AsyncClient, "bounds", bounds)
     result = kgw.run("offsets", "lag", "-g", "slow")
     assert ExitCode.FAILED == result.exit_code
     assert "2 KAFKA_STORAGE_ERROR" in result.stdout
     assert "total lag 0 + ?" in result.stdout
     told = kgw.run("offsets", "lag", "-g", "slow", "--json")
     assert '"lag": null' in told.stdout
-
-
-def test_topics_that_are_gone(kgw: Commands, behind: str) -> None:
-    """A topic that the broker does not know is a problem of that topic alone."""
-
-    async def story() -> object:
-        host, _, port = kgw.bootstrap.rpartition(":")
-        async with AsyncClient([(host, int(port))], retry_s=0.0) as client:
-            return await offset_lag._bounds(client, "gone", [0])
-
-    assert "UNKNOWN_TOPIC_OR_PARTITION" == asyncio.run(story())
 
 
 def test_watch(kgw: Commands, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:

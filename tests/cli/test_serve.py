@@ -99,20 +99,6 @@ def test_a_server_serves_until_it_is_told_to_stop(offline: Commands, tmp_path: P
             assert b"" == process.stdout.read()
 
 
-@pytest.mark.slow
-def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
-    """A second server on the same directory ends with one line and its own exit code."""
-    command = [*SERVE, "--data-dir", str(tmp_path / "data")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline().startswith(b"ready ")
-        second = subprocess.run(command, capture_output=True, text=True, check=False)
-        first.send_signal(signal.SIGTERM)
-        assert 0 == first.wait(10)
-    assert ExitCode.DATA_DIRECTORY == second.returncode
-    assert 1 == sum(line.startswith("error: ") for line in second.stderr.splitlines())
-
-
 def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     """A file in the place of the data directory is named in one line, with the exit code for it."""
     in_the_way = tmp_path / "data"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 from kgw.backend.memory import MemoryBackend
+from kgw.client import AsyncClient
 from kgw.clock import SystemClock
 from kgw.config import Config
 from kgw.gateway import Gateway
@@ -15,6 +17,7 @@ from kgw.server.limits import limits_from
 from kgw.server.server import Server
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from types import TracebackType
 
     from kgw.config import Value
@@ -54,6 +57,16 @@ class ServedGateway:
     def address(self) -> str:
         """Where it listens, as host:port."""
         return f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def served_client(**settings: Value) -> AsyncIterator[AsyncClient]:
+    """Give a client of a gateway with these settings."""
+    async with (
+        ServedGateway(**settings) as served,
+        AsyncClient([(served.host, served.port)]) as client,
+    ):
+        yield client
 
 
 class CuttingProxy:

@@ -6,7 +6,7 @@ import pytest
 
 from kgw.client import AdminClient, AsyncClient, GroupClient, GroupPosition, WireReader
 from kgw.client.subscription import OffsetSubscriber
-from kgw.client.values import LATEST, FetchedPartition, FoundOffset, TopicDescription
+from kgw.client.values import FetchedPartition, TopicDescription
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, ErrorCode, KafkaError
 from kgw.offsets.ranges import DamagedRangeError, OffsetBounds, SeekOutOfRangeError
@@ -15,10 +15,10 @@ from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID, TopicName
-from tests.client.serving import ServedGateway
+from tests.client.serving import ServedGateway, served_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kgw.backend.base import ReadResult
 
@@ -40,10 +40,10 @@ class CuttingServer:
         self.stored = stored
         self.limits: list[int] = []
 
-    async def list_offsets(self, _: str, times: Mapping[int, int]) -> dict[int, FoundOffset]:
-        return {one: FoundOffset(10 if at == LATEST else 0, -1, -1) for one, at in times.items()}
+    async def bounds(self, _: str, partitions: Collection[int]) -> dict[int, OffsetBounds]:
+        return dict.fromkeys(partitions, OffsetBounds(0, 10))
 
-    async def fetch_each(
+    async def fetch(
         self, topic: str, offsets: Mapping[int, int], *, partition_max_bytes: int, **_: Any
     ) -> list[FetchedPartition]:
         self.limits.append(partition_max_bytes)
@@ -99,10 +99,7 @@ async def test_a_length_below_that_of_a_header_is_damage(length: int) -> None:
 
 async def test_bounds_and_times_over_the_wire() -> None:
     """What the seeker needs, for several partitions in one call."""
-    async with (
-        ServedGateway() as served,
-        await AsyncClient.connect(served.host, served.port) as client,
-    ):
+    async with served_client() as client:
         await AdminClient(client).create_topic("events", partitions=2)
         await client.produce("events", 0, batch(0, b"a", b"b", b"c"))
         reader = WireReader(client, await client.topic("events"))
@@ -120,10 +117,7 @@ async def test_bounds_and_times_over_the_wire() -> None:
 
 async def test_what_is_wrong_with_one_partition_is_told_of_it() -> None:
     """Out of range with the range; the others are read."""
-    async with (
-        ServedGateway() as served,
-        await AsyncClient.connect(served.host, served.port) as client,
-    ):
+    async with served_client() as client:
         await AdminClient(client).create_topic("events", partitions=2)
         for partition in (0, 1):
             await client.produce("events", partition, batch(0, b"a"))
@@ -138,10 +132,7 @@ async def test_what_is_wrong_with_one_partition_is_told_of_it() -> None:
 
 async def test_damage_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka's answer does not say where damage ends; the reader finds out, and one can go on."""
-    async with (
-        ServedGateway() as served,
-        await AsyncClient.connect(served.host, served.port) as client,
-    ):
+    async with ServedGateway() as served, AsyncClient([(served.host, served.port)]) as client:
         await client.topic("events", auto_create=True)
         for values in ((b"a", b"b"), (b"c", b"d", b"e"), (b"f",)):
             await client.produce("events", 0, batch(0, *values))
@@ -183,10 +174,7 @@ async def test_a_damaged_position_is_not_resumed(monkeypatch: pytest.MonkeyPatch
 
 async def test_records_carry_the_columns_of_sql() -> None:
     """Offset, time in nanoseconds and key of each record come with it, over any server's wire."""
-    async with (
-        ServedGateway() as served,
-        await AsyncClient.connect(served.host, served.port) as client,
-    ):
+    async with served_client() as client:
         await AdminClient(client).create_topic("rows", partitions=1)
         builder = BatchBuilder()
         builder.add(key=b"k", value=b"one", timestamp_ms=1_000)

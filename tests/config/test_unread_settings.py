@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.config import Setting, SettingType
+from kgw.config import Setting
 from scripts.unread_settings import unread_settings
 
 FIELDS = "class Limits(NamedTuple):\n    frame_bytes: int = 0\n\n\n"
@@ -19,9 +19,7 @@ class Config:
 
 def setting(name: str, *, server_setting: str = "", allowed: tuple[int, ...] = ()) -> Setting:
     """Return a setting of a name."""
-    return Setting(
-        name, SettingType.INT, 1, "What for.", server_setting=server_setting, allowed=allowed
-    )
+    return Setting(name, 1, "What for.", server_setting=server_setting, allowed=allowed)
 
 
 def unread(source: str, *others: str) -> list[str]:

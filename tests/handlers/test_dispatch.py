@@ -24,8 +24,8 @@ from kgw.protocol.messages.list_transactions import (
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kgw.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kgw.testing.gateway import InProcessGateway
-from kgw.testing.messages import random_message
 from tests.handlers.support import batch, create_topic, fetch_request, produce_request
+from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext

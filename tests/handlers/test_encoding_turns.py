@@ -40,10 +40,10 @@ from kgw.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from kgw.protocol.schema import EncodedItems, Request, Response
-from kgw.testing.messages import all_versions, random_message
 from kgw.turns import Share, finish
 from kgw.types import TopicId
 from tests.handlers.support import LoopTurns, create_topic
+from tests.protocol.random_messages import all_versions, random_message
 
 if TYPE_CHECKING:
     from kgw.groups.writes import Write

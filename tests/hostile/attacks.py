@@ -13,7 +13,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.framing import request_frame
 from kgw.protocol.headers import encode_request_header
 from kgw.protocol.message_classes import request_class
-from kgw.testing.messages import random_message
+from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -21,11 +21,11 @@ from kgw.protocol.messages.fetch import ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kgw.protocol.messages.produce import ProduceRequest
 from kgw.protocol.schema import Struct
-from kgw.testing.messages import random_message
 from kgw.testing.process import GatewayProcess
 from tests.handlers.support import batch, fetch_request, produce_request
 from tests.hostile import attacks
 from tests.hostile.conftest import Attacked
+from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,18 +11,18 @@ from kgw.backend.memory import MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.reply import Reply
-from kgw.lag import monitor as monitor_module
+from kgw.lag.ages import COLD_READS
 from kgw.lag.history import history_points
 from kgw.lag.monitor import LagMonitor
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.testing.batches import make_batch
+from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests.groups.wire import WireMember
 from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from kgw.types import PartitionKey
 
 
 @pytest.fixture
@@ -38,10 +37,15 @@ async def gateway() -> AsyncIterator[InProcessGateway]:
 
 
 async def commit(
-    gateway: InProcessGateway, offset: int, *, index: int = 0, group_id: str = "group"
+    gateway: InProcessGateway,
+    offset: int,
+    *,
+    name: str = "orders",
+    index: int = 0,
+    group_id: str = "group",
 ) -> None:
     """Commit from outside, as a reset does."""
-    topic = gateway.gateway.catalog.topics["orders"]
+    topic = gateway.gateway.catalog.topics[name]
     committed = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
     place = (topic.topic_id, index)
     code = gateway.gateway.groups.commit(group_id, "", None, -1, {place: committed})
@@ -131,16 +135,15 @@ class TestSums:
         self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What a sample may not read any more has an unknown age, and its turn in the next one."""
-        monkeypatch.setattr("kgw.lag.ages.COLD_READS", 1)
-        memory_log = log(gateway)
-        monkeypatch.setattr(type(memory_log), "read_hot", lambda *_: None)
-        await produce(gateway, batch(timestamps_ms=[START_MS]), index=1)
-        await commit(gateway, 1)
-        await commit(gateway, 0, index=1)
+        monkeypatch.setattr(MemoryPartitionLog, "read_hot", lambda *_: None)
+        for _ in range(COLD_READS):
+            await produce(gateway, batch())
+        for offset in range(COLD_READS + 1):
+            await commit(gateway, offset, group_id=f"group-{offset}")
         unknown = []
         for _ in range(2):
             sample = await gateway.gateway.lag.sample()
-            unknown.append(sample.groups["group"].total.unknown_ages)
+            unknown.append(sum(one.total.unknown_ages for one in sample.groups.values()))
         assert [1, 0] == unknown
 
     async def test_a_failed_read_is_no_age(
@@ -204,8 +207,7 @@ class TestAnomalies:
         await gateway.gateway.lag.sample()
         assert {} == counted(gateway)
         partition = gateway.gateway.catalog.topics["orders"].partitions[0]
-        log(gateway)._offsets.assign(5)
-        log(gateway)._offsets.advance_durable(15)
+        await log(gateway).append([make_batch([b"past the partition"])])
         await produce(gateway, batch())
         assert 1 == partition.skip_count
         for _ in range(2):
@@ -225,19 +227,15 @@ class TestAnomalies:
         assert "committed 2 after 3" == gateway.gateway.lag.events[0].detail
 
     async def test_lines_are_bounded(
-        self,
-        gateway: InProcessGateway,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
+        self, gateway: InProcessGateway, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A run of retention that passes many by leaves a few lines and a number."""
-        monkeypatch.setattr(monitor_module, "_LINES_A_SAMPLE", 2)
-        for number in range(5):
+        for number in range(25):
             await commit(gateway, 99, group_id=f"group-{number}")
         await gateway.gateway.lag.sample()
         messages = [one.getMessage() for one in caplog.records]
-        assert ["offset anomaly"] * 2 + ["more offset anomalies"] == messages
-        assert {"committed-ahead": 5} == counted(gateway)
+        assert ["offset anomaly"] * 20 + ["more offset anomalies"] == messages
+        assert {"committed-ahead": 25} == counted(gateway)
 
     async def test_a_failed_look_up_is_a_failure(
         self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
@@ -263,40 +261,32 @@ class TestAnomalies:
 
 
 class TestForecast:
-    async def test_said_beforehand(
-        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_said_beforehand(self, gateway: InProcessGateway) -> None:
         """Who has yet to read what retention will remove in time is at risk, nobody else."""
-        asked: list[int] = []
-
-        async def forecast(key: PartitionKey, at_ms: int) -> int:
-            asked.append(at_ms)
-            return 6
-
-        monkeypatch.setattr(gateway.gateway.lag, "_forecast", forecast)
-        await commit(gateway, 4, group_id="slow")
-        await commit(gateway, 6, group_id="quick")
-        await commit(gateway, 10, group_id="done")
-        sample = await gateway.gateway.lag.sample()
-        (one,) = sample.at_risk
-        assert ("slow", "orders", 0) == (one.group_id, one.topic, one.partition)
+        await gateway.gateway.catalog.create("short", 1, {"kgw.retention.offset": "6"})
+        for _ in range(10):
+            await produce(gateway, batch(), name="short")
+        for group_id, offset in (("slow", 4), ("quick", 6), ("done", 10)):
+            await commit(gateway, offset, name="short", group_id=group_id)
+        (one,) = (await gateway.gateway.lag.sample()).at_risk
+        assert ("slow", "short", 0) == (one.group_id, one.topic, one.partition)
         assert (6, 2) == (one.next_log_start_offset, one.lost_count)
         assert 1 == gateway.gateway.metrics.offsets_at_risk
-        # Once for the partition, for the time that kgw.lag.risk.ms says.
-        assert [START_MS + 3_600_000] == asked
 
-    async def test_a_failed_forecast_is_counted(
-        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_failed_forecast_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sample goes on without it."""
 
-        async def forecast(key: PartitionKey, at_ms: int) -> int:
+        async def fail(_: object) -> None:
             raise StorageError("broken")
 
-        monkeypatch.setattr(gateway.gateway.lag, "_forecast", forecast)
-        await commit(gateway, 4)
-        assert 6 == (await gateway.gateway.lag.sample()).groups["group"].total.lag
-        assert 1 == gateway.gateway.metrics.lag_failures
+        async with InProcessGateway() as gateway:
+            await gateway.gateway.catalog.create("orders", 1, {"kgw.retention.offset": "6"})
+            for _ in range(10):
+                await produce(gateway, batch())
+            await commit(gateway, 4)
+            monkeypatch.setattr(MemoryPartitionLog, "segments", fail)
+            assert 6 == (await gateway.gateway.lag.sample()).groups["group"].total.lag
+            assert 1 == gateway.gateway.metrics.lag_failures
 
     async def test_before_and_after_retention(self) -> None:
         """Before retention passes a group by it is at risk, afterwards below the log start."""
@@ -469,7 +459,7 @@ class TestSchedule:
                 raise ValueError("planted")
 
             with monkeypatch.context() as patch:
-                patch.setattr(LagMonitor, "_sample", fail)
+                patch.setattr(LagMonitor, "sample", fail)
                 await settled(gateway)
                 gateway.manual_clock.advance(1)
                 await settled(gateway)
@@ -480,45 +470,29 @@ class TestSchedule:
             await settled(gateway)
             assert None is not gateway.gateway.lag.latest
 
-    async def test_gives_the_loop_back(
-        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_gives_the_loop_back(self) -> None:
         """A look at many places is cut into turns; commits in between change nothing of it."""
-        monkeypatch.setattr(monitor_module, "_PLACES_BETWEEN_CLOCKS", 1)
-        monkeypatch.setattr(monitor_module, "TURN_S", 0.0)
-        for index in range(3):
-            await commit(gateway, 0, index=index)
-        task = asyncio.ensure_future(gateway.gateway.lag.sample())
-        turns = 0
-        while not task.done():
-            await asyncio.sleep(0)
-            turns += 1
-            if turns == 4:
-                await commit(gateway, 10)
-        assert 6 < turns
-        assert 3 == task.result().groups["group"].total.partitions
+        async with InProcessGateway(clock=RunningClock()) as gateway:
+            await create_topic(gateway)
+            for number in range(20):
+                await commit(gateway, 0, group_id=f"group-{number}")
+            task = asyncio.ensure_future(gateway.gateway.lag.sample())
+            turns = 0
+            while not task.done():
+                await asyncio.sleep(0)
+                turns += 1
+                if turns == 4:
+                    await commit(gateway, 0, group_id="group-0")
+            assert 20 < turns
+            assert 20 == len(task.result().groups)
 
-    async def test_much_is_ranked_in_a_thread(
-        self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Metrics and points of many sums come from a thread; the loop has its turns meanwhile."""
-        monkeypatch.setattr(monitor_module, "_SUMS_IN_LOOP", 0)
-        threads = []
 
-        def noting(*arguments: Any) -> Any:
-            threads.append(threading.current_thread())
-            return ranked(*arguments)
+class RunningClock(ManualClock):
+    """Time passes whenever somebody looks."""
 
-        ranked = monitor_module._by_group
-        monkeypatch.setattr(monitor_module, "_by_group", noting)
-        await commit(gateway, 4)
-        sample = await gateway.gateway.lag.sample()
-        assert threads
-        assert threading.main_thread() not in threads
-        assert {"group": 6} == gateway.gateway.metrics.group_lag
-        await gateway.gateway.lag._remember(sample)
-        (group, topic, place) = await gateway.gateway.backend.state.lag_history.load()
-        assert [6, 6, 6] == [group.lag, topic.lag, place.lag]
+    def monotonic_s(self) -> float:
+        self.advance(0.003)
+        return super().monotonic_s()
 
 
 async def settled(gateway: InProcessGateway) -> None:

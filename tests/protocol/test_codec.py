@@ -38,7 +38,7 @@ from kgw.protocol.schema import (
     uint32,
     uuid,
 )
-from kgw.testing.messages import all_messages, all_versions, random_message
+from tests.protocol.random_messages import all_messages, all_versions, random_message
 
 EXAMPLES = settings(max_examples=max(5, settings().max_examples // 20), deadline=None)
 SEEDS = st.integers(0, 2**64 - 1)

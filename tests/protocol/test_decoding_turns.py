@@ -12,7 +12,7 @@ from kgw.protocol.codec import codec
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kgw.protocol.schema import Request
-from kgw.testing.messages import all_versions, random_message
+from tests.protocol.random_messages import all_versions, random_message
 
 
 def decode(ours: Any, data: bytes) -> tuple[Any, int]:

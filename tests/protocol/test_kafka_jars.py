@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.protocol.codec import codec
-from kgw.testing.messages import all_messages, all_versions, random_message
 from tests.protocol import kafka_python
 from tests.protocol.definitions import differences, parse, versions
+from tests.protocol.random_messages import all_messages, all_versions, random_message
 
 if TYPE_CHECKING:
     from kgw.protocol.schema import Message

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kgw.protocol.codec import codec
 from kgw.protocol.messages import share_fetch
-from kgw.testing.messages import all_messages, all_versions, random_message
 from tests.protocol import kafka_python, kio_codec
 from tests.protocol.definitions import versions
+from tests.protocol.random_messages import all_messages, all_versions, random_message
 
 # A tenth of the profile's examples for each message, each in all of its versions.
 EXAMPLES = settings(max_examples=max(5, settings().max_examples // 10), deadline=None)

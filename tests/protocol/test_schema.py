@@ -11,9 +11,9 @@ from kgw.protocol.api_keys import MESSAGE_KEYS, flexible
 from kgw.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest
 from kgw.protocol.schema import EMPTY, Message, Request, Response
-from kgw.testing.messages import all_messages, all_versions
 from tests.protocol.definitions import differences, versions
 from tests.protocol.kafka_python import definitions
+from tests.protocol.random_messages import all_messages, all_versions
 
 _DEFINITIONS = definitions()
 

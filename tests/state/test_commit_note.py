@@ -12,6 +12,7 @@ from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, Row
 from kgw.state.sql.commit_note import NOTE_SUFFIX, encode_note, read_note
 from kgw.state.sql.sqlite import SqliteStateStore
+from tests.state.support import opened
 
 FRAME_BYTES = 24 + 4096
 FRAMES_A_COMMIT = 2
@@ -29,26 +30,18 @@ async def killed(tmp_path: Path) -> Path:
     path = tmp_path / "meta.sqlite"
     copied = tmp_path / "killed" / "meta.sqlite"
     copied.parent.mkdir()
-    store = SqliteStateStore(path)
-    await store.open()
-    try:
+    async with opened(SqliteStateStore(path)) as store:
         for number in range(3):
             await store.apply([Change("topic", "a", b"%d" % number)])
         for suffix in SUFFIXES:
             shutil.copy(beside(path, suffix), beside(copied, suffix))
-    finally:
-        await store.aclose()
     return copied
 
 
 async def load(path: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
     """Return the rows of a database, and what was found wrong with it."""
-    store = SqliteStateStore(path, quick_check=True)
-    try:
-        await store.open()
+    async with opened(SqliteStateStore(path, quick_check=True)) as store:
         return await store.load("topic"), store.problems
-    finally:
-        await store.aclose()
 
 
 def noted(path: Path) -> int | None:
@@ -187,13 +180,9 @@ async def test_a_commit_that_was_never_synced_is_not_missed(killed: Path) -> Non
     beside(killed, NOTE_SUFFIX).write_bytes(encode_note(2))
     between = killed.parent.with_name("between") / killed.name
     shutil.copytree(killed.parent, between.parent)
-    store = SqliteStateStore(between, quick_check=True)
-    await store.open()
-    try:
+    async with opened(SqliteStateStore(between, quick_check=True)) as store:
         assert {"a": Row(b"2", 3)} == await store.load("topic")
         shutil.copy(beside(between, NOTE_SUFFIX), beside(killed, NOTE_SUFFIX))
-    finally:
-        await store.aclose()
     log = beside(killed, "-wal")
     log.write_bytes(log.read_bytes()[: -FRAMES_A_COMMIT * FRAME_BYTES])
 
@@ -238,13 +227,9 @@ async def test_a_cut_note_is_reported(killed: Path, kept: bytes) -> None:
 
 async def test_counting_goes_on_after_a_kill(killed: Path) -> None:
     """The next life's commits are missed as well when they are gone."""
-    store = SqliteStateStore(killed, quick_check=True)
-    await store.open()
-    try:
+    async with opened(SqliteStateStore(killed, quick_check=True)) as store:
         await store.apply([Change("topic", "a", b"later")])
         note = beside(killed, NOTE_SUFFIX).read_bytes()
-    finally:
-        await store.aclose()
 
     assert encode_note(4) == note
     assert not beside(killed, NOTE_SUFFIX).exists()

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, Row
 from kgw.state.history import LagSample, SampleFilter
-from kgw.state.sql import lag_history
 from kgw.state.sql.sqlite import SqliteStateStore
+from tests.state.support import SqliteDatabase, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from kgw.state.base import StateStore
 
@@ -33,28 +29,6 @@ async def test_samples_come_back_in_the_order_of_time(store: StateStore) -> None
 
     assert sorted(samples) == await history.load()
     assert 5 == samples[0].lag
-
-
-async def test_many_samples_leave_the_loop_to_others(
-    store: StateStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows are made and read a few at a time, and none is lost between two turns."""
-    monkeypatch.setattr(lag_history, "ROWS_A_TURN", 2)
-    rows = list(map(sample, range(5)))
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.ensure_future(count_turns())
-    assert rows == await lag_history._each(lambda one: one, rows)
-    counting.cancel()
-    assert 2 <= turns
-    await store.lag_history.append(rows)
-    assert rows == await store.lag_history.load()
 
 
 async def test_a_position_that_is_not_known_stays_so(store: StateStore) -> None:
@@ -154,14 +128,12 @@ async def test_damaged_samples_are_left_out(tmp_path: Path) -> None:
         "topic_partition = 1 << 40",
         "checksum = 'x'",
     ):
-        store = SqliteStateStore(path)
-        await store.open()
-        await store.lag_history.append([sample(1), sample(2)])
-        await store.aclose()
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(f"UPDATE lag_sample SET {damage} WHERE sampled_at_ms = 1")  # noqa: S608
+        async with opened(SqliteStateStore(path)) as store:
+            await store.lag_history.append([sample(1), sample(2)])
+        SqliteDatabase(path).execute(
+            f"UPDATE lag_sample SET {damage} WHERE sampled_at_ms = 1"  # noqa: S608 - constants
+        )
 
-        await store.open()
-        assert [sample(2)] == await store.lag_history.load()
-        await store.lag_history.prune(before_ms=3, keep=0)
-        await store.aclose()
+        async with opened(SqliteStateStore(path)) as store:
+            assert [sample(2)] == await store.lag_history.load()
+            await store.lag_history.prune(before_ms=3, keep=0)

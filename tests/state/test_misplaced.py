@@ -9,6 +9,7 @@ import pytest
 from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.sql.sqlite import SqliteStateStore
+from tests.state.support import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 async def path(tmp_path: Path) -> Path:
     """Return a database with three rows of a kind."""
     path = tmp_path / "meta.sqlite"
-    store = SqliteStateStore(path)
-    await store.open()
-    await store.apply([Change("group-offsets", f"key{n}", b"value") for n in range(3)])
-    await store.aclose()
+    async with opened(SqliteStateStore(path)) as store:
+        await store.apply([Change("group-offsets", f"key{n}", b"value") for n in range(3)])
     return path
 
 
@@ -35,12 +34,8 @@ def damage(path: Path, statement: str) -> None:
 
 async def load(path: Path) -> tuple[dict[str, Row], tuple[str, ...]]:
     """Return the rows of a database after an unclean stop, and what was found wrong with it."""
-    store = SqliteStateStore(path, quick_check=True)
-    try:
-        await store.open()
+    async with opened(SqliteStateStore(path, quick_check=True)) as store:
         return await store.load("group-offsets"), store.problems
-    finally:
-        await store.aclose()
 
 
 ALL = {f"key{n}": Row(b"value", 1) for n in range(3)}
@@ -70,10 +65,8 @@ async def test_a_row_that_lost_its_place_is_put_back(path: Path, change: str) ->
 async def test_a_newer_row_in_its_place_wins(path: Path) -> None:
     """The one that was lost is an older version of it."""
     damage(path, "UPDATE state_entry SET entry_key = 'key9' WHERE entry_key = 'key1'")
-    store = SqliteStateStore(path)
-    await store.open()
-    await store.apply([Change("group-offsets", "key1", b"newer")])
-    await store.aclose()
+    async with opened(SqliteStateStore(path)) as store:
+        await store.apply([Change("group-offsets", "key1", b"newer")])
 
     rows, _ = await load(path)
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.clock import SystemClock
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
-from kgw.state.base import Change, DamagedRowsError, Row
+from kgw.state.base import Change, Row
 from kgw.state.history import LagSample
-from kgw.state.sql import server as server_module
 from kgw.state.sql.migrations import MIGRATIONS, Migration
-from kgw.state.sql.server import Options, SessionLostError
+from kgw.state.sql.mysql import MysqlSession
+from kgw.state.sql.postgresql import PostgresqlSession
+from kgw.state.sql.server import Options, ServerSession, SessionLostError
 from kgw.state.sql.stores import server_store
+from tests.state import support
 from tests.state.servers import MariadbServer, free_port
+from tests.state.test_databases import ADDED, NEXT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
-    from kgw.state.sql.server import ServerStateStore
+    from kgw.state.sql.schema import Batch
+    from kgw.state.sql.server import Owner, ServerStateStore
     from tests.state.servers import DatabaseServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
-NEXT = len(MIGRATIONS) + 1
-LATER = ("CREATE TABLE later (id INTEGER)",)
-ADDED = Migration(NEXT, "added", LATER, LATER, LATER)
+SESSIONS: dict[str, type[ServerSession]] = {
+    "postgresql": PostgresqlSession,
+    "mysql": MysqlSession,
+}
 
 
 @pytest.fixture
@@ -37,35 +43,21 @@ def place(server: DatabaseServer) -> str:
     return server.new_place()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait less for what does not happen in these tests."""
-    monkeypatch.setattr(server_module, "LOCK_WAIT_S", 0.2)
-    monkeypatch.setattr(server_module, "RETRY_S", 0.02)
+QUICK = Options(lock_wait_s=0.2, retry_s=0.02)
+"""Waits less for what does not happen in these tests."""
+WATCHFUL = QUICK._replace(watch_s=0.05)
 
 
-@asynccontextmanager
-async def opened(
-    server: DatabaseServer, place: str, options: Options | None = None
-) -> AsyncIterator[ServerStateStore]:
+def opened(
+    server: DatabaseServer, place: str, options: Options = QUICK
+) -> AbstractAsyncContextManager[ServerStateStore]:
     """Open a store and close it again, whatever happens."""
-    store = server_store(server.url(place), SystemClock(), options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.aclose()
+    return support.opened(server_store(server.url(place), SystemClock(), options))
 
 
-async def refusal(url: str, options: Options | None = None) -> str:
+async def refusal(url: str, options: Options = QUICK) -> str:
     """Return why a store is not opened."""
-    store = server_store(url, SystemClock(), options)
-    with pytest.raises(DataDirectoryError) as caught:
-        await store.open()
-    await store.aclose()
-    with pytest.raises(StorageError, match="not open"):
-        await store.load("topic")
-    return str(caught.value)
+    return await support.refusal(server_store(url, SystemClock(), options))
 
 
 async def end_session(server: DatabaseServer, store: ServerStateStore) -> None:
@@ -104,13 +96,12 @@ async def test_a_second_gateway_is_refused(server: DatabaseServer, place: str) -
 
 
 async def test_gateways_that_start_at_once_agree_on_the_schema(
-    server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
+    server: DatabaseServer, place: str
 ) -> None:
     """Steps are taken under the lock: each of several finds the schema whole."""
-    monkeypatch.setattr(server_module, "LOCK_WAIT_S", 20)
 
     async def start(number: int) -> None:
-        async with opened(server, place) as store:
+        async with opened(server, place, QUICK._replace(lock_wait_s=20)) as store:
             await store.apply([Change("topic", str(number), b"1", 0)])
 
     await asyncio.gather(*map(start, range(4)))
@@ -152,17 +143,17 @@ async def test_a_commit_in_doubt_is_cleared_up(
     server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ) -> None:
     """A session that ends around a commit leads to exactly one write of it."""
+    session_type = SESSIONS[server.kind]
+    transact = session_type.transact
+
+    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: Owner) -> bool:
+        monkeypatch.undo()
+        if is_stored:
+            await transact(self, batches, owner)
+        raise SessionLostError("lost")
+
     async with opened(server, place) as store:
-        session = store._session
-        assert session is not None
-        transact = session.transact
-
-        async def doubtful(*arguments: object) -> bool:
-            if is_stored:
-                await transact(*arguments)  # type: ignore[arg-type]
-            raise SessionLostError("lost")
-
-        monkeypatch.setattr(session, "transact", doubtful)
+        monkeypatch.setattr(session_type, "transact", doubtful)
         await store.apply([Change("topic", "a", b"1")])
         await store.apply([Change("topic", "b", b"1")])
 
@@ -202,20 +193,19 @@ async def test_an_owner_of_the_meantime_is_noticed(server: DatabaseServer, place
 async def test_a_statement_that_never_ends_is_given_up(server: DatabaseServer, place: str) -> None:
     """It costs the session each time, and its caller gets an error in the end."""
     sleep = "SELECT pg_sleep(20)" if server.kind == "postgresql" else "SELECT SLEEP(20)"
-    async with opened(server, place, Options(timeout_s=1)) as store:
+    async with opened(server, place, QUICK._replace(timeout_s=1)) as store:
         with pytest.raises(StorageError):
             await store.fetch(sleep, ())
 
 
 async def test_an_idle_store_notices_its_loss(
-    server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
+    server: DatabaseServer, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Readiness does not wait for a write, and comes back with the server."""
-    monkeypatch.setattr(server_module, "WATCH_S", 0.05)
-    async with opened(server, place) as store:
-        lost = store._session
+    caplog.set_level("INFO")
+    async with opened(server, place, WATCHFUL) as store:
         await end_session(server, store)
-        await until(lambda: store._session is not lost and store.failure is None)
+        await until(lambda: "state store is back" in caplog.text and store.failure is None)
 
         server.execute("UPDATE state_owner SET generation = generation + 1", place)
         await end_session(server, store)
@@ -228,10 +218,10 @@ async def test_closing_does_not_wait_for_a_server_that_is_away(
     """What was submitted is refused when its outcome cannot be learnt before the end."""
     async with opened(server, place) as store:
 
-        def away() -> object:
+        async def away(_: ServerSession) -> None:
             raise SessionLostError("away")
 
-        monkeypatch.setattr(store, "_make_session", lambda: _Away(away))
+        monkeypatch.setattr(SESSIONS[server.kind], "connect", away)
         await end_session(server, store)
         pending = asyncio.ensure_future(store.apply([Change("topic", "a", b"1")]))
         await until(lambda: store.failure is not None)
@@ -239,19 +229,6 @@ async def test_closing_does_not_wait_for_a_server_that_is_away(
 
         with pytest.raises(DataDirectoryError, match="cannot be reached"):
             await pending
-
-
-class _Away:
-    """A session that never comes about."""
-
-    def __init__(self, fail: Callable[[], object]) -> None:
-        self._fail = fail
-
-    async def connect(self) -> None:
-        self._fail()
-
-    async def aclose(self) -> None:
-        pass
 
 
 # --- a server that dies ---
@@ -304,7 +281,7 @@ async def test_no_acknowledged_commit_is_lost_when_the_server_is_killed(
 async def test_a_server_that_stays_away_stops_the_store(mortal_server: DatabaseServer) -> None:
     """After the time limit nothing is written until the store is opened again; nothing is lost."""
     place = mortal_server.new_place()
-    async with opened(mortal_server, place, Options(timeout_s=0.5)) as store:
+    async with opened(mortal_server, place, QUICK._replace(timeout_s=0.5)) as store:
         await store.apply([Change("topic", "a", b"1")])
         await asyncio.to_thread(mortal_server.kill)
 
@@ -315,7 +292,7 @@ async def test_a_server_that_stays_away_stops_the_store(mortal_server: DatabaseS
         assert all(isinstance(outcome, StorageError) for outcome in outcomes)
         assert "cannot be reached" in (store.failure or "")
         assert "cannot be reached" in await refusal(
-            mortal_server.url(place), Options(timeout_s=0.1)
+            mortal_server.url(place), QUICK._replace(timeout_s=0.1)
         )
 
         await asyncio.to_thread(mortal_server.start)
@@ -342,10 +319,9 @@ async def test_a_start_waits_for_the_server(mortal_server: DatabaseServer) -> No
 
 
 async def test_a_server_that_would_lose_commits_is_refused(
-    server: DatabaseServer, place: str, monkeypatch: pytest.MonkeyPatch
+    server: DatabaseServer, place: str
 ) -> None:
     """At the start, and when it is told so later."""
-    monkeypatch.setattr(server_module, "WATCH_S", 0.05)
     if server.kind == "postgresql":
         careless: tuple[str, ...] = ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
         careful: tuple[str, ...] = ("ALTER SYSTEM RESET fsync", "SELECT pg_reload_conf()")
@@ -354,7 +330,7 @@ async def test_a_server_that_would_lose_commits_is_refused(
         careless = ("SET GLOBAL innodb_flush_log_at_trx_commit = 2",)
         careful = ("SET GLOBAL innodb_flush_log_at_trx_commit = 1",)
         name = "innodb_flush_log_at_trx_commit=2"
-    async with opened(server, place) as store:
+    async with opened(server, place, WATCHFUL) as store:
         try:
             for statement in careless:
                 server.execute(statement)
@@ -444,56 +420,7 @@ async def test_another_error_is_final(server: DatabaseServer, place: str) -> Non
         assert await store.load("topic") == {}
 
 
-async def test_a_changed_row_is_found(server: DatabaseServer, place: str) -> None:
-    """A row whose value, key, version or kind is not what was written is named, not served."""
-    for damage in (
-        "entry_value = '12345'",
-        "entry_key = 'key9'",
-        "entry_key = '{}'".format(r"\xff" if server.kind == "postgresql" else "\udcff"),
-        "version = 2",
-        "checksum = checksum + 1",
-    ):
-        async with opened(server, place) as store:
-            await store.apply([Change("topic", f"key{index}", b"value") for index in range(3)])
-        statement = f"UPDATE state_entry SET {damage} WHERE entry_key = 'key1'"  # noqa: S608
-        server.execute(statement.replace("'\udcff'", "x'ff'"), place)
-
-        async with opened(server, place) as store:
-            with pytest.raises(DamagedRowsError) as caught:
-                await store.load("topic")
-            assert {"key0", "key2"} == set(caught.value.intact)
-            assert len(caught.value.damaged) == 1
-            assert isinstance(caught.value, CorruptionError)
-        server.execute("DELETE FROM state_entry", place)
-
-
 # --- migrations ---
-
-
-@pytest.mark.parametrize("count", range(1, NEXT))
-async def test_every_older_schema_is_brought_up(
-    server: DatabaseServer, place: str, count: int
-) -> None:
-    """What an older program wrote is read, and all that is new works."""
-    async with opened(server, place, Options(migrations=MIGRATIONS[:count])) as store:
-        await store.apply([Change("checkpoint", "a", b"1")])
-
-    async with opened(server, place) as store:
-        assert {"a": Row(b"1", 1)} == await store.load("checkpoint")
-        await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
-        assert [LagSample(1, "g", "t", 0, 1, 2)] == await store.lag_history.load()
-        await store.apply([Change("topic", "b", b"1")])
-
-
-async def test_later_steps_are_taken_once(server: DatabaseServer, place: str) -> None:
-    """And a program that does not know them is kept out."""
-    for _ in range(2):
-        async with opened(server, place, Options(migrations=(*MIGRATIONS, ADDED))) as store:
-            await store.apply([Change("topic", "a", b"1")])
-
-    assert f"its schema is number {NEXT} ('added')" in await refusal(server.url(place))
-    otherwise = Options(migrations=(Migration(1, "otherwise", ()), *MIGRATIONS[1:], ADDED))
-    assert "went through step 1 'state-entries'" in await refusal(server.url(place), otherwise)
 
 
 @pytest.mark.parametrize("number", range(1, NEXT))
@@ -507,7 +434,7 @@ async def test_a_step_that_was_interrupted_is_taken_again(
         broken = (*statements[:count], "SELECT * FROM no_such_table")
         half = Migration(number, step.name, (), broken, broken)
         message = await refusal(
-            server.url(place), Options(migrations=(*MIGRATIONS[: number - 1], half))
+            server.url(place), QUICK._replace(migrations=(*MIGRATIONS[: number - 1], half))
         )
         assert "no_such_table" in message
 
@@ -524,7 +451,7 @@ async def test_a_server_that_is_not_there_is_an_error(server: DatabaseServer) ->
     scheme = server.url("x").partition(":")[0]
     url = f"{scheme}://kgw@127.0.0.1:{free_port()}/nothing"
 
-    message = await refusal(url, Options(password="secret", timeout_s=0.1))
+    message = await refusal(url, QUICK._replace(password="secret", timeout_s=0.1))
 
     assert "database nothing at 127.0.0.1" in message
     assert "cannot be reached" in message
@@ -554,12 +481,12 @@ async def test_a_password_is_used(server: DatabaseServer, place: str) -> None:
         server.execute("GRANT ALL ON *.* TO guest@'%'")
     url = server.url(place).replace(f"//{server.user}@", "//guest@")
     try:
-        store = server_store(url, SystemClock(), Options(password="right"))
+        store = server_store(url, SystemClock(), QUICK._replace(password="right"))
         await store.open()
         await store.apply([Change("topic", "a", b"1")])
         await store.aclose()
 
-        message = await refusal(url, Options(password="wrong"))
+        message = await refusal(url, QUICK._replace(password="wrong"))
         assert "cannot be opened" in message
         assert "wrong" not in message
     finally:
@@ -574,9 +501,9 @@ async def test_a_password_is_used(server: DatabaseServer, place: str) -> None:
 
 async def test_connections_are_encrypted_when_asked_for(mysql_server: DatabaseServer) -> None:
     """A certificate that nobody vouches for is taken with sslmode=require alone."""
-    assert "SSL" in await refusal(
-        mysql_server.url(mysql_server.new_place()) + "?sslmode=require", Options(timeout_s=0.2)
-    )
+    impatient = QUICK._replace(timeout_s=0.2)
+    place = mysql_server.new_place()
+    assert "SSL" in await refusal(f"{mysql_server.url(place)}?sslmode=require", impatient)
 
     class TlsServer(MariadbServer):
         has_tls = True
@@ -591,7 +518,7 @@ async def test_connections_are_encrypted_when_asked_for(mysql_server: DatabaseSe
         assert cipher
 
         for mode in ("verify-ca", "verify-full"):
-            message = await refusal(f"{url}?sslmode={mode}", Options(timeout_s=0.2))
+            message = await refusal(f"{url}?sslmode={mode}", impatient)
             assert "certificate" in message.lower()
     finally:
         await asyncio.to_thread(server.remove)
@@ -623,7 +550,7 @@ async def test_reading_and_writing_is_all_that_a_user_needs(
     await store.apply([Change("topic", "a", b"2", 1)])
     await store.aclose()
 
-    message = await refusal(url, Options(migrations=(*MIGRATIONS, ADDED)))
+    message = await refusal(url, QUICK._replace(migrations=(*MIGRATIONS, ADDED)))
     assert "cannot be opened" in message
     assert "denied" in message
 

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import asynccontextmanager, closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
-from kgw.state.base import Change, ConflictError, DamagedRowsError, Row
-from kgw.state.history import LagSample
+from kgw.state.base import Change, ConflictError, Row
 from kgw.state.sql import sqlite_file
 from kgw.state.sql.commit_note import CountedConnection
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.sqlite import SqliteStateStore
+from tests.state import support
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
 
 @pytest.fixture
@@ -75,35 +76,14 @@ async def test_sets_are_answered_although_the_close_that_waits_for_them_is_given
     await store.aclose()
 
 
-@asynccontextmanager
-async def opened(path: Path, **options: Any) -> AsyncIterator[SqliteStateStore]:
-    """Open a store and close it again, whatever happens."""
-    store = SqliteStateStore(path, **options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.aclose()
+def opened(path: Path, **options: Any) -> AbstractAsyncContextManager[SqliteStateStore]:
+    """Open the store at a path and close it again, whatever happens."""
+    return support.opened(SqliteStateStore(path, **options))
 
 
 def beside(path: Path, suffix: str) -> Path:
     """Return a file that belongs to the database."""
     return path.with_name(path.name + suffix)
-
-
-def contents(path: Path) -> bytes:
-    """Return a file's bytes."""
-    return path.read_bytes()
-
-
-def put(path: Path, data: bytes) -> None:
-    """Make a file of these bytes."""
-    path.write_bytes(data)
-
-
-def remove(path: Path) -> None:
-    """Remove a file."""
-    path.unlink()
 
 
 async def write(path: Path, count: int = 3) -> None:
@@ -115,12 +95,9 @@ async def write(path: Path, count: int = 3) -> None:
 async def refusal(path: Path, **options: Any) -> str:
     """Return why a database is not opened; it must be left as it was."""
     before = {entry.name: entry.read_bytes() for entry in path.parent.iterdir()}
-    store = SqliteStateStore(path, **options)
-    with pytest.raises(DataDirectoryError) as caught:
-        await store.open()
-    await store.aclose()
+    why = await support.refusal(SqliteStateStore(path, **options))
     assert before == {entry.name: entry.read_bytes() for entry in path.parent.iterdir()}
-    return str(caught.value)
+    return why
 
 
 async def test_rows_outlive_the_process(path: Path) -> None:
@@ -155,14 +132,14 @@ async def test_every_cut_of_the_write_ahead_log_leaves_a_beginning(
             await store.apply(
                 [Change("topic", "a", b"%d" % index), Change("topic", "b", b"%d" % index)]
             )
-        data, log = contents(path), contents(beside(path, "-wal"))
+        data, log = path.read_bytes(), beside(path, "-wal").read_bytes()
     killed = tmp_path / "killed" / "meta.sqlite"
     killed.parent.mkdir()
 
     versions = set()
     for length in range(0, len(log) + 1, 1_000):
-        put(killed, data)
-        put(beside(killed, "-wal"), log[:length])
+        killed.write_bytes(data)
+        beside(killed, "-wal").write_bytes(log[:length])
         async with opened(killed, quick_check=True) as store:
             rows = await store.load("topic")
         assert rows.get("a") == rows.get("b")
@@ -196,23 +173,30 @@ async def test_commits_are_synced(path: Path) -> None:
     } == pragmas
 
 
-async def test_waiting_sets_share_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that has a number more with each commit of a store."""
+    commits: list[int] = []
+    commit = CountedConnection.commit
+
+    def counted(connection: CountedConnection) -> None:
+        if connection.in_transaction:
+            commits.append(len(commits))
+        commit(connection)
+
+    monkeypatch.setattr(CountedConnection, "commit", counted)
+    return commits
+
+
+async def test_waiting_sets_share_commits(path: Path, commits: list[int]) -> None:
     """A hundred sets at once take two commits: the first one's, and everybody else's."""
     async with opened(path) as store:
-        commits = 0
-        commit = CountedConnection.commit
-
-        def counted(connection: CountedConnection) -> None:
-            nonlocal commits
-            commits += 1
-            commit(connection)
-
-        monkeypatch.setattr(CountedConnection, "commit", counted)
+        commits.clear()
         await asyncio.gather(
             *(store.apply([Change("topic", str(index), b"x")]) for index in range(100))
         )
 
-    assert commits <= 2
+    assert len(commits) <= 2
 
 
 async def test_sets_that_come_during_a_commit_share_the_next(
@@ -266,17 +250,19 @@ async def test_a_new_database_is_on_disk_before_it_has_its_name(
     assert begun == [step for step in steps if step in begun]
 
 
-async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_is_bounded(path: Path, commits: list[int]) -> None:
     """Who waits behind many changes gets a commit of his own."""
-    monkeypatch.setattr("kgw.state.sql.store.GROUP_CHANGES", 10)
     async with opened(path) as store:
+        commits.clear()
         await asyncio.gather(
             *(
-                store.apply([Change("topic", f"{index}-{key}", b"x") for key in range(7)])
+                store.apply([Change("topic", f"{index}-{key}", b"x") for key in range(4_000)])
                 for index in range(5)
             )
         )
-        assert len(await store.load("topic")) == 35
+        assert 20_000 == len(await store.load("topic"))
+
+    assert 3 == len(commits)
 
 
 async def test_closing_waits_for_what_was_submitted(path: Path) -> None:
@@ -305,60 +291,10 @@ async def test_closing_waits_for_what_was_submitted(path: Path) -> None:
 # --- damage ---
 
 
-async def test_a_changed_row_is_found(path: Path) -> None:
-    """A row whose value, key, version or type is not what was written is named, not served."""
-    for damage in (
-        "entry_value = x'76616C7564'",
-        "entry_key = 'key6'",
-        "version = 2",
-        "kind = 'topic', entry_value = 'value'",
-        "checksum = checksum + 1",
-        "checksum = 'x'",
-    ):
-        await write(path)
-        with closing(sqlite3.connect(path)) as connection:
-            statement = f"UPDATE state_entry SET {damage} WHERE entry_key = 'key1'"  # noqa: S608
-            connection.execute(statement)
-            connection.commit()
-
-        async with opened(path, quick_check=True) as store:
-            with pytest.raises(DamagedRowsError) as caught:
-                await store.load("topic")
-
-        assert {"key0", "key2"} == set(caught.value.intact)
-        assert caught.value.damaged in {("key1",), ("key6",)}
-        assert isinstance(caught.value, CorruptionError)
-        remove(path)
-
-
-async def test_a_row_moved_to_another_kind_is_found(path: Path) -> None:
-    """The checksum covers where a row stands."""
-    await write(path, 1)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE state_entry SET kind = 'user'")
-        connection.commit()
-
-    async with opened(path) as store:
-        with pytest.raises(DamagedRowsError, match="1 damaged user rows: 'key0'"):
-            await store.load("user")
-
-
-async def test_a_damaged_row_can_be_written_again(path: Path) -> None:
-    """Its owner decides; the new row is whole."""
-    await write(path, 1)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE state_entry SET checksum = 0")
-        connection.commit()
-
-    async with opened(path) as store:
-        await store.apply([Change("topic", "key0", b"again")])
-        assert {"key0": Row(b"again", 2)} == await store.load("topic")
-
-
 async def test_a_broken_file_is_refused_and_left(path: Path) -> None:
     """Not a database, cut off, overwritten: a clear message, and nothing is created over it."""
     await write(path, 500)
-    whole = contents(path)
+    whole = path.read_bytes()
     for broken in (
         b"not a database at all" * 100,
         whole[:50],
@@ -366,29 +302,29 @@ async def test_a_broken_file_is_refused_and_left(path: Path) -> None:
         whole[:4_096] + b"\xa5" * (len(whole) - 4_096),
         b"\0" * len(whole),
     ):
-        put(path, broken)
+        path.write_bytes(broken)
         assert "damaged" in await refusal(path, quick_check=True) or broken[:1] == b"\0"
 
 
 async def test_an_empty_file_is_refused(path: Path) -> None:
     """SQLite would take it for a new database and begin without a topic."""
-    put(path, b"")
+    path.write_bytes(b"")
 
     assert "is empty" in await refusal(path)
 
 
 async def test_a_missing_file_beside_its_log_is_refused(path: Path) -> None:
     """A new database would take the old one's write-ahead log for its own."""
-    put(beside(path, "-wal"), b"x")
+    beside(path, "-wal").write_bytes(b"x")
 
     assert "write-ahead log" in await refusal(path)
 
 
 async def test_a_creation_that_was_interrupted_begins_again(path: Path) -> None:
     """What a crash left beside the final name is nobody's."""
-    put(beside(path, ".new"), b"half a database")
-    put(beside(path, ".new-journal"), b"half a journal")
-    put(beside(path, ".new-wal"), b"half a log")
+    beside(path, ".new").write_bytes(b"half a database")
+    beside(path, ".new-journal").write_bytes(b"half a journal")
+    beside(path, ".new-wal").write_bytes(b"half a log")
 
     await write(path)
 
@@ -469,33 +405,6 @@ ADDED = Migration(
 BROKEN = Migration(NEXT, "broken", ("CREATE TABLE later (id INTEGER)", "CREATE TABLE later (id)"))
 
 
-@pytest.mark.parametrize("count", range(1, NEXT))
-async def test_every_older_schema_is_brought_up(path: Path, count: int) -> None:
-    """What an older program wrote is read, and all that is new works."""
-    async with opened(path, migrations=MIGRATIONS[:count]) as store:
-        await store.apply([Change("checkpoint", "a", b"1")])
-
-    async with opened(path, quick_check=True) as store:
-        assert {"a": Row(b"1", 1)} == await store.load("checkpoint")
-        await store.lag_history.append([LagSample(1, "g", "t", 0, 1, 2)])
-        assert [LagSample(1, "g", "t", 0, 1, 2)] == await store.lag_history.load()
-        await store.apply([Change("topic", "b", b"1")])
-
-
-async def test_later_steps_are_taken_once(path: Path) -> None:
-    """An older database is brought up to the program's schema, its rows kept."""
-    await write(path)
-    for _ in range(2):
-        async with opened(path, migrations=(*MIGRATIONS, ADDED)) as store:
-            assert len(await store.load("topic")) == 3
-
-    with closing(sqlite3.connect(path)) as connection:
-        assert (NEXT, "added") == list(
-            connection.execute("SELECT number, name FROM schema_migration ORDER BY number")
-        )[-1]
-        assert [(1,)] == list(connection.execute("SELECT id FROM later"))
-
-
 async def test_a_newer_database_is_refused(path: Path) -> None:
     """An older program must not write what it does not understand."""
     await write(path)
@@ -503,15 +412,6 @@ async def test_a_newer_database_is_refused(path: Path) -> None:
         pass
 
     assert f"of a newer kgw: its schema is number {NEXT} ('added')" in await refusal(path)
-
-
-async def test_another_history_is_refused(path: Path) -> None:
-    """A step of the same number and another name is another program's."""
-    await write(path)
-
-    message = await refusal(path, migrations=(Migration(1, "otherwise", ()), *MIGRATIONS[1:]))
-
-    assert "went through step 1 'state-entries'" in message
 
 
 async def test_a_step_that_fails_leaves_nothing(path: Path) -> None:
@@ -529,11 +429,19 @@ async def test_a_step_that_fails_leaves_nothing(path: Path) -> None:
 # --- a disk that fails ---
 
 
-def sqlite_error(name: str) -> sqlite3.OperationalError:
-    """Return an error as SQLite's library raises it."""
+@contextmanager
+def failing(name: str, *methods: str) -> Iterator[None]:
+    """Have methods of a connection raise an error as SQLite's library raises it."""
     error = sqlite3.OperationalError(name)
     error.sqlite_errorcode = getattr(sqlite3, name)
-    return error
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patched:
+        for method in methods:
+            patched.setattr(CountedConnection, method, fail)
+        yield
 
 
 async def test_a_full_disk_refuses_and_recovers(path: Path) -> None:
@@ -555,18 +463,11 @@ async def test_a_full_disk_refuses_and_recovers(path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["executemany", "commit", "execute"])
 @pytest.mark.parametrize("name", ["SQLITE_IOERR_FSYNC", "SQLITE_IOERR_WRITE", "SQLITE_CORRUPT"])
-async def test_an_error_of_the_disk_is_final(
-    path: Path, monkeypatch: pytest.MonkeyPatch, method: str, name: str
-) -> None:
+async def test_an_error_of_the_disk_is_final(path: Path, method: str, name: str) -> None:
     """After a failed sync or write nothing is taken until the next open; reading goes on."""
     await write(path)
     async with opened(path) as store:
-
-        def fail(*_: object) -> None:
-            raise sqlite_error(name)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(CountedConnection, method, fail)
+        with failing(name, method):
             outcomes = await asyncio.gather(
                 *(store.apply([Change("topic", str(index), b"x")]) for index in range(3)),
                 return_exceptions=True,
@@ -595,36 +496,20 @@ async def test_nothing_of_a_set_is_left_for_the_next_commit(path: Path) -> None:
         assert ["b"] == list(await store.load("topic"))
 
 
-async def test_a_rollback_that_fails_is_final_too(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rollback_that_fails_is_final_too(path: Path) -> None:
     """Even a full disk is, when the transaction cannot be undone."""
     async with opened(path) as store:
-
-        def fail(*_: object) -> None:
-            raise sqlite_error("SQLITE_FULL")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(CountedConnection, "commit", fail)
-            patched.setattr(CountedConnection, "rollback", fail)
-            with pytest.raises(DiskFullError):
-                await store.apply([Change("topic", "a", b"x")])
+        with failing("SQLITE_FULL", "commit", "rollback"), pytest.raises(DiskFullError):
+            await store.apply([Change("topic", "a", b"x")])
 
         assert store.failure is not None
 
 
-async def test_a_set_in_flight_when_the_store_fails_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_set_in_flight_when_the_store_fails_is_refused(path: Path) -> None:
     """Who waited for the next commit gets an error too, and conflicts do not hide it."""
     async with opened(path) as store:
         await store.apply([Change("topic", "a", b"1")])
-
-        def fail(*_: object) -> None:
-            raise sqlite_error("SQLITE_IOERR_FSYNC")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(CountedConnection, "commit", fail)
+        with failing("SQLITE_IOERR_FSYNC", "commit"):
             outcomes = [asyncio.ensure_future(store.apply([Change("topic", "b", b"1")]))]
             await asyncio.sleep(0)
             outcomes += [
@@ -637,20 +522,15 @@ async def test_a_set_in_flight_when_the_store_fails_is_refused(
         assert all(isinstance(error, StorageError) for error in errors)
 
 
-async def test_reading_errors_are_storage_errors(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reading_errors_are_storage_errors(path: Path) -> None:
     """A read that fails says so; it is never an empty answer."""
     await write(path)
     async with opened(path) as store:
-
-        def fail(*_: object) -> None:
-            raise sqlite_error("SQLITE_IOERR_READ")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(CountedConnection, "execute", fail)
-            with pytest.raises(StorageError, match="SQLITE_IOERR_READ"):
-                await store.load("topic")
+        with (
+            failing("SQLITE_IOERR_READ", "execute"),
+            pytest.raises(StorageError, match="SQLITE_IOERR_READ"),
+        ):
+            await store.load("topic")
 
 
 async def test_a_file_system_without_write_ahead_logs_is_refused(

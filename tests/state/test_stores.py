@@ -14,6 +14,7 @@ from kgw.state.base import Change, ConflictError, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.state.sql.stores import server_store
+from tests.state.support import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,12 +223,8 @@ def as_one_after_the_other(make: Callable[[], StateStore], examples: int) -> Non
     @given(sets=changes)
     def check(sets: list[list[Change]]) -> None:
         async def run() -> None:
-            store = make()
-            await store.open()
-            try:
+            async with opened(make()) as store:
                 assert await outcome_of(MemoryStateStore(), sets) == await outcome_of(store, sets)
-            finally:
-                await store.aclose()
 
         asyncio.run(run())
 

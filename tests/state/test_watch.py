@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.clock import SystemClock
-from kgw.errors import DataDirectoryError, StorageError
+from kgw.errors import StorageError
 from kgw.state.base import CHANGES_KEPT, Change, ChangesLostError, ConflictError, WatchedChange
 from kgw.state.kinds import BROKER_CONFIG, OFFSET_BLOCK, TOPIC, TOPIC_CREATION
 from kgw.state.memory import MemoryStateStore
@@ -20,10 +19,12 @@ from kgw.state.sql.sqlite import SqliteStateStore
 from kgw.state.sql.stores import server_store
 from kgw.testing.clock import ManualClock
 from tests.conftest import DATABASES
+from tests.state.support import SqliteDatabase, opened, refusal
 from tests.state.test_servers import end_session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from kgw.clock import Timer
@@ -42,15 +43,9 @@ class Place:
         self._make = make
         self._make_reader = make_reader
 
-    @asynccontextmanager
-    async def owner(self) -> AsyncIterator[StateStore]:
+    def owner(self) -> AbstractAsyncContextManager[StateStore]:
         """Open the store as the one that writes."""
-        store = self._make()
-        await store.open()
-        try:
-            yield store
-        finally:
-            await store.aclose()
+        return opened(self._make())
 
     @asynccontextmanager
     async def both(self) -> AsyncIterator[tuple[StateStore, StateStore]]:
@@ -59,12 +54,8 @@ class Place:
             if self._make_reader is None:
                 yield store, store
                 return
-            reader = self._make_reader()
-            await reader.open()
-            try:
+            async with opened(self._make_reader()) as reader:
                 yield store, reader
-            finally:
-                await reader.aclose()
 
 
 @pytest.fixture(params=["memory", "sqlite", *DATABASES])
@@ -232,9 +223,7 @@ async def test_what_an_older_program_wrote_is_no_change(tmp_path: Path) -> None:
     """It is loaded; who watches goes on from there."""
     path = tmp_path / "meta.sqlite"
     for number in (4, len(MIGRATIONS)):
-        store = SqliteStateStore(path, migrations=MIGRATIONS[:number])
-        await store.open()
-        try:
+        async with opened(SqliteStateStore(path, migrations=MIGRATIONS[:number])) as store:
             if number == 4:
                 await store.apply([Change(TOPIC_CREATION, "a", b"1")])
                 continue
@@ -243,8 +232,6 @@ async def test_what_an_older_program_wrote_is_no_change(tmp_path: Path) -> None:
             assert [] == await store.changes_since(since)
             with pytest.raises(ChangesLostError):
                 await store.changes_since(since - 1)
-        finally:
-            await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -258,9 +245,9 @@ async def test_a_damaged_change_is_not_told(tmp_path: Path, damage: str) -> None
     async with place.owner() as store:
         since = await store.newest_change()
         await store.apply([Change(TOPIC, "a", b"")])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE state_change SET {damage} WHERE version > 1")  # noqa: S608 - constants
-        connection.commit()
+    SqliteDatabase(path).execute(
+        f"UPDATE state_change SET {damage} WHERE version > 1"  # noqa: S608 - constants
+    )
 
     async with place.owner() as store:
         with pytest.raises(ChangesLostError, match=f"change {since + 1} is damaged"):
@@ -291,15 +278,11 @@ async def test_a_reader_outlives_its_owner_and_its_session(server: DatabaseServe
     url = server.url(place)
     reader = server_store(url, SystemClock(), READER)
     for value in (b"1", b"2"):
-        store = server_store(url, SystemClock())
-        await store.open()
-        try:
+        async with opened(server_store(url, SystemClock())) as store:
             if value == b"1":
                 await reader.open()
                 since = await reader.newest_change()
             await store.apply([Change(TOPIC, "a", value)])
-        finally:
-            await store.aclose()
     try:
         assert [b"1", b"2"] == [change.value for change in await told(reader, since, 2)]
         await end_session(server, reader)
@@ -315,12 +298,7 @@ async def test_a_reader_waits_for_the_owners_schema(server: DatabaseServer, step
     """It makes none, and does not read one that it takes to be another."""
     url = server.url(server.new_place())
     if steps:
-        store = server_store(url, SystemClock(), Options(migrations=MIGRATIONS[:steps]))
-        await store.open()
-        await store.aclose()
+        async with opened(server_store(url, SystemClock(), Options(migrations=MIGRATIONS[:steps]))):
+            pass
     reader = server_store(url, SystemClock(), READER)
-    with pytest.raises(
-        DataDirectoryError, match="start its owner" if steps else "cannot be opened"
-    ):
-        await reader.open()
-    await reader.aclose()
+    assert ("start its owner" if steps else "cannot be opened") in await refusal(reader)

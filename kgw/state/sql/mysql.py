@@ -86,7 +86,7 @@ class MysqlStateStore(ServerStateStore):
         self._max_packet_bytes = 0
 
     def _make_session(self) -> ServerSession:
-        return _MysqlSession(self._name, self._url, self._options)
+        return MysqlSession(self._name, self._url, self._options)
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -104,7 +104,9 @@ class MysqlStateStore(ServerStateStore):
                 )
 
 
-class _MysqlSession(ServerSession):
+class MysqlSession(ServerSession):
+    """A session over PyMySQL."""
+
     def __init__(self, name: str, url: StateUrl, options: Options) -> None:
         self._name = name
         self._url = url

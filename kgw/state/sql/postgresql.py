@@ -96,10 +96,12 @@ class PostgresqlStateStore(ServerStateStore):
         self._url = url
 
     def _make_session(self) -> ServerSession:
-        return _PostgresqlSession(self._name, self._url, self._options)
+        return PostgresqlSession(self._name, self._url, self._options)
 
 
-class _PostgresqlSession(ServerSession):
+class PostgresqlSession(ServerSession):
+    """A session over asyncpg."""
+
     def __init__(self, name: str, url: StateUrl, options: Options) -> None:
         self._name = name
         self._url = url

@@ -43,13 +43,8 @@ if TYPE_CHECKING:
     from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch, Dialect
 
-LOCK_WAIT_S: Final = 5.0
-"""A server may notice the end of a killed gateway a moment after its successor has started."""
-RETRY_S: Final = 0.5
 SESSIONS_PER_USE: Final = 3
 """A statement that each time costs its session, such as one that takes too long, is given up."""
-WATCH_S: Final = 10.0
-"""How often an idle session is used, so that its loss is noticed before somebody needs it."""
 
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
@@ -77,6 +72,11 @@ class Options(NamedTuple):
     migrations: tuple[Migration, ...] = MIGRATIONS
     reads_only: bool = False
     """Open beside the owner: nothing is written, the schema least of all."""
+    lock_wait_s: float = 5.0
+    """A server may notice the end of a killed gateway a moment after its successor has started."""
+    retry_s: float = 0.5
+    watch_s: float = 10.0
+    """How often an idle session is used, so that its loss is noticed before somebody needs it."""
 
 
 def read_password(options: Options) -> str:
@@ -158,7 +158,7 @@ class ServerStateStore(SqlStateStore):
     # --- opening and closing ----------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        session = await self._locked_session(LOCK_WAIT_S)
+        session = await self._locked_session(self._options.lock_wait_s)
         try:
             if self._options.reads_only:
                 if self._pending(await session.fetch(SELECT_MIGRATIONS, ())):
@@ -209,7 +209,7 @@ class ServerStateStore(SqlStateStore):
                             f"{self._name} is in use by another gateway; each needs a schema or "
                             "database of its own"
                         )
-                    await self._clock.sleep_until(self._clock.monotonic_s() + RETRY_S)
+                    await self._pause()
                 await session.check_durable()
             except SessionLostError as error:
                 await session.aclose()
@@ -218,12 +218,15 @@ class ServerStateStore(SqlStateStore):
                 if not has_complained:
                     _log.warning("state store cannot be reached, trying again", error=str(error))
                     has_complained = True
-                await self._clock.sleep_until(self._clock.monotonic_s() + RETRY_S)
+                await self._pause()
             except BaseException:
                 await session.aclose()
                 raise
             else:
                 return session
+
+    async def _pause(self) -> None:
+        await self._clock.sleep_until(self._clock.monotonic_s() + self._options.retry_s)
 
     async def _take_over(self, session: ServerSession) -> None:
         for migration in self._pending(await session.applied_migrations()):
@@ -326,7 +329,7 @@ class ServerStateStore(SqlStateStore):
     async def _watch(self) -> None:
         """Notice a lost session, and a server that was told to be careless, without being asked."""
         while True:
-            await self._clock.sleep_until(self._clock.monotonic_s() + WATCH_S)
+            await self._clock.sleep_until(self._clock.monotonic_s() + self._options.watch_s)
             try:
                 await self._run(_check_durable)
             except StorageError as error:

@@ -282,7 +282,7 @@ from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.testing.process import process_usage
-from kgw.testing.small_batches import write_segments
+from tests.backend.embedded.recover.small_batches import write_segments
 from tests.backend.embedded.driver import DIRECT, KEY, SETTINGS, TOPIC
 
 root, count = sys.argv[1], int(sys.argv[2])
