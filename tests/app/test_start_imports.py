@@ -8,7 +8,6 @@ imports later what a start does not need, or writes the list anew and says why:
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import tempfile
@@ -80,20 +79,6 @@ def test_the_rest_is_imported_soon_after_the_start(tmp_path: Path) -> None:
 
     modules = {f"kgw.handlers.{handler.module_name}" for handler in HANDLERS.values()}
     assert set() == (modules | {*app.IMPORTED_SOON}) - {*said.split()}
-
-
-async def test_what_cannot_be_imported_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log says it once the start is over, with the reason; the server goes on."""
-    monkeypatch.setattr(app, "IMPORTED_SOON", ("kgw.none",))
-
-    app._import_soon()
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-    (record,) = caplog.records
-    assert record.getMessage() == "what requests need cannot be imported"
-    assert "No module named 'kgw.none'" in caplog.text
 
 
 if __name__ == "__main__":

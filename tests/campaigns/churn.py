@@ -229,6 +229,12 @@ class Churn:
 
     # --- events ----------------------------------------------------------------------------------
 
+    def kill_all(self) -> None:
+        """Kill every member that there is or was."""
+        for children in [*self._children.values(), self._gone]:
+            for child in children:
+                child.send(signal.SIGKILL)
+
     def run(self, events: Sequence[str] | int) -> None:
         """Let so many events happen, or these; then let everything be read, and judge."""
         for kind in self._kinds:
@@ -487,9 +493,7 @@ def run_churn(
         try:
             churn.run(events)
         finally:
-            for children in [*churn._children.values(), churn._gone]:
-                for child in children:
-                    child.send(signal.SIGKILL)
+            churn.kill_all()
             if gateway.running:
                 gateway.kill()
     report.require("events", count)

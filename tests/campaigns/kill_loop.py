@@ -257,12 +257,7 @@ def create_topic(bootstrap: str) -> None:
 
 def kill_during_start(gateway: GatewayProcess, delay_s: float) -> None:
     """Start the gateway and kill it before it can be expected to be ready."""
-    import subprocess
-
-    with gateway.log_path.open("ab") as log:
-        gateway._process = subprocess.Popen(
-            [*gateway._command, "--listen", gateway.bootstrap], stdout=subprocess.PIPE, stderr=log
-        )
+    gateway.begin_to_start()
     time.sleep(delay_s)
     gateway.kill()
 
