@@ -11,7 +11,6 @@ import json
 import logging
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.churn_book import GroupBook
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -483,8 +482,8 @@ def run_churn(
     """Let events happen to groups of these kinds."""
     report = Report("churn", seed)
     count = events if isinstance(events, int) else len(events)
-    with tempfile.TemporaryDirectory() as directory:
-        gateway = GatewayProcess(Path(directory) / "data", SETTING, command=command)
+    with checked_directory() as directory:
+        gateway = GatewayProcess(directory / "data", SETTING, command=command)
         gateway.start()
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():

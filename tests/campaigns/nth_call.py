@@ -414,7 +414,7 @@ class ReadFaults:
         for _ in range(3):
             machine.step()
         # Readers that know nothing yet, and what was answered since they came.
-        reads = machine.renewlife_reads()
+        reads = machine.life_reads = machine.clients.of(machine.started())
         if machine.partitions:
             machine.append_once()
         if self._random.random() < 0.6:
