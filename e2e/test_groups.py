@@ -1,4 +1,4 @@
-"""Consumer groups of every client library of another language."""
+"""Consumer groups across kills and across client libraries of other languages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kgw.testing.process import GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.interop import groups
 from tests.interop.client import DriverError
+from tests.interop.libraries import OLD, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,51 +21,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
-# "default" is what a program gets that chooses nothing.
-MEMBERS = [
-    ("franz-go", "default"),
-    ("franz-go", "range"),
-    ("franz-go", "cooperative-sticky"),
-    ("sarama", "default"),
-    ("sarama", "sticky"),
-    ("sarama", "cooperative-sticky"),
-    ("sarama-0.11", "default"),
-    ("kafka-go", "default"),
-    ("kafka-go", "roundrobin"),
-    ("java-3.9", "default"),
-    ("java-3.9", "cooperative-sticky"),
-    ("java-4", "default"),
-    ("java-4", "cooperative-sticky"),
-]
 # kafka-go shares with nobody but itself: docs/clients/kafka-go.md.
 MIXED = ["franz-go", "sarama", "java-3.9", "java-4"]
-DEFAULTS = [name for name, strategy in MEMBERS if strategy == "default"]
-# kafka-go has no static members, and before 2.3 nobody had.
-STATIC = [name for name in DEFAULTS if name not in {"kafka-go", "sarama-0.11"}]
 
 
-@pytest.mark.parametrize(("name", "strategy"), MEMBERS)
-def test_a_group_lives_through_everything(
-    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str, strategy: str
-) -> None:
-    """Members share, commit, live through a kill -9 and a restart; others resume after them."""
-    groups.check_life(clients(name), own_gateway, strategy)
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", [*OTHERS, *OLD])
 def test_acknowledged_commits_outlive_kills(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
     """Kills in the middle of commits lose nothing acknowledged, and no record is skipped."""
     groups.check_commits_under_kills(clients(name), own_gateway, "default")
-
-
-@pytest.mark.parametrize("name", STATIC)
-def test_static_members_return_without_a_rebalance(
-    clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
-) -> None:
-    """KIP-345: a member that is back within its session has its partitions, in the same round."""
-    groups.check_static_members(clients(name), own_gateway, "default")
 
 
 class Mixed:

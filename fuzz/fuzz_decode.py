@@ -87,7 +87,7 @@ def main() -> None:
     for ours in CODECS:
         first = ours.message()
         ours.decode(ours.encode(first))
-        ours._decode = atheris.instrument_func(ours._decode)
+        ours._decode = atheris.instrument_func(ours._decode)  # noqa: SLF001
     for function in (read_unsigned_varint, skip_tagged_fields, decode_request_header):
         atheris.instrument_func(function)
     atheris.instrument_func(FrameBuffer.feed)

@@ -18,7 +18,7 @@ from kgw.config.paths import absolute_path
 from kgw.errors import DataDirectoryError, ListenError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kgw.admin.server import AdminServer
     from kgw.clock import Clock
@@ -57,7 +57,7 @@ def run(config: Config, *, is_json: bool = False) -> int:
     clock = SystemClock()
     offenders = _offenders(config, clock)
     try:
-        with asyncio.Runner(loop_factory=loop_factory(offenders)) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
             return runner.run(_Process(config, clock, offenders, is_json=is_json).serve())
     except DataDirectoryError as error:
         return _fail(error, EXIT_DATA_DIRECTORY)
@@ -72,17 +72,16 @@ def run(config: Config, *, is_json: bool = False) -> int:
         return _fail(reason, EXIT_FAILED)
 
 
-def import_soon(names: Iterable[str] = IMPORTED_SOON) -> None:
+def _import_soon() -> None:
     """Import what requests need, in a thread: it lets the loop have its turns meanwhile."""
-    asyncio.get_running_loop().run_in_executor(None, import_rest, names)
+    asyncio.get_running_loop().run_in_executor(None, _import_rest)
 
 
-def import_rest(names: Iterable[str]) -> None:
-    """Import these modules and every handler; what cannot be imported is logged."""
+def _import_rest() -> None:
     from kgw.handlers.table import HANDLERS
 
     try:
-        for name in names:
+        for name in IMPORTED_SOON:
             import_module(name)
         for handler in HANDLERS.values():
             handler.load()
@@ -107,8 +106,7 @@ def _offenders(config: Config, clock: Clock) -> Offenders | None:
     return Offenders(clock, config.debug_slow_callback_ms / 1000)
 
 
-def loop_factory(offenders: Offenders | None) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes the loop: uvloop's, or asyncio's own where that is not installed."""
+def _loop_factory(offenders: Offenders | None) -> Callable[[], asyncio.AbstractEventLoop]:
     loop: type[asyncio.AbstractEventLoop]
     try:
         from uvloop import Loop as loop  # noqa: N813 - two classes of one kind
@@ -168,7 +166,7 @@ class _Process:
                 gc.callbacks.append(self._offenders.collected)
             server = Server(dispatcher, limits, clock, gateway.metrics)
             bound = await server.open(config.bound_listeners)
-            gateway.placement.advertise(advertised(config, bound))
+            gateway.placement.advertise(_advertised(config, bound))
             admin = await self._open_admin(gateway)
             self._announce(gateway, bound)
             if admin is not None:
@@ -181,7 +179,7 @@ class _Process:
             # of their time. The middle generation often: a search in it holds the loop, 2 ms after
             # 10,000 objects that the cache has taken in, and 4 to 9 after 30,000.
             gc.set_threshold(5_000, 1, 500)
-            clock.call_at(clock.monotonic_s() + IMPORTED_AFTER_S, import_soon)
+            clock.call_at(clock.monotonic_s() + IMPORTED_AFTER_S, _import_soon)
             loop_lag = LoopLag(clock, gateway.metrics)
             loop_lag.start()
             await self._stop.wait()
@@ -264,7 +262,7 @@ _BANNER = """
 """
 
 
-def advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
+def _advertised(config: Config, bound: Sequence[Listener]) -> dict[str, Listener]:
     """Return what clients are told, by listener name: as configured, else as bound.
 
     An advertised port 0 stands for the one that was bound; an empty host, for the address that the

@@ -3,18 +3,16 @@
 pytest-timeout raises an exception in the main thread when a test's limit is over, once. A test goes
 on whose event loop has a callback's exceptions logged, or that catches all of them, and so does one
 in C code that does not return. Therefore the exception is raised again, three times in all. When
-the test, or its teardown, is still not over, a process beside this one ends it, which needs neither
-a turn of the loop nor the interpreter: with the test's name, the stacks of all threads and a
-failing exit code. Where several processes share the tests, another one takes its place.
+the test, or its teardown, is still not over, `faulthandler` ends the process, which needs neither a
+turn of the loop nor the interpreter: with the stacks of all threads and a failing exit code. Where
+several processes share the tests, another one takes its place.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _GRACE = "hung_test_grace"
-_WATCHER = pytest.StashKey["subprocess.Popen[bytes]"]()
+_STDERR = pytest.StashKey[int]()
+_LIMIT_S = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,40 +33,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the watcher, while standard error is not captured."""
-    if not config.getoption("usepdb"):
-        config.stash[_WATCHER] = subprocess.Popen(
-            [sys.executable, "-I", Path(__file__).with_name("watcher.py"), str(os.getpid())],
-            stdin=subprocess.PIPE,
-        )
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Let the watcher go."""
-    watcher = config.stash.get(_WATCHER, None)
-    if watcher is not None and watcher.stdin is not None:
-        watcher.stdin.close()
-        watcher.wait()
-
-
-def _tell(config: pytest.Config, line: str) -> None:
-    watcher = config.stash.get(_WATCHER, None)
-    if watcher is not None and watcher.stdin is not None:
-        os.write(watcher.stdin.fileno(), line.encode(errors="replace") + b"\n")
+    """Keep standard error, while it is not captured."""
+    config.stash[_STDERR] = os.dup(2)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(
     item: pytest.Item, settings: pytest_timeout.Settings
 ) -> Generator[None, object, object]:
-    """Have the exception raised again, and the watcher count."""
+    """Have the exception raised again, and the process ended when that is not enough."""
     result = yield
     grace_s = float(item.config.getini(_GRACE))
     if signal.getitimer(signal.ITIMER_REAL)[0]:
         signal.setitimer(signal.ITIMER_REAL, settings.timeout, grace_s / 3)
-    if not pytest_timeout.is_debugging():
-        _tell(item.config, f"{settings.timeout + grace_s} {item.nodeid}")
+    item.stash[_LIMIT_S] = settings.timeout + grace_s
+    _begin_to_count(item)
     return result
+
+
+def _begin_to_count(item: pytest.Item) -> None:
+    """End the process when the limit is over, unless somebody debugs."""
+    if _LIMIT_S in item.stash and not pytest_timeout.is_debugging():
+        faulthandler.dump_traceback_later(
+            item.stash[_LIMIT_S], exit=True, file=item.config.stash[_STDERR]
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Count anew: pytest's own plug-in for `faulthandler` ends that when a test has failed."""
+    _begin_to_count(item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -82,13 +77,8 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Have the watcher stop counting when everything of a test is over, its teardown too."""
+    """Stop counting when everything of a test is over, its teardown too."""
     try:
         return (yield)
     finally:
-        _tell(item.config, "")
-
-
-def pytest_enter_pdb(config: pytest.Config) -> None:
-    """Leave somebody who debugs alone."""
-    _tell(config, "")
+        faulthandler.cancel_dump_traceback_later()

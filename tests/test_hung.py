@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -146,7 +145,7 @@ def test_a_test_that_can_be_interrupted_fails_and_the_others_run(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_test_that_cannot_be_interrupted_ends_the_run(tmp_path: Path) -> None:
-    """With its name, the stacks and an exit code that is no success."""
+    """With the stacks, its own among them, and an exit code that is no success."""
     # Side by side: most of them wait.
     processes = {}
     for name, body in ENDLESS.items():
@@ -155,8 +154,7 @@ def test_a_test_that_cannot_be_interrupted_ends_the_run(tmp_path: Path) -> None:
         processes[name] = start(folder, f"{body}\ndef test_of_later():\n    pass\n", grace_s=2)
     for name, process in processes.items():
         output, _ = process.communicate()
-        assert -signal.SIGABRT == process.returncode, output
-        assert f"Timeout: test_hangs.py::test_{name} hangs and cannot be interrupted" in output
-        assert "most recent call first" in output
-        assert "test_hangs.py" in output.partition("most recent call first")[2]
+        assert 1 == process.returncode, output
+        assert f"test_hangs.py::test_{name} " in output
+        assert "test_hangs.py" in output.partition("most recent call first")[2], output
         assert "test_of_later PASSED" not in output

@@ -18,8 +18,8 @@ READY_BYTES = 960 << 20
 REST_S = 2.1
 
 
-def settle(rest_s: float) -> None:
+def settle(rest_s: float, ready_bytes: int = READY_BYTES) -> None:
     """Have so much memory free that the host has found, and let what is too much go back to it."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, READY_BYTES, flags=flags).close()
+    mmap.mmap(-1, ready_bytes, flags=flags).close()
     time.sleep(rest_s)

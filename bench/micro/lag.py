@@ -107,7 +107,8 @@ async def measure(partitions: int, groups: int, directory: Path) -> dict[str, ob
             cpu_s, began_s = time.process_time(), time.perf_counter()
             sample = await gateway.lag.sample()
             sampled_s = time.perf_counter() - began_s
-            await gateway.lag._remember(sample)
+            # As its timer does, which the benchmark stands in for.
+            await gateway.lag._remember(sample)  # noqa: SLF001
             results.append(
                 {
                     "sample_s": round(sampled_s, 3),

@@ -20,7 +20,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
 from kgw.testing.simulated_disk import (
@@ -260,6 +260,9 @@ class SimulatedFs(FileSystem):
         "struck",
     )
 
+    on_made: ClassVar[Callable[[SimulatedFs], None] | None] = None
+    """Called with each new one: a fixture may check them all when its test is over."""
+
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
         self.on_operation: Callable[[str, str], None] | None = None
@@ -279,6 +282,8 @@ class SimulatedFs(FileSystem):
         self._pending: list[NameChange] = []
         self._sequence = 0
         self._used_bytes = 0
+        if SimulatedFs.on_made is not None:
+            SimulatedFs.on_made(self)
 
     # --- what a test does to it ------------------------------------------------------------------
 

@@ -101,15 +101,19 @@ class GatewayProcess:
             RuntimeError: it ended or was not ready within the time; the message holds its log.
         """
         began = time.monotonic()
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
-                [*self._command, "--listen", self.bootstrap], stdout=subprocess.PIPE, stderr=log
-            )
+        self.begin_to_start()
         fields = self._read_ready_line(began + timeout_s)
         self.start_s = time.monotonic() - began
         self.port = _port_of(fields["listeners"])
         self.admin_port = _port_of(fields.get("admin", ":0"))
         return self
+
+    def begin_to_start(self) -> None:
+        """Starts it and returns at once, for whoever kills it in the middle of its start."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
+                [*self._command, "--listen", self.bootstrap], stdout=subprocess.PIPE, stderr=log
+            )
 
     def stop(self, timeout_s: float = 30.0) -> int:
         """Ends it as an operator does, with SIGTERM; returns its exit status."""

@@ -15,25 +15,31 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from kgw import app
 from kgw.cli.admin_http import get
 from kgw.cli.main import main
 from kgw.client import AdminClient, AsyncClient
 from kgw.client.groups import GroupClient
-from kgw.config import Config, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 API_VERSIONS_V0 = bytes.fromhex("0000000a00120000") + b"\0\0\0\7\xff\xff"
+WITHOUT = """
+import sys
+sys.modules[sys.argv.pop(1)] = None
+from kgw.cli.main import main
+main()
+"""
 
 
 class Serving:
     """`kgw serve` in a process, over a data directory of its own."""
 
-    def __init__(self, data_dir: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "kgw", "serve", "--data-dir", str(data_dir), *arguments]
+    def __init__(self, data_dir: Path, *arguments: str, without: str = "") -> None:
+        """`without` is a module that cannot be imported."""
+        program = ["-c", WITHOUT, without] if without else ["-m", "kgw"]
+        command = [sys.executable, *program, "serve", "--data-dir", str(data_dir), *arguments]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -101,15 +107,22 @@ class TestProcess:
         assert ["ready", "stopping", "stopped"] == events
 
     def test_json_ready_line(self, tmp_path: Path, start: list[Serving]) -> None:
-        """With --json the ready line is an object, and Ctrl-C ends like SIGTERM."""
+        """With --json the ready line is an object, and Ctrl-C ends like SIGTERM.
+
+        Clients are told what is configured; else what was bound; else what they connected to.
+        """
         arguments = ["--json", "--listen", "127.0.0.1:0", "--listen", "OTHER://127.0.0.1:0"]
+        arguments += ["--listen", "ANY://0.0.0.0:0"]
         arguments += ["--set", "advertised.listeners=OTHER://kgw.example:0"]
         start.append(serving := Serving(tmp_path / "data", *arguments))
         ready = json.loads(serving.ready())
         assert "ready" == ready["event"]
-        assert ["PLAINTEXT", "OTHER"] == [one["name"] for one in ready["listeners"]]
-        other = ready["listeners"][1]["port"]
-        assert {"name": "OTHER", "host": "kgw.example", "port": other} == ready["advertised"][1]
+        names, hosts = ["PLAINTEXT", "OTHER", "ANY"], ["127.0.0.1", "kgw.example", ""]
+        ports = [one["port"] for one in ready["listeners"]]
+        assert names == [one["name"] for one in ready["listeners"]]
+        assert list(zip(names, hosts, ports, strict=True)) == [
+            (one["name"], one["host"], one["port"]) for one in ready["advertised"]
+        ]
         assert 0 == serving.end(signal.SIGINT)[0]
 
     def test_admin_listener(self, tmp_path: Path, start: list[Serving]) -> None:
@@ -195,6 +208,16 @@ class TestProcess:
         assert 1 == len(errors.splitlines())
         assert errors.startswith("error: ")
 
+    def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
+        """A data directory that cannot be made is one line and exit code 4."""
+        data_dir = tmp_path / "no\nsuch\x1b thing"
+        data_dir.write_text("")
+        start.append(serving := Serving(data_dir, "--listen", "127.0.0.1:0"))
+        code, errors = serving.wait()
+        assert 4 == code
+        assert "no\\nsuch\\x1b thing" in errors
+        assert 1 == len(errors.splitlines())
+
     def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions without their database are not served: clients would create them anew."""
         start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
@@ -239,27 +262,22 @@ class TestProcess:
         assert port == second.port()
         assert 0 == second.end()[0]
 
-
-def test_falls_back_to_the_standard_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without uvloop, asyncio's own loop serves."""
-    monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert app.loop_factory(None) is asyncio.SelectorEventLoop
-
-
-def test_advertised_listeners() -> None:
-    """Clients are told what is configured; else what was bound; else what they connected to."""
-    config = Config.of(
-        listeners=("A://127.0.0.1:0", "B://:0", "C://0.0.0.0:0"),
-        advertised_listeners=("A://kgw.example:0",),
+    @pytest.mark.parametrize(
+        ("module", "said"),
+        [
+            ("uvloop", "uvloop is not installed"),
+            ("kgw.handlers.join_group", "what requests need cannot be imported"),
+        ],
     )
-    bound = [
-        Listener("A", "127.0.0.1", 5001),
-        Listener("B", "", 5002),
-        Listener("C", "0.0.0.0", 5003),
-    ]
-    expected = {
-        "A": Listener("A", "kgw.example", 5001),
-        "B": Listener("B", "", 5002),
-        "C": Listener("C", "", 5003),
-    }
-    assert expected == app.advertised(config, bound)
+    def test_what_cannot_be_imported_is_logged(
+        self, tmp_path: Path, start: list[Serving], module: str, said: str
+    ) -> None:
+        """The log says it, and the server goes on: asyncio's own loop serves without uvloop."""
+        start.append(
+            serving := Serving(tmp_path / "data", "--listen", "127.0.0.1:0", without=module)
+        )
+        serving.ready()
+        assert serving.process.stderr is not None
+        while said not in serving.process.stderr.readline():
+            pass
+        assert 0 == serving.end()[0]

@@ -8,7 +8,6 @@ imports later what a start does not need, or writes the list anew and says why:
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import tempfile
@@ -39,16 +38,16 @@ import os, sys
 from kgw import app
 from kgw.cli.main import main
 
-import_rest = app.import_rest
+import_rest = app._import_rest
 
-def announce(names):
-    import_rest(names)
+def announce():
+    import_rest()
     sys.stdout.write(" ".join(sys.modules))
     sys.stdout.flush()
     os._exit(0)
 
 app._Process._announce = lambda *_: None
-app.import_rest = announce
+app._import_rest = announce
 main(["serve", "--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"])
 """
 
@@ -80,16 +79,6 @@ def test_the_rest_is_imported_soon_after_the_start(tmp_path: Path) -> None:
 
     modules = {f"kgw.handlers.{handler.module_name}" for handler in HANDLERS.values()}
     assert set() == (modules | {*app.IMPORTED_SOON}) - {*said.split()}
-
-
-async def test_what_cannot_be_imported_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says it once the start is over, with the reason; the server goes on."""
-    app.import_soon(["kgw.none"])
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-    (record,) = caplog.records
-    assert record.getMessage() == "what requests need cannot be imported"
-    assert "No module named 'kgw.none'" in caplog.text
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 def test_memory_is_taken_given_back_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest comes after what it is for."""
     rests: list[float] = []
-    monkeypatch.setattr(free_memory, "READY_BYTES", 1 << 16)
     monkeypatch.setattr("bench.harness.free_memory.time.sleep", rests.append)
-    free_memory.settle(2.5)
+    free_memory.settle(2.5, ready_bytes=1 << 16)
     assert [2.5] == rests
 
 

@@ -11,7 +11,6 @@ import json
 import logging
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from kgw.client import AsyncClient, ClientError, GroupClient
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.churn_book import GroupBook
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,6 +227,12 @@ class Churn:
         self._longest_settling_s = 0.0
 
     # --- events ----------------------------------------------------------------------------------
+
+    def kill_all(self) -> None:
+        """Kill every member that there is or was."""
+        for children in [*self._children.values(), self._gone]:
+            for child in children:
+                child.send(signal.SIGKILL)
 
     def run(self, events: Sequence[str] | int) -> None:
         """Let so many events happen, or these; then let everything be read, and judge."""
@@ -477,8 +482,8 @@ def run_churn(
     """Let events happen to groups of these kinds."""
     report = Report("churn", seed)
     count = events if isinstance(events, int) else len(events)
-    with tempfile.TemporaryDirectory() as directory:
-        gateway = GatewayProcess(Path(directory) / "data", SETTING, command=command)
+    with checked_directory() as directory:
+        gateway = GatewayProcess(directory / "data", SETTING, command=command)
         gateway.start()
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=_SILENT)
         for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
@@ -487,9 +492,7 @@ def run_churn(
         try:
             churn.run(events)
         finally:
-            for children in [*churn._children.values(), churn._gone]:
-                for child in children:
-                    child.send(signal.SIGKILL)
+            churn.kill_all()
             if gateway.running:
                 gateway.kill()
     report.require("events", count)

@@ -186,7 +186,8 @@ class KafkaPythonMember:
         self._consumer.subscribe([self._topic], listener=Listener())
 
     def _assigned(self) -> None:
-        place = self._consumer._coordinator._generation
+        # No public way leads to the generation, neither here nor in aiokafka.
+        place = self._consumer._coordinator._generation  # noqa: SLF001
         self.owned_since = dict.fromkeys((one.partition for one in self._consumer.assignment()), 0)
         say(
             "assigned",
@@ -262,7 +263,7 @@ class AiokafkaMember:
 
     def _assigned(self, assigned: set[Any]) -> None:
         self.epoch += 1
-        place = self._consumer._coordinator
+        place = self._consumer._coordinator  # noqa: SLF001
         partitions = sorted(one.partition for one in assigned)
         self.owned_since = dict.fromkeys(partitions, self.epoch)
         say("assigned", generation=place.generation, member=place.member_id, partitions=partitions)

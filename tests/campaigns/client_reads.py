@@ -101,12 +101,13 @@ class Clients:
 
     def run(self, work: Coroutine[object, object, _Result]) -> _Result:
         """Run something in the loop, to its end: a state may be taken inside another loop."""
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
+        # asyncio documents these two for whoever implements an event loop, as here.
+        outer = asyncio._get_running_loop()  # noqa: SLF001
+        asyncio._set_running_loop(None)  # noqa: SLF001
         try:
             return self.loop.run_until_complete(work)
         finally:
-            asyncio._set_running_loop(outer)
+            asyncio._set_running_loop(outer)  # noqa: SLF001
 
     def tell(self, report: Report) -> None:
         """Add the counts to those of a report."""

@@ -7,9 +7,7 @@ Run as `python -m tests.campaigns.clock_jumps --full --seed N`.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -18,10 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kgw.testing.process import GatewayProcess
 from tests.campaigns.jumping_serve import CLOCK_FILE, last_retention, set_clock
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from pathlib import Path
 
     from confluent_kafka import Message
 
@@ -188,12 +187,12 @@ def _jump(
     restart_at: Collection[int] = (),
     settings: tuple[str, ...] = (),
 ) -> None:
-    with tempfile.TemporaryDirectory(prefix="kgw-clock-") as parent:
-        clock = Path(parent) / "clock"
+    with checked_directory() as parent:
+        clock = parent / "clock"
         set_clock(clock, 0, 0)
         command = [part.format(clock=clock) for part in SERVE]
         with GatewayProcess(
-            Path(parent) / "data", *SETTINGS, *settings, command=[*command, "serve"]
+            parent / "data", *SETTINGS, *settings, command=[*command, "serve"]
         ) as gateway:
             running = _Run(gateway, clock)
             before = 0

@@ -106,7 +106,7 @@ class CompactingMachine(Machine):
             self.beside_share = beside_share
         if compacted_end is not None:
             store.finish_compaction(log, compacted_end)
-            self._life_reads.forget_cached(log, compacted_end)
+            self.life_reads.forget_cached(log, compacted_end)
             self._finish(model, compacted_end)
             self.compactions += 1
         elif store.fs.is_directory(log.path):

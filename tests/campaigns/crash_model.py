@@ -264,7 +264,7 @@ class Machine:
         self.clients = Clients()
         self.reads: ClientReads
         """Those who read from the store that was started last."""
-        self._life_reads: ClientReads
+        self.life_reads: ClientReads
         self.records_read = 0
         self.flushes = self.make_flushes()
         self.widest_loss_s = 0.0
@@ -343,7 +343,7 @@ class Machine:
         """Go on with what a crash (or an orderly stop) has left; returns what is wrong with it."""
         self.fs = fs
         self.store, contents = self.recover(fs)
-        self._life_reads = self.reads
+        self.life_reads = self.reads
         found = self.judge(self.store, contents)
         for key, model in self.partitions.items():
             model.adopt(contents[key], self.store.logs[key].leader_epoch)
@@ -389,7 +389,7 @@ class Machine:
         log, model = self.started().logs[key], self.partitions[key]
         start = self.random.randint(log.offsets.log_start_offset, log.offsets.high_watermark)
         end = log.offsets.high_watermark
-        walk = self._life_reads.walk(log, start, self.random.choice(READ_BYTES), end)
+        walk = self.life_reads.walk(log, start, self.random.choice(READ_BYTES), end)
         served = read_stored([batch.content for batch in islice(walk, MOST_BATCHES_READ)])
         records = {one.offset: value_of(one) for one in served if one.offset >= start}
         self.records_read += len(records)
@@ -429,7 +429,7 @@ class Machine:
         log = store.retire_log(key)
         left_over = store.remove_log(key, log)
         if log is not None:
-            self._life_reads.forget_log(log)
+            self.life_reads.forget_log(log)
         if left_over is not None and self.random.random() < 0.7:
             store.remove_directory(left_over)
 
@@ -606,7 +606,7 @@ class Machine:
         key, values = self._waiting.pop(append)
         if append.error is not None:
             return
-        self._life_reads.answered(append)
+        self.life_reads.answered(append)
         model = self.partitions[key]
         now_s = self.flushes.now_s
         for offset, value in enumerate(values, append.result.base_offset):

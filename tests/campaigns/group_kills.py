@@ -8,9 +8,7 @@ Beside the group that is killed in its state, others commit and rebalance all th
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from kgw.client.errors import ServerRefusedError
 from kgw.errors import ErrorCode
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 from tests.groups.wire import WireMember, settle
 
 if TYPE_CHECKING:
@@ -353,8 +351,8 @@ def run_kills(
     random.shuffle(planned)
 
     async def kills() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            gateway = GatewayProcess(Path(directory) / "data", command=command)
+        with checked_directory() as directory:
+            gateway = GatewayProcess(directory / "data", command=command)
             await asyncio.to_thread(gateway.start)
             try:
                 async with await AsyncClient.connect(gateway.host, gateway.port) as client:

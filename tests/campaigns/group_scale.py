@@ -10,9 +10,7 @@ and how memory grows with that many heartbeats, and prints the latencies.
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.loads.connections import LongPolls
@@ -25,7 +23,7 @@ from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, Describ
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.machine import Others
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,8 +90,8 @@ def control(report: Report, bug: str, what: str, size: Size, *, is_timed: bool =
 def consumers_stay(report: Report, size: Size, command: Sequence[str], *, is_timed: bool) -> None:
     """Form the groups, let them be, and judge what was measured meanwhile."""
     with (
-        tempfile.TemporaryDirectory() as directory,
-        GatewayProcess(Path(directory) / "data", command=command) as gateway,
+        checked_directory() as directory,
+        GatewayProcess(directory / "data", command=command) as gateway,
     ):
         address = (gateway.host, gateway.port)
         names = [f"group-{number}" for number in range(size.groups)]

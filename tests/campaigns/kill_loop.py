@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
 import time
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ from tests.campaigns.history import (
     Send,
     check_history,
 )
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -257,12 +255,7 @@ def create_topic(bootstrap: str) -> None:
 
 def kill_during_start(gateway: GatewayProcess, delay_s: float) -> None:
     """Start the gateway and kill it before it can be expected to be ready."""
-    import subprocess
-
-    with gateway.log_path.open("ab") as log:
-        gateway._process = subprocess.Popen(
-            [*gateway._command, "--listen", gateway.bootstrap], stdout=subprocess.PIPE, stderr=log
-        )
+    gateway.begin_to_start()
     time.sleep(delay_s)
     gateway.kill()
 
@@ -273,8 +266,8 @@ def run_kills(
     """Kill a gateway under load so many times, then compare what it holds with what it said."""
     random = Random(seed)
     report = Report("kill-loop", seed)
-    with tempfile.TemporaryDirectory() as directory:
-        gateway = GatewayProcess(Path(directory) / "data", *settings, command=command)
+    with checked_directory() as directory:
+        gateway = GatewayProcess(directory / "data", *settings, command=command)
         gateway.start()
         create_topic(gateway.bootstrap)
         clients = Clients(gateway.bootstrap, random)

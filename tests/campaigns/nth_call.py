@@ -102,7 +102,7 @@ class FaultyMachine(Machine):
             return
         with self._reading_spared():
             for key, model in self.partitions.items():
-                records = serve(self._life_reads, store.logs[key], self.random).records
+                records = serve(self.life_reads, store.logs[key], self.random).records
                 self.report.count("reads")
                 model_records = model.promised | {n: one.value for n, one in model.loose.items()}
                 for offset, value in model_records.items():
@@ -242,7 +242,7 @@ class FaultyPenMachine(PenMachine, FaultyMachine):
         if isinstance(append.error, DiskFullError):
             self._forget_possible(append)
         # What was decided before a sync failed may be answered after it.
-        Machine._answer(self, append)
+        super(FaultyMachine, self)._answer(append)
 
 
 class _Journaling(Machine):
@@ -414,7 +414,7 @@ class ReadFaults:
         for _ in range(3):
             machine.step()
         # Readers that know nothing yet, and what was answered since they came.
-        reads = machine._life_reads = machine.clients.of(machine.started())
+        reads = machine.life_reads = machine.clients.of(machine.started())
         if machine.partitions:
             machine.append_once()
         if self._random.random() < 0.6:

@@ -9,8 +9,6 @@ groups at once a time is mostly that of waiting for the others' requests: it is 
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +19,7 @@ from bench.loads.sockets import percentile
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.machine import Others
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,8 +83,8 @@ def rebalances(
 ) -> None:
     """Put one load after the other on a gateway."""
     with (
-        tempfile.TemporaryDirectory() as directory,
-        GatewayProcess(Path(directory) / "data", command=command) as gateway,
+        checked_directory() as directory,
+        GatewayProcess(directory / "data", command=command) as gateway,
     ):
         address = (gateway.host, gateway.port)
         for load in loads:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +17,11 @@ from kgw.client.errors import ClientError
 from kgw.testing.process import GatewayProcess
 from tests.campaigns.failpoint_serve import FAILPOINT_FILE, PLACES, arm
 from tests.campaigns.retry_clients import Clients, Crash, Life
+from tests.campaigns.support import checked_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from kgw.protocol.schema import Request
     from tests.campaigns.support import Report
@@ -126,8 +126,8 @@ async def kill_processes(report: Report, seed: int, wanted: int) -> None:
         number += 1
         # A kill takes nothing from a file system in memory, and 60 starts need no disk.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        with tempfile.TemporaryDirectory(prefix="kgw-retries-", dir=memory) as parent:
-            life = ProcessLife(report, random, Path(parent))
+        with checked_directory(memory) as parent:
+            life = ProcessLife(report, random, parent)
             for turn in range(LIVES):
                 try:
                     await life.run(is_first=turn == 0)

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgw.client import AdminClient, AsyncClient, Connection
@@ -23,12 +21,13 @@ from kgw.protocol.messages.metadata import MetadataRequest
 from kgw.testing.batches import make_batch
 from kgw.testing.process import GatewayProcess
 from tests.campaigns.slow_serve import DELAY_FILE, REPORT_SUFFIX, SYNC, set_delay
-from tests.campaigns.support import Report, main
+from tests.campaigns.support import Report, checked_directory, main
 from tests.groups.wire import WireMember, commit_request, errors_of, settle
 from tests.handlers.support import fetch_request, produce_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
 TOPIC = "slow"
 PARTITIONS = 8
@@ -328,12 +327,12 @@ def judge(report: Report, phases: list[Seen], said: dict[str, Any], *, full: boo
 
 def run_phases(report: Report, phases: tuple[Phase, ...], sync: str = "", *, full: bool) -> None:
     """Run one process through the phases."""
-    with tempfile.TemporaryDirectory(prefix="kgw-slow-") as parent:
-        delay = Path(parent) / "delay"
+    with checked_directory() as parent:
+        delay = parent / "delay"
         set_delay(delay, 0)
         environment = ("env", f"{DELAY_FILE}={delay}", f"{SYNC}={sync}")
         gateway = GatewayProcess(
-            Path(parent) / "data",
+            parent / "data",
             f"kgw.checkpoint.interval.ms={CHECKPOINT_MS}",
             command=[*environment, sys.executable, "-m", "tests.campaigns.slow_serve", "serve"],
         )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from kgw.backend.embedded.log import journal
+from tests.data_directories import problems_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +23,17 @@ if TYPE_CHECKING:
 _Parameters = ParamSpec("_Parameters")
 
 _FAILURES_SHOWN = 40
+
+
+@contextmanager
+def checked_directory(parent: str | None = None) -> Iterator[Path]:
+    """Give an empty directory; when the block is over the data directories in it are checked."""
+    with tempfile.TemporaryDirectory(prefix="kgw-", dir=parent) as path:
+        yield Path(path)
+        # In a thread of its own, as the block may be in an event loop.
+        with ThreadPoolExecutor(1) as threads:
+            problems = threads.submit(problems_below, Path(path)).result()
+        assert [] == problems
 
 
 @contextmanager

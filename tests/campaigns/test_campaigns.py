@@ -44,14 +44,17 @@ needs_strace = pytest.mark.skipif(
 class TestShort:
     """Every campaign but `failing_calls`, in its short form."""
 
+    @pytest.mark.damages_storage("disks are as crashes left them")
     def test_crash_states(self) -> None:
         """No power loss after any file operation loses, moves or changes what was answered."""
         crash_states.run(SEED, full=False).conclude()
 
+    @pytest.mark.damages_storage("segments are torn")
     def test_torn_tail(self) -> None:
         """However the last segment is torn, exactly the intact prefix is served."""
         torn_tail.run(SEED, full=False).conclude()
 
+    @pytest.mark.damages_storage("bits are flipped")
     def test_bit_rot(self) -> None:
         """One flipped bit is found, never served, and costs no intact batch."""
         bit_rot.run(SEED, full=False).conclude()
@@ -60,10 +63,12 @@ class TestShort:
         """Whatever rots beside the records, no wrong offset is served and somebody says so."""
         offset_rot.run(SEED, full=False).conclude()
 
+    @pytest.mark.damages_storage("disks fail")
     def test_nth_call(self) -> None:
         """Whichever file call fails, no false answer is given and reads go on."""
         nth_call.run(SEED, full=False).conclude()
 
+    @pytest.mark.damages_storage("files are garbled")
     def test_derived_files(self) -> None:
         """Whatever is derived can be lost without anything that is served changing."""
         derived_files.run(SEED, full=False).conclude()
@@ -134,6 +139,7 @@ class TestShort:
 class TestFull:
     """Every campaign in full size."""
 
+    @pytest.mark.damages_storage("disks are as crashes left them")
     def test_crash_states(self) -> None:
         """50,000 states, 5,000 of them inside recovery."""
         crash_states.run(SEED, full=True).conclude()
@@ -146,10 +152,12 @@ class TestFull:
         """1,000 jumps of the wall clock, over five kills."""
         clock_jumps.run(SEED, full=True).conclude()
 
+    @pytest.mark.damages_storage("segments are torn")
     def test_torn_tail(self) -> None:
         """5,000 cuts and fillers."""
         torn_tail.run(SEED, full=True).conclude()
 
+    @pytest.mark.damages_storage("bits are flipped")
     def test_bit_rot(self) -> None:
         """10,000 flips over all files and the database."""
         bit_rot.run(SEED, full=True).conclude()
@@ -158,6 +166,7 @@ class TestFull:
         """10,000 flips and cuts in everything but the records."""
         offset_rot.run(SEED, full=True).conclude()
 
+    @pytest.mark.damages_storage("disks fail")
     def test_nth_call(self) -> None:
         """Every n of two scripts, four errors, once and persistently."""
         nth_call.run(SEED, full=True).conclude()
@@ -174,6 +183,7 @@ class TestFull:
         """20 times full and free again."""
         disk_full.run(SEED, full=True).conclude()
 
+    @pytest.mark.damages_storage("files are garbled")
     def test_derived_files(self) -> None:
         """64 subsets, ten times each."""
         derived_files.run(SEED, full=True).conclude()

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from kgw.client import AsyncClient, Connection, GroupClient
-from kgw.groups.members import Member
 from kgw.handlers.context import Session
 
 if TYPE_CHECKING:
@@ -54,23 +53,13 @@ class InProcess:
 
     async def picture(self, group_id: str) -> object:
         groups = self._gateway.gateway.groups
-        group = groups._groups.get(group_id)
-        if group is None:
-            return None
-        machine = group.machine
-        return (
-            machine.state,
-            machine.generation,
-            machine.protocol_name,
-            machine.members.leader_id,
-            sorted(machine.members.pending),
-            [tuple(getattr(one, name) for name in Member.__slots__) for one in machine.members],
-            {
-                (topic, number): one.offset
-                for topic, partitions in group.offsets.topics().items()
-                for number, one in partitions.items()
-            },
-        )
+        offsets = groups.offsets(group_id)
+        committed = {
+            (topic, number): one.offset
+            for topic, partitions in (offsets.topics().items() if offsets is not None else ())
+            for number, one in partitions.items()
+        }
+        return groups.explain(group_id), groups.describe(group_id), committed
 
     async def pass_time(self, seconds: float) -> None:
         self._gateway.manual_clock.advance(seconds)

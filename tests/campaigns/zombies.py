@@ -8,8 +8,6 @@ between. Every request goes through the codec, in any of its versions.
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +23,7 @@ from kgw.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kgw.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
-from tests.campaigns.support import Report, main, replaced
+from tests.campaigns.support import Report, checked_directory, main, replaced
 from tests.campaigns.zombie_places import NO_GROUP, InProcess, OverSockets
 from tests.groups.wire import PROTOCOL_TYPE, WireMember, commit_request, errors_of, settle
 
@@ -376,9 +374,9 @@ async def in_process(report: Report, random: Random, attempts: int) -> None:
 
 async def over_sockets(report: Report, random: Random, attempts: int) -> None:
     """Let zombies at a gateway process."""
-    with tempfile.TemporaryDirectory() as directory:
+    with checked_directory() as directory:
         setting = f"group.min.session.timeout.ms={SESSION_MS}"
-        gateway = GatewayProcess(Path(directory) / "data", setting)
+        gateway = GatewayProcess(directory / "data", setting)
         await asyncio.to_thread(gateway.start)
         place = OverSockets(gateway)
         try:

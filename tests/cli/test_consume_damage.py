@@ -29,6 +29,7 @@ def with_lie(kgw: Commands, topic: str, compression: Compression = Compression.N
     assert [0, 1, 4] == send(kgw.bootstrap, topic, [good, lie, bytes(good)])
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_damage_is_said_and_can_be_passed(tmp_path: Path) -> None:

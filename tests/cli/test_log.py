@@ -56,6 +56,7 @@ def test_a_sound_directory_has_no_problems(offline: Commands, data_dir: Path) ->
     assert [] == offline.json("log", "check", str(data_dir))["problems"]
 
 
+@pytest.mark.damages_storage("all segments are removed")
 def test_a_partition_without_records_is_dumped_as_nothing(
     offline: Commands, data_dir: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_partition_without_records_is_dumped_as_nothing(
     assert "" == offline.succeed("log", "dump", str(directory))
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 def test_a_flipped_bit_is_found(offline: Commands, data_dir: Path) -> None:
     """Damage is named with its file, and fails the command."""
     path = segment(data_dir)
@@ -98,6 +100,7 @@ def test_batches_are_dumped_with_their_records(offline: Commands, data_dir: Path
     assert "value=value-" in text
 
 
+@pytest.mark.damages_storage("a file is cut")
 def test_a_cut_file_is_dumped_to_where_it_ends(offline: Commands, data_dir: Path) -> None:
     """What cannot be read is told with its position."""
     path = segment(data_dir)
@@ -135,6 +138,7 @@ def test_a_lying_batch_is_found_where_records_are_read(offline: Commands, tmp_pa
         assert counts == json.loads(result.stderr)
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 @pytest.mark.parametrize("has_side_file", [True, False])
 @pytest.mark.parametrize("spoilt", [8, 16, 70])
 def test_a_dump_goes_on_behind_damage(

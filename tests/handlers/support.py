@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kgw.errors import ErrorCode
+from kgw.protocol.message_classes import request_class
 from kgw.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -33,10 +34,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.partitions.topic import Topic
+    from kgw.protocol.api_keys import ApiKey
+    from kgw.protocol.schema import Struct
     from kgw.testing.gateway import InProcessGateway
 
 START_MS = 1_700_000_000_000
 """Where ManualClock's wall time begins."""
+
+
+def request_of(api: ApiKey, **fields: Any) -> Any:
+    """Return a request of an API; the structures in it are given as dictionaries."""
+    return _filled(request_class(api), fields)
+
+
+def _filled(struct: type[Struct], fields: dict[str, Any]) -> Struct:
+    return struct(
+        **{name: _value(struct.field_table[name].item, given) for name, given in fields.items()}
+    )
+
+
+def _value(item: str | type[Struct] | None, given: Any) -> Any:
+    if isinstance(given, list):
+        return [_value(item, one) for one in given]
+    return _filled(item, given) if isinstance(item, type) and isinstance(given, dict) else given
+
+
+async def call(gateway: InProcessGateway, api: ApiKey, version: int, **fields: Any) -> Any:
+    """Send a request whose structures are given as dictionaries, and return the response."""
+    return await gateway.request(request_of(api, **fields), version)
 
 
 class LoopTurns:

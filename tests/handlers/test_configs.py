@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -8,20 +8,9 @@ from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, load_config
 from kgw.errors import ErrorCode
 from kgw.handlers.config_resources import ConfigSource, ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
-from kgw.protocol.messages import alter_configs, incremental_alter_configs
-from kgw.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from kgw.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
-from kgw.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, produce
+from tests.handlers.support import batch, call, create_topic, produce
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,21 +28,24 @@ async def describe(
     *,
     keys: list[str] | None = None,
     version: int = 4,
-) -> dict[str, DescribeConfigsResourceResult]:
+) -> dict[str, Any]:
     """Return the settings of one resource by name."""
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=resource_type, resource_name=name, configuration_keys=keys
-            )
-        ],
+    response = await call(
+        gateway,
+        ApiKey.DESCRIBE_CONFIGS,
+        version,
+        resources=[resource(resource_type, name, configuration_keys=keys)],
         include_synonyms=version >= 1,
         include_documentation=version >= 3,
     )
-    response = await gateway.ask(request, version, DescribeConfigsResponse)
     (result,) = response.results
     assert ErrorCode.NONE == result.error_code
     return {one.name: one for one in result.configs}
+
+
+def resource(resource_type: int, name: str, **fields: object) -> dict[str, object]:
+    """Return what requests say of one resource."""
+    return {"resource_type": resource_type, "resource_name": name, **fields}
 
 
 async def alter(
@@ -63,23 +55,12 @@ async def alter(
     name: str = "orders",
     *,
     version: int = 2,
-    validate_only: bool = False,
+    **fields: object,
 ) -> ErrorCode:
     """Replace the settings of one resource, and return the code."""
-    request = AlterConfigsRequest(
-        resources=[
-            alter_configs.AlterConfigsResource(
-                resource_type=resource_type,
-                resource_name=name,
-                configs=[
-                    alter_configs.AlterableConfig(name=key, value=value)
-                    for key, value in texts.items()
-                ],
-            )
-        ],
-        validate_only=validate_only,
-    )
-    response = await gateway.ask(request, version, AlterConfigsResponse)
+    configs = [{"name": key, "value": value} for key, value in texts.items()]
+    resources = [resource(resource_type, name, configs=configs)]
+    response = await call(gateway, ApiKey.ALTER_CONFIGS, version, resources=resources, **fields)
     return ErrorCode(response.responses[0].error_code)
 
 
@@ -89,25 +70,14 @@ async def change(
     resource_type: int = TOPIC,
     name: str = "orders",
     version: int = 1,
-    validate_only: bool = False,
 ) -> ErrorCode:
     """Change some settings of one resource, and return the code."""
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            incremental_alter_configs.AlterConfigsResource(
-                resource_type=resource_type,
-                resource_name=name,
-                configs=[
-                    incremental_alter_configs.AlterableConfig(
-                        name=key, config_operation=operation, value=value
-                    )
-                    for key, operation, value in changes
-                ],
-            )
-        ],
-        validate_only=validate_only,
-    )
-    response = await gateway.ask(request, version, IncrementalAlterConfigsResponse)
+    configs = [
+        {"name": key, "config_operation": operation, "value": value}
+        for key, operation, value in changes
+    ]
+    resources = [resource(resource_type, name, configs=configs)]
+    response = await call(gateway, ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=resources)
     return ErrorCode(response.responses[0].error_code)
 
 
@@ -262,14 +232,8 @@ async def test_an_empty_list_of_names_asks_for_all(gateway: InProcessGateway) ->
 async def test_synonyms_and_documentation_only_when_asked(gateway: InProcessGateway) -> None:
     """They are long, and most clients do not want them."""
     await create_topic(gateway)
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=TOPIC, resource_name="orders", configuration_keys=None
-            )
-        ]
-    )
-    response = await gateway.ask(request, 4, DescribeConfigsResponse)
+    wanted = resource(TOPIC, "orders", configuration_keys=None)
+    response = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[wanted])
     for entry in response.results[0].configs:
         assert ([], None) == (entry.synonyms, entry.documentation)
 
@@ -291,14 +255,8 @@ async def test_other_resources_are_refused(
     gateway: InProcessGateway, resource_type: int, name: str, code: ErrorCode
 ) -> None:
     """By all three APIs alike, and with a message."""
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=resource_type, resource_name=name, configuration_keys=None
-            )
-        ]
-    )
-    response = await gateway.ask(request, 4, DescribeConfigsResponse)
+    wanted = resource(resource_type, name, configuration_keys=None)
+    response = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[wanted])
     (result,) = response.results
     assert (code, resource_type, name) == (
         result.error_code,
@@ -428,14 +386,8 @@ async def test_malformed_changes(gateway: InProcessGateway) -> None:
         gateway, ("no.such.setting", Operation.DELETE, None)
     )
     assert ErrorCode.INVALID_REQUEST == await alter(gateway, {"segment.bytes": None})
-    resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=TOPIC, resource_name="orders"
-    )
-    response = await gateway.ask(
-        IncrementalAlterConfigsRequest(resources=[resource, resource]),
-        1,
-        IncrementalAlterConfigsResponse,
-    )
+    twice = [resource(TOPIC, "orders")] * 2
+    response = await call(gateway, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=twice)
     assert [ErrorCode.INVALID_REQUEST] * 2 == [one.error_code for one in response.responses]
 
 

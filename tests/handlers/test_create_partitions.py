@@ -6,14 +6,9 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, produce
+from tests.handlers.support import batch, call, create_topic, produce
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
@@ -21,28 +16,17 @@ if TYPE_CHECKING:
 
 def wanted(
     count: int, name: str = "orders", assignments: list[list[int]] | None = None
-) -> CreatePartitionsTopic:
+) -> dict[str, object]:
     """Return one topic of a request."""
-    return CreatePartitionsTopic(
-        name=name,
-        count=count,
-        assignments=None
-        if assignments is None
-        else [CreatePartitionsAssignment(broker_ids=broker_ids) for broker_ids in assignments],
-    )
+    given = None if assignments is None else [{"broker_ids": one} for one in assignments]
+    return {"name": name, "count": count, "assignments": given}
 
 
 async def codes_of(
-    gateway: InProcessGateway,
-    *topics: CreatePartitionsTopic,
-    version: int = 3,
-    validate_only: bool = False,
+    gateway: InProcessGateway, *topics: dict[str, object], version: int = 3, **fields: object
 ) -> list[int]:
     """Send a request, and return the code of each topic."""
-    request = CreatePartitionsRequest(
-        topics=list(topics), timeout_ms=1000, validate_only=validate_only
-    )
-    response = await gateway.ask(request, version, CreatePartitionsResponse)
+    response = await call(gateway, ApiKey.CREATE_PARTITIONS, version, topics=[*topics], **fields)
     return [one.error_code for one in response.results]
 
 

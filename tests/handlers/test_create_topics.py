@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import ZERO_TOPIC_ID
+from tests.handlers.support import call
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
@@ -31,34 +25,29 @@ def wanted(
     *,
     configs: dict[str, str | None] | None = None,
     assignments: dict[int, list[int]] | None = None,
-) -> CreatableTopic:
+) -> dict[str, object]:
     """Return one topic of a request."""
-    return CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
-        configs=[
-            CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
-        ],
-        assignments=[
-            CreatableReplicaAssignment(partition_index=index, broker_ids=broker_ids)
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        "assignments": [
+            {"partition_index": index, "broker_ids": broker_ids}
             for index, broker_ids in (assignments or {}).items()
         ],
-    )
+    }
 
 
 async def create(
-    gateway: InProcessGateway,
-    *topics: CreatableTopic,
-    version: int = 7,
-    validate_only: bool = False,
-) -> list[CreatableTopicResult]:
+    gateway: InProcessGateway, *topics: dict[str, object], version: int = 7, **fields: object
+) -> list[Any]:
     """Send a request, and return its results."""
-    request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
-    return (await gateway.ask(request, version, CreateTopicsResponse)).topics
+    response = await call(gateway, ApiKey.CREATE_TOPICS, version, topics=[*topics], **fields)
+    return [*response.topics]
 
 
-async def code_of(gateway: InProcessGateway, topic: CreatableTopic) -> ErrorCode:
+async def code_of(gateway: InProcessGateway, topic: dict[str, object]) -> ErrorCode:
     """Ask for one topic, and return the code."""
     (result,) = await create(gateway, topic)
     return ErrorCode(result.error_code)

@@ -5,38 +5,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, fetch, fetch_request, offsets_in, produce
+from tests.handlers.support import (
+    batch,
+    call,
+    create_topic,
+    fetch,
+    fetch_request,
+    offsets_in,
+    produce,
+    produce_request,
+)
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
 
 
-def request_of(*places: tuple[str, int, int]) -> DeleteRecordsRequest:
-    """Return a request for (topic, partition, offset) each."""
-    return DeleteRecordsRequest(
-        topics=[
-            DeleteRecordsTopic(
-                name=name,
-                partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)],
-            )
-            for name, index, offset in places
-        ],
-        timeout_ms=1000,
-    )
-
-
 async def delete(
     gateway: InProcessGateway, *places: tuple[str, int, int], version: int = 2
 ) -> list[tuple[int, int]]:
-    """Send a request; return code and low watermark of each partition."""
-    response = await gateway.ask(request_of(*places), version, DeleteRecordsResponse)
+    """Ask for (topic, partition, offset) each; return code and low watermark of each partition."""
+    topics = [
+        {"name": name, "partitions": [{"partition_index": index, "offset": offset}]}
+        for name, index, offset in places
+    ]
+    response = await call(gateway, ApiKey.DELETE_RECORDS, version, topics=topics, timeout_ms=1000)
     return [
         (one.error_code, one.low_watermark) for topic in response.topics for one in topic.partitions
     ]
@@ -99,8 +93,6 @@ async def test_what_is_not_committed_is_out_of_range(
     """Records that are still being written cannot be deleted."""
     await filled(gateway, 1)
     backend.hold()
-    from tests.handlers.support import produce_request
-
     pending = gateway.start(produce_request(batch()), 9)
     assert [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)] == await delete(gateway, ("orders", 0, 2))
     assert [(0, 1)] == await delete(gateway, ("orders", 0, -1))

@@ -1,34 +1,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, create_topic, fetch, fetch_request, produce
+from tests.handlers.support import batch, call, create_topic, fetch, fetch_request, produce
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
 
 
-async def delete(
-    gateway: InProcessGateway, *names: str, version: int = 6
-) -> list[DeletableTopicResult]:
+async def delete(gateway: InProcessGateway, *names: str, version: int = 6) -> list[Any]:
     """Delete by name, and return the results."""
-    request = (
-        DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
-        if version >= 6
-        else DeleteTopicsRequest(topic_names=list(names))
-    )
-    return (await gateway.ask(request, version, DeleteTopicsResponse)).responses
+    if version >= 6:
+        return await delete_states(gateway, *[{"name": name} for name in names])
+    response = await call(gateway, ApiKey.DELETE_TOPICS, version, topic_names=[*names])
+    return [*response.responses]
+
+
+async def delete_states(gateway: InProcessGateway, *topics: dict[str, Any]) -> list[Any]:
+    """Delete by name or id, and return the results."""
+    response = await call(gateway, ApiKey.DELETE_TOPICS, 6, topics=[*topics])
+    return [*response.responses]
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -54,14 +51,11 @@ async def test_by_id(gateway: InProcessGateway) -> None:
     """Version 6 takes ids as well; unknown ones are UNKNOWN_TOPIC_ID, with a null name."""
     topic = await create_topic(gateway)
     unknown = bytes(range(16))
-    request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(topic_id=topic.topic_id), DeleteTopicState(topic_id=unknown)]
-    )
-    response = await gateway.ask(request, 6, DeleteTopicsResponse)
+    results = await delete_states(gateway, {"topic_id": topic.topic_id}, {"topic_id": unknown})
     assert [
         ("orders", topic.topic_id, ErrorCode.NONE),
         (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
-    ] == [(one.name, one.topic_id, one.error_code) for one in response.responses]
+    ] == [(one.name, one.topic_id, one.error_code) for one in results]
 
 
 async def test_unknown_and_repeated(gateway: InProcessGateway) -> None:
@@ -69,16 +63,14 @@ async def test_unknown_and_repeated(gateway: InProcessGateway) -> None:
     topic = await create_topic(gateway)
     (result,) = await delete(gateway, "missing")
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == result.error_code
-    request = DeleteTopicsRequest(
-        topics=[
-            DeleteTopicState(name="orders"),
-            DeleteTopicState(topic_id=topic.topic_id),
-            DeleteTopicState(name="orders", topic_id=topic.topic_id),
-            DeleteTopicState(),
-        ]
+    results = await delete_states(
+        gateway,
+        {"name": "orders"},
+        {"topic_id": topic.topic_id},
+        {"name": "orders", "topic_id": topic.topic_id},
+        {},
     )
-    response = await gateway.ask(request, 6, DeleteTopicsResponse)
-    assert [ErrorCode.INVALID_REQUEST] * 4 == [one.error_code for one in response.responses]
+    assert [ErrorCode.INVALID_REQUEST] * 4 == [one.error_code for one in results]
     assert gateway.gateway.catalog.get("orders") is topic
 
 

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
-from kgw.protocol.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    TopicRequest,
-)
+from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.messages.describe_topic_partitions import Cursor
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import create_topic
+from tests.handlers.support import call, create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +20,16 @@ async def describe(
     *,
     limit: int = 2000,
     cursor: Cursor | None = None,
-) -> DescribeTopicPartitionsResponse:
+) -> Any:
     """Return one page."""
-    request = DescribeTopicPartitionsRequest(
-        topics=[TopicRequest(name=name) for name in names],
+    return await call(
+        gateway,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        topics=[{"name": name} for name in names],
         response_partition_limit=limit,
         cursor=cursor,
     )
-    return await gateway.ask(request, 0, DescribeTopicPartitionsResponse)
 
 
 async def test_describes_in_the_order_of_names(gateway: InProcessGateway) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode, StorageError
-from kgw.partitions import producer_ids
 from kgw.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kgw.testing.gateway import InProcessGateway
 
@@ -27,11 +26,8 @@ async def test_gives_a_new_id(gateway: InProcessGateway, version: int) -> None:
     assert first.producer_id != second.producer_id
 
 
-async def test_ids_are_never_given_twice(
-    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ids_are_never_given_twice(backend: MemoryBackend) -> None:
     """Not by clients that ask together, not after a stop, not after a crash."""
-    monkeypatch.setattr(producer_ids, "BLOCK_SIZE", 20)
     given: list[int] = []
     for ends_in_a_crash in (False, True, False):
         gateway = InProcessGateway(backend=backend)

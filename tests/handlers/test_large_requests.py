@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,65 +13,30 @@ from kgw.groups.reply import Reply
 from kgw.handlers.context import DueAnswer, Session
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.partitions.reading import PARTS_PER_TURN, PartitionRead
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
-from kgw.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
 from kgw.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
 )
-from kgw.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kgw.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
-from kgw.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kgw.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from tests.handlers.support import (
     LoopTurns,
     batch,
+    call,
     create_topic,
     offsets_in,
     produce,
     produce_request,
+    request_of,
 )
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
     from kgw.partitions.partition import Partition
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 MANY = 3 * PARTITIONS_PER_TURN
@@ -89,21 +54,24 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def produce_to_many(partitions: int, *values: bytes, acks: int = -1) -> ProduceRequest:
+def produce_to_many(partitions: int, *values: bytes, acks: int = -1) -> Any:
     """Return a request with a batch for each partition, and one for a partition too many."""
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name="orders",
-                partition_data=[
-                    PartitionProduceData(index=index, records=batch(*values))
-                    for index in range(partitions)
-                ],
-            ),
-        ],
-    )
+    data = [{"index": index, "records": batch(*values)} for index in range(partitions)]
+    topic = {"name": "orders", "partition_data": data}
+    return request_of(ApiKey.PRODUCE, acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def of_many(partitions: int, name: str = "orders", **fields: object) -> dict[str, Any]:
+    """Return what a request says of a topic, the same of each partition."""
+    wanted = [{"partition_index": index, **fields} for index in range(partitions)]
+    return {"name": name, "partitions": wanted}
+
+
+def different(topic: dict[str, Any]) -> dict[str, Any]:
+    """Give every other partition other metadata: offsets that are alike are one block."""
+    for one in topic["partitions"]:
+        one["committed_metadata"] = "x" * (one["partition_index"] % 2)
+    return topic
 
 
 def frame_of(request: Request, version: int) -> bytes:
@@ -117,7 +85,7 @@ async def test_produce_to_many_partitions(gateway: InProcessGateway, version: in
     topic = await create_topic(gateway, partitions=MANY)
     request = produce_to_many(MANY + 1, b"v")
     async with LoopTurns() as turns:
-        response = await gateway.ask(request, version, ProduceResponse)
+        response: Any = await gateway.request(request, version)
     assert turns.count >= 6
     (answer,) = response.responses
     assert answer.name == "orders"
@@ -173,11 +141,18 @@ async def test_few_partitions_take_one_turn(gateway: InProcessGateway) -> None:
     assert topic.partitions[0].log.end_offset == 1
 
 
+def metadata_of_many() -> bytearray:
+    """Return a frame that takes several turns to decode."""
+    topics = [{"name": f"{number:020}"} for number in range(ELEMENTS_PER_TURN * 2)]
+    return bytearray(
+        b"".join(request_frame(request_of(ApiKey.METADATA, topics=topics), 9, 1, "test"))
+    )
+
+
 async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessGateway) -> None:
     """What cannot be decoded behind the first turn is told as anywhere else."""
-    topics = [MetadataRequestTopic(name=f"{number:020}") for number in range(ELEMENTS_PER_TURN * 2)]
-    frame = b"".join(request_frame(MetadataRequest(topics=topics), 9, 1, "test"))
-    answer = gateway.dispatcher.start(memoryview(bytearray(frame[:-20]))[4:], gateway.session)
+    frame = metadata_of_many()
+    answer = gateway.dispatcher.start(memoryview(frame[:-20])[4:], gateway.session)
     assert isinstance(answer, DueAnswer)
     assert gateway.dispatcher.has_large_work
     done = asyncio.Event()
@@ -193,8 +168,7 @@ async def test_a_large_request_whose_client_has_gone_gives_its_memory_back_at_on
     gateway: InProcessGateway, *, is_given_up: bool
 ) -> None:
     """Nobody asks for its answer, and no garbage collector is needed."""
-    topics = [MetadataRequestTopic(name=f"{number:020}") for number in range(ELEMENTS_PER_TURN * 2)]
-    frame = bytearray(b"".join(request_frame(MetadataRequest(topics=topics), 9, 1, "test")))
+    frame = metadata_of_many()
     if not is_given_up:
         del frame[-20:]
     gc.disable()
@@ -247,12 +221,9 @@ async def test_a_commit_given_up_while_it_waits_for_the_disk(
     await create_topic(gateway, partitions=MANY_OFFSETS)
     reply: Reply[ErrorCode] = Reply()
     monkeypatch.setattr(type(gateway.gateway.groups), "commit", lambda *_: reply)
-    partitions = [
-        OffsetCommitRequestPartition(partition_index=index, committed_metadata="x" * (index % 2))
-        for index in range(MANY_OFFSETS)
-    ]
-    topics = [OffsetCommitRequestTopic(name="orders", partitions=partitions)]
-    await given_up(gateway.raw(frame_of(OffsetCommitRequest(group_id="group", topics=topics), 8)))
+    topics = [different(of_many(MANY_OFFSETS))]
+    commit = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
+    await given_up(gateway.raw(frame_of(commit, 8)))
     reply.set_result(ErrorCode.NONE)
 
 
@@ -260,41 +231,29 @@ async def test_a_commit_given_up_while_it_waits_for_the_disk(
 async def test_offsets_of_many_partitions(gateway: InProcessGateway, alike: bool) -> None:
     """They are committed together, and looked up, some at a time."""
     await create_topic(gateway, partitions=MANY_OFFSETS)
-    partitions = [
-        OffsetCommitRequestPartition(
-            partition_index=index,
-            committed_offset=index,
-            committed_metadata="" if alike else "x" * (index % 2),
-        )
-        for index in range(MANY_OFFSETS)
-    ]
-    names = ["orders", "gone"]
-    topics = [OffsetCommitRequestTopic(name=name, partitions=partitions) for name in names]
-    commit = OffsetCommitRequest(group_id="group", topics=topics[: 1 if alike else 2])
+    topics: list[dict[str, Any]] = [of_many(MANY_OFFSETS)]
+    if not alike:
+        topics = [different(of_many(MANY_OFFSETS, name)) for name in ("orders", "gone")]
+    for topic in topics:
+        for one in topic["partitions"]:
+            one["committed_offset"] = one["partition_index"]
     async with LoopTurns() as turns:
-        committed = await gateway.ask(commit, 8, OffsetCommitResponse)
+        committed = await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=topics)
     codes = [[one.error_code for one in topic.partitions] for topic in committed.topics]
     expected = [[ErrorCode.NONE] * MANY_OFFSETS, [UNKNOWN] * MANY_OFFSETS]
     assert expected[: len(codes)] == codes
     assert alike or turns.count >= 6
     indexes = [*range(MANY_OFFSETS)]
-    wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)]
-    group = OffsetFetchRequestGroup(group_id="group", topics=wanted)
-    everything = OffsetFetchRequestGroup(group_id="group", topics=None)
+    wanted = [{"name": "orders", "partition_indexes": indexes}]
+    groups = [{"group_id": "group", "topics": topics} for topics in (wanted, None)]
     async with LoopTurns() as turns:
-        found = await gateway.ask(
-            OffsetFetchRequest(groups=[group, everything]), 8, OffsetFetchResponse
-        )
+        found = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)
     assert turns.count >= 8
     for one in found.groups:
         assert ["orders"] == [topic.name for topic in one.topics]
         assert indexes == [place.committed_offset for place in one.topics[0].partitions]
-    older = OffsetFetchRequest(
-        group_id="group",
-        topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=indexes)],
-    )
     async with LoopTurns() as turns:
-        in_7 = await gateway.ask(older, 7, OffsetFetchResponse)
+        in_7 = await call(gateway, ApiKey.OFFSET_FETCH, 7, group_id="group", topics=wanted)
     assert turns.count >= 4
     assert indexes == [place.committed_offset for place in in_7.topics[0].partitions]
 
@@ -302,20 +261,12 @@ async def test_offsets_of_many_partitions(gateway: InProcessGateway, alike: bool
 async def test_a_topic_that_is_deleted_while_its_offsets_come(gateway: InProcessGateway) -> None:
     """What was taken in before is not stored: the offsets end with the topic."""
     topic = await create_topic(gateway, partitions=MANY_OFFSETS)
-    partitions = [
-        OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=1, committed_metadata="x" * (index % 2)
-        )
-        for index in range(MANY_OFFSETS)
-    ]
-    request = OffsetCommitRequest(
-        group_id="group", topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)]
-    )
+    topics = [different(of_many(MANY_OFFSETS, committed_offset=1))]
+    request = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
     pending = gateway.start(request, 8)
     assert not pending.done
     await gateway.gateway.catalog.delete(topic)
-    response = await pending.response()
-    assert isinstance(response, OffsetCommitResponse)
+    response: Any = await pending.response()
     assert {UNKNOWN} == {one.error_code for one in response.topics[0].partitions}
     table = gateway.gateway.groups.offsets("group")
     assert table is None or table.is_empty
@@ -325,20 +276,11 @@ async def test_ends_of_many_partitions(gateway: InProcessGateway) -> None:
     """ListOffsets looks some up at a time, also of one topic; one named twice is found out."""
     await create_topic(gateway, partitions=MANY)
     await produce(gateway, batch(b"v"), index=MANY - 1)
-    request = ListOffsetsRequest(
-        topics=[
-            ListOffsetsTopic(
-                name="orders",
-                partitions=[
-                    ListOffsetsPartition(partition_index=index, timestamp=-1)
-                    for index in [*range(MANY), 0]
-                ],
-            ),
-            ListOffsetsTopic(name="none", partitions=[]),
-        ]
-    )
+    asked = of_many(MANY, timestamp=-1)
+    asked["partitions"].append({"partition_index": 0, "timestamp": -1})
+    topics = [asked, {"name": "none", "partitions": []}]
     async with LoopTurns() as turns:
-        response = await gateway.ask(request, 7, ListOffsetsResponse)
+        response = await call(gateway, ApiKey.LIST_OFFSETS, 7, topics=topics)
     assert turns.count >= 3
     orders, none = response.topics
     assert ("none", []) == (none.name, none.partitions)
@@ -351,22 +293,10 @@ async def test_ends_of_many_partitions(gateway: InProcessGateway) -> None:
 async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway) -> None:
     """Some partitions at a time, answered in their order."""
     topic = await create_topic(gateway, partitions=MANY)
-    await gateway.ask(produce_to_many(MANY, b"v"), 9, ProduceResponse)
-    request = DeleteRecordsRequest(
-        topics=[
-            DeleteRecordsTopic(
-                name=name,
-                partitions=[
-                    DeleteRecordsPartition(partition_index=index, offset=-1)
-                    for index in range(MANY)
-                ],
-            )
-            for name in ("gone", "orders")
-        ],
-        timeout_ms=1000,
-    )
+    await gateway.request(produce_to_many(MANY, b"v"), 9)
+    topics = [of_many(MANY, name, offset=-1) for name in ("gone", "orders")]
     async with LoopTurns() as turns:
-        response = await gateway.ask(request, 2, DeleteRecordsResponse)
+        response = await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
     assert turns.count >= 9
     gone, orders = response.topics
     assert {UNKNOWN} == {one.error_code for one in gone.partitions}
@@ -379,19 +309,10 @@ async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway)
 async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
     """OffsetForLeaderEpoch answers some at a time."""
     await create_topic(gateway, partitions=MANY_OFFSETS)
-    request = OffsetForLeaderEpochRequest(
-        topics=[
-            OffsetForLeaderTopic(
-                topic="orders",
-                partitions=[
-                    OffsetForLeaderPartition(partition=index, leader_epoch=0)
-                    for index in range(MANY_OFFSETS)
-                ],
-            )
-        ]
-    )
+    partitions = [{"partition": index, "leader_epoch": 0} for index in range(MANY_OFFSETS)]
+    topics = [{"topic": "orders", "partitions": partitions}]
     async with LoopTurns() as turns:
-        response = await gateway.ask(request, 4, OffsetForLeaderEpochResponse)
+        response = await call(gateway, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=topics)
     assert turns.count >= 4
     assert [*range(MANY_OFFSETS)] == [one.partition for one in response.topics[0].partitions]
     assert {(ErrorCode.NONE, 0)} == {
@@ -400,99 +321,60 @@ async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
 
 
 NAMES = [str(number) for number in range(MANY_EMPTY)]
-NOTHING = OffsetFetchRequestTopics(name="none", partition_indexes=[])
-EMPTY: list[tuple[Request, int, type[Response], str, int]] = [
-    (
-        ProduceRequest(
-            acks=-1, topic_data=[TopicProduceData(name=name, partition_data=[]) for name in NAMES]
-        ),
-        8,
-        ProduceResponse,
-        "responses",
-        50,
-    ),
-    (
-        OffsetCommitRequest(
-            group_id="group",
-            topics=[OffsetCommitRequestTopic(name=name, partitions=[]) for name in NAMES],
-        ),
-        8,
-        OffsetCommitResponse,
-        "topics",
-        10,
-    ),
-    (
-        OffsetFetchRequest(
-            group_id="group",
-            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[]) for name in NAMES],
-        ),
-        7,
-        OffsetFetchResponse,
-        "topics",
-        12,
-    ),
-    (
-        OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in NAMES]
-        ),
-        8,
-        OffsetFetchResponse,
-        "groups",
-        12,
-    ),
-    (
-        OffsetForLeaderEpochRequest(
-            topics=[OffsetForLeaderTopic(topic=name, partitions=[]) for name in NAMES]
-        ),
-        4,
-        OffsetForLeaderEpochResponse,
-        "topics",
-        16,
-    ),
-    (
-        ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=[]) for name in NAMES]),
-        7,
-        ListOffsetsResponse,
-        "topics",
-        63,
-    ),
-    (
-        DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=name, partitions=[]) for name in NAMES]
-        ),
-        2,
-        DeleteRecordsResponse,
-        "topics",
-        28,
-    ),
-]
+
+
+def each(**fields: object) -> list[dict[str, object]]:
+    """Return as many structures as there are names, each with one field that is its name."""
+    return [
+        {key: name if value is NAMES else value for key, value in fields.items()} for name in NAMES
+    ]
 
 
 @pytest.mark.parametrize(
-    ("request_", "version", "response", "answers", "least"),
-    EMPTY,
-    ids=[f"{type(one[0]).__name__}-{one[1]}" for one in EMPTY],
+    ("api", "version", "answers", "least", "fields"),
+    [
+        (
+            ApiKey.PRODUCE,
+            8,
+            "responses",
+            50,
+            {"acks": -1, "topic_data": each(name=NAMES, partition_data=[])},
+        ),
+        (ApiKey.OFFSET_COMMIT, 8, "topics", 10, {"topics": each(name=NAMES, partitions=[])}),
+        (ApiKey.OFFSET_FETCH, 7, "topics", 12, {"topics": each(name=NAMES, partition_indexes=[])}),
+        (ApiKey.OFFSET_FETCH, 8, "groups", 12, {"groups": each(group_id=NAMES, topics=None)}),
+        (
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            4,
+            "topics",
+            16,
+            {"topics": each(topic=NAMES, partitions=[])},
+        ),
+        (ApiKey.LIST_OFFSETS, 7, "topics", 63, {"topics": each(name=NAMES, partitions=[])}),
+        (ApiKey.DELETE_RECORDS, 2, "topics", 28, {"topics": each(name=NAMES, partitions=[])}),
+    ],
 )
 async def test_topics_without_partitions(
     gateway: InProcessGateway,
-    request_: Request,
+    api: ApiKey,
     version: int,
-    response: type[Response],
     answers: str,
     least: int,
+    fields: dict[str, object],
 ) -> None:
     """What is empty takes its time as well: each is counted where it is made and encoded."""
     async with LoopTurns() as turns:
-        answer = await gateway.ask(request_, version, response)
+        answer = await call(gateway, api, version, **fields)
     assert turns.count >= least
     assert len(getattr(answer, answers)) == MANY_EMPTY
 
 
 async def test_a_group_of_topics_without_partitions(gateway: InProcessGateway) -> None:
     """The topics of one group are looked up some at a time, also when nothing is asked of them."""
-    group = OffsetFetchRequestGroup(group_id="group", topics=[NOTHING] * MANY_EMPTY)
+    nothing = [{"name": "none", "partition_indexes": []}] * MANY_EMPTY
+    groups = [{"group_id": "group", "topics": nothing}]
     async with LoopTurns() as turns:
-        found = await gateway.ask(OffsetFetchRequest(groups=[group]), 8, OffsetFetchResponse)
+        found = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)
     assert turns.count >= 12
     assert len(found.groups[0].topics) == MANY_EMPTY
 
@@ -501,15 +383,11 @@ async def test_everything_that_a_group_has_committed(gateway: InProcessGateway) 
     """Whoever asks for all topics gets each, what came as single offsets and what as blocks."""
     for name, count in (("few", 2), ("many", 100)):
         await create_topic(gateway, name, partitions=count)
-        partitions = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=index)
-            for index in range(count)
-        ]
-        topic = OffsetCommitRequestTopic(name=name, partitions=partitions)
-        commit = OffsetCommitRequest(group_id="group", topics=[topic])
-        await gateway.ask(commit, 8, OffsetCommitResponse)
-    group = OffsetFetchRequestGroup(group_id="group", topics=None)
-    found = await gateway.ask(OffsetFetchRequest(groups=[group]), 8, OffsetFetchResponse)
+        offsets = [{"partition_index": index, "committed_offset": index} for index in range(count)]
+        topics = [{"name": name, "partitions": offsets}]
+        await call(gateway, ApiKey.OFFSET_COMMIT, 8, group_id="group", topics=topics)
+    everything = {"group_id": "group", "topics": None}
+    found = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=[everything])
     assert {"few": [0, 1], "many": [*range(100)]} == {
         topic.name: [one.committed_offset for one in topic.partitions]
         for topic in found.groups[0].topics
@@ -518,15 +396,10 @@ async def test_everything_that_a_group_has_committed(gateway: InProcessGateway) 
 
 async def test_one_partition_takes_no_further_turn(gateway: InProcessGateway) -> None:
     """ListOffsets answers it in its first turn, DeleteRecords when the deletions have ended."""
-    ends = ListOffsetsTopic(
-        name="orders", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
-    )
-    deleted = DeleteRecordsTopic(
-        name="gone", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)]
-    )
     await create_topic(gateway)
-    listing = gateway.start(ListOffsetsRequest(topics=[ends]), 7)
-    deleting = gateway.start(DeleteRecordsRequest(topics=[deleted]), 2)
+    ends = request_of(ApiKey.LIST_OFFSETS, topics=[of_many(1, timestamp=-1)])
+    deletion = request_of(ApiKey.DELETE_RECORDS, topics=[of_many(1, "gone", offset=0)])
+    listing, deleting = gateway.start(ends, 7), gateway.start(deletion, 2)
     # The handler, and what makes a frame of its response.
     for _ in range(2):
         await asyncio.sleep(0)

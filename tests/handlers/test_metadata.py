@@ -10,6 +10,7 @@ from kgw.config import Config, Listener
 from kgw.errors import ErrorCode
 from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kgw.handlers.context import Session
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
@@ -20,7 +21,7 @@ from kgw.protocol.messages.metadata import (
 )
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import ZERO_TOPIC_ID
-from tests.handlers.support import LoopTurns, create_topic
+from tests.handlers.support import LoopTurns, call, create_topic
 
 if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
@@ -143,16 +144,8 @@ async def test_by_topic_id(gateway: InProcessGateway, version: int) -> None:
     """A topic is found by its id; an unknown id is never created."""
     topic = await create_topic(gateway)
     unknown = bytes(range(16))
-    response = await gateway.ask(
-        MetadataRequest(
-            topics=[
-                MetadataRequestTopic(name=None, topic_id=topic.topic_id),
-                MetadataRequestTopic(name=None, topic_id=unknown),
-            ]
-        ),
-        version,
-        MetadataResponse,
-    )
+    topics = [{"name": None, "topic_id": topic_id} for topic_id in (topic.topic_id, unknown)]
+    response = await call(gateway, ApiKey.METADATA, version, topics=topics)
     assert [
         (ErrorCode.NONE, "orders", topic.topic_id),
         (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown),
@@ -165,20 +158,12 @@ async def test_an_id_wins_over_a_name(gateway: InProcessGateway, version: int) -
     orders = await create_topic(gateway, "orders")
     await create_topic(gateway, "other")
     unknown = bytes(range(16))
-    response = await gateway.ask(
-        MetadataRequest(
-            topics=[
-                MetadataRequestTopic(name="", topic_id=orders.topic_id),
-                MetadataRequestTopic(name="other", topic_id=orders.topic_id),
-                MetadataRequestTopic(name="missing", topic_id=orders.topic_id),
-                MetadataRequestTopic(name="", topic_id=unknown),
-                MetadataRequestTopic(name="other", topic_id=unknown),
-                MetadataRequestTopic(name="missing", topic_id=unknown),
-            ]
-        ),
-        version,
-        MetadataResponse,
-    )
+    topics = [
+        {"name": name, "topic_id": topic_id}
+        for topic_id in (orders.topic_id, unknown)
+        for name in ("", "other", "missing")
+    ]
+    response = await call(gateway, ApiKey.METADATA, version, topics=topics)
     assert [
         *[(ErrorCode.NONE, "orders", orders.topic_id)] * 3,
         *[(ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)] * 3,
@@ -191,17 +176,8 @@ async def test_ids_keep_names_out(gateway: InProcessGateway, version: int) -> No
     """Topics named without an id are neither answered nor created beside one named by its id."""
     orders = await create_topic(gateway, "orders")
     await create_topic(gateway, "other")
-    response = await gateway.ask(
-        MetadataRequest(
-            topics=[
-                MetadataRequestTopic(name="other"),
-                MetadataRequestTopic(name=None, topic_id=orders.topic_id),
-                MetadataRequestTopic(name="missing"),
-            ]
-        ),
-        version,
-        MetadataResponse,
-    )
+    topics = [{"name": "other"}, {"name": None, "topic_id": orders.topic_id}, {"name": "missing"}]
+    response = await call(gateway, ApiKey.METADATA, version, topics=topics)
     assert ["orders"] == [one.name for one in response.topics]
     assert {"orders", "other"} == set(gateway.gateway.catalog.topics)
 
@@ -212,11 +188,8 @@ async def test_ids_are_not_heeded_before_version_12(
 ) -> None:
     """Versions 10 and 11 have the field, and no broker has ever looked at it."""
     topic = await create_topic(gateway)
-    response = await gateway.ask(
-        MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic.topic_id)]),
-        version,
-        MetadataResponse,
-    )
+    topics = [{"name": None, "topic_id": topic.topic_id}]
+    response = await call(gateway, ApiKey.METADATA, version, topics=topics)
     assert ErrorCode.INVALID_REQUEST == response.topics[0].error_code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -15,98 +15,13 @@ from kgw.handlers.table import HANDLERS
 from kgw.placement import CoordinatorKey, CoordinatorType, Node, Owner, Placement
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.message_classes import response_class
-from kgw.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResponse,
-)
-from kgw.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from kgw.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
-from kgw.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from kgw.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kgw.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from kgw.protocol.messages.describe_groups import DescribeGroupsRequest
-from kgw.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from kgw.protocol.messages.fetch import FetchRequest, FetchResponse
-from kgw.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from kgw.protocol.messages.heartbeat import HeartbeatRequest
-from kgw.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResource as IncrementalResource,
-)
-from kgw.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from kgw.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kgw.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kgw.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kgw.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kgw.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-)
-from kgw.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kgw.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-)
-from kgw.protocol.messages.sync_group import SyncGroupRequest
 from kgw.protocol.schema import Struct
 from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import PartitionKey
 
-from .support import batch, create_topic, fetch_request, produce_request
+from .support import batch, call, create_topic, request_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -232,100 +147,98 @@ def codes_in(response: object) -> set[int]:
 # --- requests about partitions -------------------------------------------------------------------
 
 
-def _produce(topic: Topic, index: int, _: int = 0) -> ProduceRequest:
-    request = produce_request(batch(b"v"), index=index)
-    request.topic_data[0].topic_id = topic.topic_id
-    return request
+def _produce(topic: Topic, *indexes: int, acks: int = -1) -> Any:
+    data = [{"index": index, "records": batch(b"v")} for index in indexes]
+    named = {"name": "orders", "topic_id": topic.topic_id, "partition_data": data}
+    return request_of(ApiKey.PRODUCE, acks=acks, timeout_ms=1000, topic_data=[named])
 
 
-def _fetch(topic: Topic, index: int, _: int = 0) -> FetchRequest:
-    request = fetch_request(index=index)
-    request.topics[0].topic_id = topic.topic_id
-    return request
+def _fetch(topic: Topic, index: int, **fields: object) -> Any:
+    wanted = {"partition": index, "partition_max_bytes": 1 << 20}
+    named = {"topic": "orders", "topic_id": topic.topic_id, "partitions": [wanted]}
+    return request_of(ApiKey.FETCH, max_bytes=1 << 20, topics=[named], **fields)
 
 
-def _list_offsets(_: Topic, index: int, __: int) -> Request:
-    wanted = ListOffsetsPartition(partition_index=index, timestamp=-1)
-    return ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted])]
-    )
+def _by_name(api: ApiKey, field: str = "name", **wanted: object) -> Any:
+    """Return a request about one partition of the topic, which is given by its name."""
+    return request_of(api, topics=[{field: "orders", "partitions": [wanted]}])
 
 
-def _delete_records(_: Topic, index: int, __: int) -> Request:
-    wanted = DeleteRecordsPartition(partition_index=index, offset=-1)
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="orders", partitions=[wanted])])
-
-
-def _offset_for_leader_epoch(_: Topic, index: int, __: int) -> Request:
-    wanted = OffsetForLeaderPartition(partition=index, leader_epoch=0)
-    return OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderTopic(topic="orders", partitions=[wanted])]
-    )
-
-
-OF_PARTITIONS: dict[ApiKey, Callable[[Topic, int, int], Request]] = {
+OF_PARTITIONS: dict[ApiKey, Callable[[Topic, int], Request]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: _list_offsets,
-    ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.LIST_OFFSETS: lambda _, index: _by_name(
+        ApiKey.LIST_OFFSETS, partition_index=index, timestamp=-1
+    ),
+    ApiKey.DELETE_RECORDS: lambda _, index: _by_name(
+        ApiKey.DELETE_RECORDS, partition_index=index, offset=-1
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda _, index: _by_name(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, "topic", partition=index, leader_epoch=0
+    ),
 }
 
 
-def _offset_commit(group_id: str, topic: Topic, _: int) -> OffsetCommitRequest:
-    one = OffsetCommitRequestPartition(partition_index=1, committed_offset=0)
-    wanted = OffsetCommitRequestTopic(name="orders", topic_id=topic.topic_id, partitions=[one])
-    return OffsetCommitRequest(
-        group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=[wanted]
+def _offset_commit(group_id: str, topic: Topic, *indexes: int, offset: int = 0) -> Any:
+    named = [{"partition_index": index, "committed_offset": offset} for index in indexes or (1,)]
+    wanted = {"name": "orders", "topic_id": topic.topic_id, "partitions": named}
+    return request_of(
+        ApiKey.OFFSET_COMMIT,
+        group_id=group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[wanted],
     )
 
 
-def _offset_fetch(group_id: str, topic: Topic, version: int) -> Request:
+def _offset_fetch(group_id: str, topic: Topic, version: int) -> Any:
+    wanted = {"name": "orders", "partition_indexes": [1]}
     if version < 8:
-        wanted = OffsetFetchRequestTopic(name="orders", partition_indexes=[1])
-        return OffsetFetchRequest(group_id=group_id, topics=[wanted])
-    asked = OffsetFetchRequestTopics(name="orders", topic_id=topic.topic_id, partition_indexes=[1])
-    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[asked])])
+        return request_of(ApiKey.OFFSET_FETCH, group_id=group_id, topics=[wanted])
+    group = {"group_id": group_id, "topics": [{**wanted, "topic_id": topic.topic_id}]}
+    return request_of(ApiKey.OFFSET_FETCH, groups=[group])
 
 
-def _offset_delete(group_id: str, _: Topic, __: int) -> Request:
-    one = OffsetDeleteRequestPartition(partition_index=1)
-    return OffsetDeleteRequest(
-        group_id=group_id, topics=[OffsetDeleteRequestTopic(name="orders", partitions=[one])]
-    )
-
-
-def _join_group(group_id: str, _: Topic, __: int) -> Request:
-    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
-    return JoinGroupRequest(
+def _join_group(group_id: str) -> Any:
+    return request_of(
+        ApiKey.JOIN_GROUP,
         group_id=group_id,
         session_timeout_ms=10_000,
-        member_id="",
         protocol_type="consumer",
-        protocols=[protocol],
+        protocols=[{"name": "range", "metadata": b""}],
     )
 
 
-def _leave_group(group_id: str, _: Topic, version: int) -> Request:
+def _leave_group(group_id: str, version: int) -> Any:
+    leaving: dict[str, object] = {"members": [{"member_id": "m"}]}
     if version < 3:
-        return LeaveGroupRequest(group_id=group_id, member_id="m")
-    return LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id="m")])
+        leaving = {"member_id": "m"}
+    return request_of(ApiKey.LEAVE_GROUP, group_id=group_id, **leaving)
+
+
+def _offset_delete(group_id: str) -> Any:
+    wanted = {"name": "orders", "partitions": [{"partition_index": 1}]}
+    return request_of(ApiKey.OFFSET_DELETE, group_id=group_id, topics=[wanted])
+
+
+def _of_member(api: ApiKey, group_id: str) -> Any:
+    return request_of(api, group_id=group_id, generation_id=1, member_id="m")
 
 
 OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
-    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_COMMIT: lambda group_id, topic, _: _offset_commit(group_id, topic),
     ApiKey.OFFSET_FETCH: _offset_fetch,
-    ApiKey.OFFSET_DELETE: _offset_delete,
-    ApiKey.JOIN_GROUP: _join_group,
-    ApiKey.LEAVE_GROUP: _leave_group,
-    ApiKey.SYNC_GROUP: lambda group_id, _, __: SyncGroupRequest(
-        group_id=group_id, generation_id=1, member_id="m"
+    ApiKey.OFFSET_DELETE: lambda group_id, *_: _offset_delete(group_id),
+    ApiKey.JOIN_GROUP: lambda group_id, *_: _join_group(group_id),
+    ApiKey.LEAVE_GROUP: lambda group_id, _, version: _leave_group(group_id, version),
+    ApiKey.SYNC_GROUP: lambda group_id, *_: _of_member(ApiKey.SYNC_GROUP, group_id),
+    ApiKey.HEARTBEAT: lambda group_id, *_: _of_member(ApiKey.HEARTBEAT, group_id),
+    ApiKey.DESCRIBE_GROUPS: lambda group_id, *_: request_of(
+        ApiKey.DESCRIBE_GROUPS, groups=[group_id]
     ),
-    ApiKey.HEARTBEAT: lambda group_id, _, __: HeartbeatRequest(
-        group_id=group_id, generation_id=1, member_id="m"
+    ApiKey.DELETE_GROUPS: lambda group_id, *_: request_of(
+        ApiKey.DELETE_GROUPS, groups_names=[group_id]
     ),
-    ApiKey.DESCRIBE_GROUPS: lambda group_id, _, __: DescribeGroupsRequest(groups=[group_id]),
-    ApiKey.DELETE_GROUPS: lambda group_id, _, __: DeleteGroupsRequest(groups_names=[group_id]),
 }
 
 OF_NODES = {
@@ -381,7 +294,7 @@ async def test_a_partition_is_served_by_its_owner(pair: Pair, api: ApiKey) -> No
             for node_id in NAMES:
                 at = index if node_id == ONE or index == 4 else 1 - index
                 response = await pair.gateways[node_id].request(
-                    OF_PARTITIONS[api](pair.topic, at, version), version
+                    OF_PARTITIONS[api](pair.topic, at), version
                 )
                 assert {code} - {ErrorCode.NONE} == codes_in(response)
 
@@ -389,13 +302,9 @@ async def test_a_partition_is_served_by_its_owner(pair: Pair, api: ApiKey) -> No
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_produce_names_the_leader(pair: Pair, version: int) -> None:
     """From version 10 on: its id, its epoch and its address, that of the listener (KIP-951)."""
-    request = _produce(pair.topic, 1)
-    more = PartitionProduceData(index=3, records=batch(b"v"))
-    request.topic_data[0].partition_data.append(more)
-    response = await pair.gateways[ONE].request(
-        request, version, session=Session(listener_name="SIDE")
+    response: Any = await pair.gateways[ONE].request(
+        _produce(pair.topic, 1, 3), version, session=Session(listener_name="SIDE")
     )
-    assert isinstance(response, ProduceResponse)
     found = [
         (one.current_leader.leader_id, one.current_leader.leader_epoch)
         for one in response.responses[0].partition_responses
@@ -411,14 +320,13 @@ async def test_produce_names_the_leader(pair: Pair, version: int) -> None:
 async def test_fetch_names_the_leader(pair: Pair, version: int) -> None:
     """From version 16 on, whether there is a session or not."""
     gateway = pair.gateways[TWO]
-    response: FetchResponse | None = None
+    response: Any = None
     for epoch in (-1, 0, 1):
         if epoch >= 0 and version < 7:
             continue
-        request = _fetch(pair.topic, 2)
-        request.session_epoch = epoch
-        request.session_id = response.session_id if response and epoch > 0 else 0
-        response = await gateway.ask(request, version, FetchResponse)
+        session_id = response.session_id if epoch > 0 else 0
+        request = _fetch(pair.topic, 2, session_epoch=epoch, session_id=session_id)
+        response = await gateway.request(request, version)
         (topic,) = response.responses
         (data,) = topic.partitions
         assert NOT_LEADER == data.error_code
@@ -432,18 +340,15 @@ async def test_fetch_names_the_leader(pair: Pair, version: int) -> None:
 
 async def test_unanswered_produce_to_another_node(pair: Pair) -> None:
     """Without an answer the connection's end is the only way to tell, as in Kafka."""
-    request = _produce(pair.topic, 1)
-    request.acks = 0
     with pytest.raises(ProtocolError, match="NOT_LEADER_OR_FOLLOWER"):
-        await pair.gateways[ONE].start(request, 9).response()
+        await pair.gateways[ONE].start(_produce(pair.topic, 1, acks=0), 9).response()
 
 
 async def test_a_repeated_produce_to_another_node_is_refused_each_time(pair: Pair) -> None:
     """What is remembered of requests that repeat is of partitions that live here."""
     for index, expected in ((0, 0), (0, 0), (1, NOT_LEADER), (1, NOT_LEADER), (1, NOT_LEADER)):
-        request = _produce(pair.topic, index)
-        response = await pair.gateways[ONE].ask(request, 9, ProduceResponse)
-        assert expected == response.responses[0].partition_responses[0].error_code
+        response = await pair.gateways[ONE].request(_produce(pair.topic, index), 9)
+        assert {expected} - {0} == codes_in(response)
 
 
 async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
@@ -490,47 +395,43 @@ async def test_a_repeated_commit_is_refused_once_the_group_has_moved(pair: Pair)
     moved = CoordinatorKey(CoordinatorType.GROUP, GROUPS[ONE])
     for node_id, expected in ((ONE, set()), (ONE, set()), (TWO, {NOT_COORDINATOR}), (ONE, set())):
         pair.cluster.move(moved, node_id)
-        request = _offset_commit(GROUPS[ONE], pair.topic, 9)
+        request = _offset_commit(GROUPS[ONE], pair.topic)
         assert expected == codes_in(await gateway.request(request, 9))
 
 
 async def test_offsets_of_every_partition_are_with_the_groups_coordinator(pair: Pair) -> None:
     """Wherever the partition lives: a group may read partitions of all nodes."""
-    everything = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=GROUPS[ONE], topics=None)]
-    )
+    everything = {"group_id": GROUPS[ONE], "topics": None}
     for version in (9, 2):
-        committing = _offset_commit(GROUPS[ONE], pair.topic, version)
-        committing.topics[0].partitions = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=5)
-            for index in range(4)
-        ]
+        committing = _offset_commit(GROUPS[ONE], pair.topic, *range(4), offset=5)
         assert not codes_in(await pair.gateways[ONE].request(committing, version))
-        response = await pair.gateways[ONE].ask(everything, 8, OffsetFetchResponse)
+        response = await call(pair.gateways[ONE], ApiKey.OFFSET_FETCH, 8, groups=[everything])
         (topic,) = response.groups[0].topics
         assert [(index, 5) for index in range(4)] == [
             (one.partition_index, one.committed_offset) for one in topic.partitions
         ]
-    deleting = _offset_delete(GROUPS[ONE], pair.topic, 0)
-    assert not codes_in(await pair.gateways[ONE].request(deleting, 0))
+    assert not codes_in(await pair.gateways[ONE].request(_offset_delete(GROUPS[ONE]), 0))
 
 
 async def test_groups_are_listed_and_explained_by_their_owner(pair: Pair) -> None:
     """A group is not in the list of a node that does not coordinate it."""
     listed = {}
     for node_id, gateway in pair.gateways.items():
-        await gateway.request(_offset_commit(GROUPS[node_id], pair.topic, 2), 2)
-        response = await gateway.ask(ListGroupsRequest(), 4, ListGroupsResponse)
+        await gateway.request(_offset_commit(GROUPS[node_id], pair.topic), 2)
+        response = await call(gateway, ApiKey.LIST_GROUPS, 4)
         listed[node_id] = [one.group_id for one in response.groups]
     assert {node_id: [group_id] for node_id, group_id in GROUPS.items()} == listed
     pair.cluster.move(CoordinatorKey(CoordinatorType.GROUP, GROUPS[ONE]), TWO)
-    assert [] == (await pair.gateways[ONE].ask(ListGroupsRequest(), 4, ListGroupsResponse)).groups
-    trace = DescribeConfigsResource(
-        resource_type=32, resource_name=GROUPS[TWO], configuration_keys=[GROUP_TRACE]
-    )
+    assert [] == (await call(pair.gateways[ONE], ApiKey.LIST_GROUPS, 4)).groups
+    trace = _resource(32, GROUPS[TWO], configuration_keys=[GROUP_TRACE])
     for node_id, expected in ((ONE, {NOT_COORDINATOR}), (TWO, set())):
-        request = DescribeConfigsRequest(resources=[trace])
-        assert expected == codes_in(await pair.gateways[node_id].request(request, 4))
+        gateway = pair.gateways[node_id]
+        described = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[trace])
+        assert expected == codes_in(described)
+
+
+def _resource(kind: int, name: str, **fields: object) -> dict[str, object]:
+    return {"resource_type": kind, "resource_name": name, **fields}
 
 
 async def test_a_start_leaves_other_nodes_groups_alone() -> None:
@@ -539,7 +440,7 @@ async def test_a_start_leaves_other_nodes_groups_alone() -> None:
     async with InProcessGateway(backend=backend) as gateway:
         topic = await create_topic(gateway, partitions=4)
         for group_id in GROUPS.values():
-            await gateway.request(_offset_commit(group_id, topic, 2), 2)
+            await gateway.request(_offset_commit(group_id, topic), 2)
     async with InProcessGateway(backend=backend, placement=Side(Cluster(), TWO)) as gateway:
         assert [GROUPS[TWO]] == gateway.gateway.groups.ids()
     async with InProcessGateway(backend=backend) as gateway:
@@ -555,10 +456,8 @@ async def test_metadata_names_nodes_and_leaders(pair: Pair, version: int) -> Non
     for node_id, gateway in pair.gateways.items():
         for listener, prefix, port in (("PLAINTEXT", "", 9092), ("SIDE", "side.", 19092)):
             session = Session(listener_name=listener)
-            response = await gateway.request(
-                MetadataRequest(topics=None if version else []), version, session=session
-            )
-            assert isinstance(response, MetadataResponse)
+            request = request_of(ApiKey.METADATA, topics=None if version else [])
+            response: Any = await gateway.request(request, version, session=session)
             assert [(one, f"{prefix}{host}", port) for one, host in NAMES.items()] == [
                 (one.node_id, one.host, one.port) for one in response.brokers
             ]
@@ -580,8 +479,9 @@ async def test_metadata_names_nodes_and_leaders(pair: Pair, version: int) -> Non
 async def test_describe_topic_partitions_names_leaders(pair: Pair) -> None:
     """All partitions of a topic, in pages, wherever they live."""
     for gateway in pair.gateways.values():
-        request = DescribeTopicPartitionsRequest(response_partition_limit=3)
-        response = await gateway.ask(request, 0, DescribeTopicPartitionsResponse)
+        response = await call(
+            gateway, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, response_partition_limit=3
+        )
         found = [
             (one.partition_index, one.leader_id, one.replica_nodes, one.isr_nodes)
             for one in response.topics[0].partitions
@@ -595,7 +495,7 @@ async def test_describe_topic_partitions_names_leaders(pair: Pair) -> None:
 async def test_describe_cluster_names_all_nodes(pair: Pair, version: int) -> None:
     """Each at its address, and the one that is the controller."""
     for gateway in pair.gateways.values():
-        response = await gateway.ask(DescribeClusterRequest(), version, DescribeClusterResponse)
+        response = await call(gateway, ApiKey.DESCRIBE_CLUSTER, version)
         assert ("two-nodes", TWO) == (response.cluster_id, response.controller_id)
         assert [(one, host, 9092) for one, host in NAMES.items()] == [
             (one.broker_id, one.host, one.port) for one in response.brokers
@@ -607,13 +507,10 @@ async def test_find_coordinator_names_the_owner(pair: Pair, version: int) -> Non
     """Whoever is asked."""
     for gateway in pair.gateways.values():
         for node_id, group_id in GROUPS.items():
-            request = FindCoordinatorRequest(key=group_id)
+            asked = {"coordinator_keys": [group_id]} if version >= 4 else {"key": group_id}
+            one = await call(gateway, ApiKey.FIND_COORDINATOR, version, **asked)
             if version >= 4:
-                request = FindCoordinatorRequest(coordinator_keys=[group_id])
-            response = await gateway.ask(request, version, FindCoordinatorResponse)
-            one: Coordinator | FindCoordinatorResponse = response
-            if version >= 4:
-                (one,) = response.coordinators
+                (one,) = one.coordinators
             assert (node_id, NAMES[node_id], 9092, 0) == (
                 one.node_id,
                 one.host,
@@ -631,85 +528,40 @@ async def test_who_owns_what_is_asked_each_time(pair: Pair) -> None:
     for node_id in (TWO, ONE, TWO):
         pair.cluster.move(moved, node_id)
         pair.cluster.move(CoordinatorKey(CoordinatorType.GROUP, "g"), node_id)
-        metadata = await gateway.ask(MetadataRequest(topics=None), 9, MetadataResponse)
-        described = await gateway.ask(
-            DescribeTopicPartitionsRequest(), 0, DescribeTopicPartitionsResponse
-        )
+        metadata = await call(gateway, ApiKey.METADATA, 9, topics=None)
+        described = await call(gateway, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
         leaders.append(metadata.topics[0].partitions[3].leader_id)
         leaders.append(described.topics[0].partitions[3].leader_id)
-        found = await gateway.ask(FindCoordinatorRequest(key="g"), 1, FindCoordinatorResponse)
-        coordinators.append(found.node_id)
+        coordinators.append((await call(gateway, ApiKey.FIND_COORDINATOR, 1, key="g")).node_id)
     assert ([TWO, TWO, ONE, ONE, TWO, TWO], [TWO, ONE, TWO]) == (leaders, coordinators)
 
 
 async def test_settings_of_a_broker_are_those_of_the_node_asked(pair: Pair) -> None:
     """Another node's are INVALID_REQUEST: clients ask the node itself."""
-    broker = 4
+    apis = {
+        ApiKey.DESCRIBE_CONFIGS: 4,
+        ApiKey.ALTER_CONFIGS: 1,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    }
     for here, gateway in pair.gateways.items():
         for asked in NAMES:
-            described = await gateway.ask(
-                DescribeConfigsRequest(
-                    resources=[
-                        DescribeConfigsResource(
-                            resource_type=broker,
-                            resource_name=str(asked),
-                            configuration_keys=["num.partitions"],
-                        )
-                    ]
-                ),
-                4,
-                DescribeConfigsResponse,
-            )
-            altered = await gateway.ask(
-                AlterConfigsRequest(
-                    resources=[AlterConfigsResource(resource_type=broker, resource_name=str(asked))]
-                ),
-                1,
-                AlterConfigsResponse,
-            )
-            changed = await gateway.ask(
-                IncrementalAlterConfigsRequest(
-                    resources=[IncrementalResource(resource_type=broker, resource_name=str(asked))]
-                ),
-                1,
-                IncrementalAlterConfigsResponse,
-            )
             expected = set() if asked == here else {ErrorCode.INVALID_REQUEST}
-            found = [codes_in(one) for one in (described, altered, changed)]
-            assert [expected] * 3 == found
+            for api, version in apis.items():
+                response = await call(gateway, api, version, resources=[_resource(4, str(asked))])
+                assert expected == codes_in(response)
 
 
 @pytest.mark.parametrize("broker_ids", [[ONE], [TWO], [ONE, TWO]])
 async def test_no_client_chooses_among_nodes(pair: Pair, broker_ids: list[int]) -> None:
     """An assignment that would not be kept to is refused."""
     gateway = pair.gateways[ONE]
-    created = await gateway.ask(
-        CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name="assigned",
-                    num_partitions=-1,
-                    replication_factor=-1,
-                    assignments=[
-                        CreatableReplicaAssignment(partition_index=0, broker_ids=broker_ids)
-                    ],
-                )
-            ]
-        ),
-        5,
-        CreateTopicsResponse,
-    )
-    grown = await gateway.ask(
-        CreatePartitionsRequest(
-            topics=[
-                CreatePartitionsTopic(
-                    name="orders",
-                    count=5,
-                    assignments=[CreatePartitionsAssignment(broker_ids=broker_ids)],
-                )
-            ]
-        ),
-        3,
-        CreatePartitionsResponse,
-    )
-    assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(created) == codes_in(grown)
+    assigned = {
+        "name": "assigned",
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": [{"partition_index": 0, "broker_ids": broker_ids}],
+    }
+    grown = {"name": "orders", "count": 5, "assignments": [{"broker_ids": broker_ids}]}
+    for api, topic in ((ApiKey.CREATE_TOPICS, assigned), (ApiKey.CREATE_PARTITIONS, grown)):
+        response = await call(gateway, api, 3, topics=[topic])
+        assert {ErrorCode.INVALID_REPLICA_ASSIGNMENT} == codes_in(response)

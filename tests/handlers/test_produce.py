@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.append import Append
+from kgw.backend.base import LogSettings
 from kgw.errors import DiskFullError, ErrorCode, ProtocolError, StorageError
 from kgw.protocol.messages.produce import (
     PartitionProduceData,
@@ -15,6 +16,7 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import Compression, split_batches
 from kgw.testing.gateway import InProcessGateway
+from kgw.types import TopicName
 from tests.handlers.support import (
     START_MS,
     batch,
@@ -371,9 +373,12 @@ async def test_damaged_snapshot_is_replaced_by_the_log(
         for sequence in range(3):
             await produce(gateway, sequenced(sequence))
         key = topic.partitions[0].log.key
-    snapshot = backend._contents[key].snapshot
+    await backend.open()
+    log = await backend.open_partition(key, TopicName("orders"), LogSettings())
+    snapshot = await log.load_snapshot()
     assert snapshot is not None
-    backend._contents[key].snapshot = snapshot._replace(data=bytes(snapshot.data)[:-1] + b"?")
+    await log.save_snapshot(snapshot._replace(data=bytes(snapshot.data)[:-1] + b"?"))
+    await backend.aclose()
     async with InProcessGateway(backend=backend) as gateway:
         assert 1 == (await produce(gateway, sequenced(1))).base_offset
     assert "snapshot" in caplog.text

@@ -8,24 +8,13 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError
-from kgw.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kgw.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.crc import crc32c
 from kgw.records.reader import read_records
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import START_MS, create_topic, fetch, fetch_request, produce
+from tests.handlers.support import START_MS, call, create_topic, fetch, fetch_request, produce
 from tests.records.lies import LIES, batch, honest
 
 if TYPE_CHECKING:
@@ -182,18 +171,9 @@ async def test_validation_changes_while_the_server_runs(gateway: InProcessGatewa
         await create_topic(gateway, name)
 
     async def alter(resource_type: int, resource: str, value: str) -> ErrorCode:
-        request = IncrementalAlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=resource_type,
-                    resource_name=resource,
-                    configs=[
-                        AlterableConfig(name="kgw.validation", config_operation=0, value=value)
-                    ],
-                )
-            ]
-        )
-        changed = await gateway.ask(request, 1, IncrementalAlterConfigsResponse)
+        config = {"name": "kgw.validation", "config_operation": 0, "value": value}
+        named = {"resource_type": resource_type, "resource_name": resource, "configs": [config]}
+        changed = await call(gateway, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[named])
         return ErrorCode(changed.responses[0].error_code)
 
     assert ErrorCode.NONE == (await produce(gateway, bytearray(lie))).error_code
@@ -207,13 +187,9 @@ async def test_validation_changes_while_the_server_runs(gateway: InProcessGatewa
 
 async def test_a_value_that_is_not_served_is_refused(gateway: InProcessGateway) -> None:
     """A topic with kgw.validation=payloads is not created: INVALID_CONFIG names both values."""
-    topic = CreatableTopic(
-        name="orders",
-        num_partitions=1,
-        replication_factor=1,
-        configs=[CreatableTopicConfig(name="kgw.validation", value="payloads")],
-    )
-    response = await gateway.ask(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+    configs = [{"name": "kgw.validation", "value": "payloads"}]
+    topic = {"name": "orders", "num_partitions": 1, "replication_factor": 1, "configs": configs}
+    response = await call(gateway, ApiKey.CREATE_TOPICS, 7, topics=[topic])
     (answer,) = response.topics
     assert ErrorCode.INVALID_CONFIG == answer.error_code
     assert "headers or records" in (answer.error_message or "")

@@ -1,4 +1,4 @@
-"""Every Python client library with every codec, alone, with each other, and across restarts."""
+"""Every client library with every codec, alone, with each other, and across restarts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop import scenario
-from tests.interop.conftest import DRIVERS
+from tests.interop.libraries import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(120)]
 
+# kafka-go has no idempotent producer.
+IDEMPOTENT = [name for name in NAMES if name != "kafka-go"]
+
 
 @pytest.mark.parametrize("codec", scenario.CODECS)
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_reads_back_what_it_wrote(
     clients: Callable[[str], Client], gateway: GatewayProcess, name: str, codec: str
 ) -> None:
@@ -30,7 +33,7 @@ def test_reads_back_what_it_wrote(
     scenario.check_all(client, gateway, topic, expected)
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", IDEMPOTENT)
 def test_idempotent_producer(
     clients: Callable[[str], Client], gateway: GatewayProcess, name: str
 ) -> None:
@@ -41,18 +44,18 @@ def test_idempotent_producer(
     scenario.check_reading(client, gateway, topic, expected)
 
 
-@pytest.mark.parametrize("writer", DRIVERS)
+@pytest.mark.parametrize("writer", NAMES)
 def test_others_read_what_it_wrote(
     clients: Callable[[str], Client], gateway: GatewayProcess, writer: str
 ) -> None:
     """Every other client reads the same records, offsets and timestamps."""
     topic = f"shared-{writer}"
     expected = scenario.write(clients(writer), gateway, topic, codec="snappy", idempotent=False)
-    for reader in DRIVERS:
+    for reader in NAMES:
         scenario.check_reading(clients(reader), gateway, topic, expected)
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_times_that_do_not_rise(
     clients: Callable[[str], Client], gateway: GatewayProcess, name: str
 ) -> None:
@@ -60,7 +63,7 @@ def test_times_that_do_not_rise(
     scenario.check_disordered_times(clients(name), gateway, f"disordered-{name}")
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_restarts_and_kills_change_nothing(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
@@ -68,7 +71,7 @@ def test_restarts_and_kills_change_nothing(
     scenario.check_restarts(clients(name), own_gateway, "restarts")
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_kill_while_producing(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
@@ -76,7 +79,7 @@ def test_kill_while_producing(
     scenario.check_kill_while_producing(clients(name), own_gateway, "killed")
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_administration(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
@@ -84,7 +87,7 @@ def test_administration(
     scenario.check_admin(clients(name), own_gateway, "administered")
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_deletion_of_records(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
@@ -92,7 +95,7 @@ def test_deletion_of_records(
     scenario.check_deletion(clients(name), own_gateway, "deleted")
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_compacted_topics(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:

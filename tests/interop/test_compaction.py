@@ -11,8 +11,8 @@ import pytest
 from kgw.client import AdminClient, AsyncClient
 from kgw.records.batch import split_batches
 from kgw.testing.process import GatewayProcess
-from tests.interop.conftest import DRIVERS
 from tests.interop.drivers.loop import Record
+from tests.interop.libraries import PYTHON
 from tests.interop.scenario import START_MS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def create(gateway: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", PYTHON)
 def test_the_newest_of_each_key_is_read_in_order(
     clients: Callable[[str], Client], compacting_gateway: GatewayProcess, name: str, codec: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_the_newest_of_each_key_is_read_in_order(
     )
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", PYTHON)
 def test_a_record_without_a_key_is_refused(
     clients: Callable[[str], Client], compacting_gateway: GatewayProcess, name: str
 ) -> None:

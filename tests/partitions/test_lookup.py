@@ -295,6 +295,7 @@ SPREAD = [
 ]
 
 
+@pytest.mark.damages_storage("indexes are damaged")
 @pytest.mark.slow
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "restarted"])
 async def test_damaged_indexes_are_rebuilt(is_running: bool) -> None:
@@ -331,6 +332,7 @@ async def test_damaged_indexes_are_rebuilt(is_running: bool) -> None:
             await backend.aclose()
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 async def test_a_damaged_batch_is_an_error_with_its_end() -> None:
     """The batch that holds the answer fails its checksum: nothing else is answered for it."""
     fs, state = SimulatedFs(), MemoryStateStore()

@@ -43,7 +43,7 @@ class Codec:
         ]
         self.struct = StructField({**definition, "fields": fields})
         # Kafka 4 definitions begin at the oldest version that Kafka 4 serves, and so does this.
-        self.struct._versions = (0, self.struct._versions[1])
+        self.struct._versions = (0, self.struct._versions[1])  # noqa: SLF001 - has no setter
         data_class = type(definition["name"], (DataContainer,), {"_struct": self.struct})
         self.struct.set_data_class(data_class)
 

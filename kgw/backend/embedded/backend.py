@@ -61,9 +61,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _log = EventLogger(__name__)
 
-CHECKPOINTS_PER_TURN = 200
-"""To encode one takes 7 us."""
-
 
 class EmbeddedBackend(Backend):
     """Segments on the local disk, and small state in SQLite beside them."""
@@ -402,8 +399,8 @@ class EmbeddedBackend(Backend):
                 finally:
                     self._checkpoint_plan = None
                 while checkpoints:
-                    some = checkpoints[-CHECKPOINTS_PER_TURN:]
-                    del checkpoints[-CHECKPOINTS_PER_TURN:]
+                    some = checkpoints[-self._options.checkpoints_per_turn :]
+                    del checkpoints[-self._options.checkpoints_per_turn :]
                     saves.append(self._loop.create_task(self._save_checkpoints(some)))
                     await asyncio.sleep(0)
                 await asyncio.gather(*saves)

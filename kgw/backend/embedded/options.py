@@ -24,6 +24,8 @@ class EmbeddedOptions(NamedTuple):
     checkpoint_bytes: int = 128 << 20
     """Appended bytes after which a checkpoint is made between the periodic ones. It bounds what
     recovery scans: about 2 GB/s in large batches, 30 MB/s in batches of 160 bytes."""
+    checkpoints_per_turn: int = 200
+    """Checkpoints that the event loop encodes in one turn."""
     indexed_bytes: int = 1 << 20
     """By how much a segment that is written to grows before a checkpoint brings Kafka's indexes up
     to date: two files to open and to write for each of a thousand that have grown by 128 KB."""

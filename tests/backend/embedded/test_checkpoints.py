@@ -192,6 +192,7 @@ async def test_checkpoints_of_what_is_gone_are_removed(tmp_path: Path) -> None:
     assert () == kept.unreadable_keys
 
 
+@pytest.mark.damages_storage("a log is removed")
 async def test_the_checkpoint_of_a_lost_log_is_kept(tmp_path: Path) -> None:
     """It is all that keeps its offsets from coming back."""
     backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
@@ -238,35 +239,32 @@ async def test_a_checkpoint_that_fails_leaves_nothing_behind(
     ending: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its other rows are not written behind its back, and the next one notes all logs."""
-    monkeypatch.setattr("kgw.backend.embedded.backend.CHECKPOINTS_PER_TURN", 1)
-    backend = EmbeddedBackend(tmp_path / "data", OPTIONS)
+    backend = EmbeddedBackend(tmp_path / "data", OPTIONS._replace(checkpoints_per_turn=1))
     await backend.open()
     keys = {PartitionKey(KEY.topic_id, number) for number in range(3)}
     for key in keys:
         log = await backend.create_partition(key, TOPIC, SETTINGS)
         await log.append([make_batch([b"x"])])
-    storage = backend._offset_storage
-    real_save = storage.save
-    begun: list[Checkpoint] = []
-    ended: list[Checkpoint] = []
+    begun: list[Change] = []
+    ended: list[Change] = []
 
-    async def save(checkpoints: Sequence[Checkpoint]) -> None:
-        begun.extend(checkpoints)
+    async def apply(changes: Sequence[Change]) -> None:
+        begun.extend(changes)
         try:
             if len(begun) < len(keys):
                 await asyncio.Event().wait()
             raise ending
         finally:
-            ended.extend(checkpoints)
+            ended.extend(changes)
 
-    monkeypatch.setattr(storage, "save", save)
-    with pytest.raises(ending):
-        await backend.checkpoint()
+    with monkeypatch.context() as failing:
+        failing.setattr(backend.state, "apply", apply)
+        with pytest.raises(ending):
+            await backend.checkpoint()
     assert len(keys) == len(begun) == len(ended)
 
-    monkeypatch.setattr(storage, "save", real_save)
     await backend.checkpoint()
-    assert keys == set((await storage.load()).checkpoints)
+    assert keys == set((await OffsetStorage(backend.state).load()).checkpoints)
     await backend.aclose()
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from kgw.backend.base import PartitionLog
-    from kgw.backend.embedded.log.new_directories import NewDirectories
-    from kgw.types import TopicName
 
 PARTITIONS = f"{ROOT}/{layout.PARTITIONS_DIRECTORY}"
 
@@ -137,15 +135,14 @@ async def test_appends_go_on_beside_a_creation(disk: Disk, monkeypatch: pytest.M
     loop = asyncio.get_running_loop()
     begun = asyncio.Event()
     appended = Event()
-    store = disk.backend._store
-    make_directories = store.make_directories
+    mkdir = SimulatedFs.mkdir
 
-    def slow(places: Sequence[tuple[PartitionKey, TopicName]]) -> NewDirectories:
+    def slow(fs: SimulatedFs, path: str) -> None:
         loop.call_soon_threadsafe(begun.set)
         appended.wait(10)
-        return make_directories(places)
+        mkdir(fs, path)
 
-    monkeypatch.setattr(store, "make_directories", slow)
+    monkeypatch.setattr(SimulatedFs, "mkdir", slow)
     creation = asyncio.ensure_future(disk.create(2, 1))
     await begun.wait()
     await log.append([make_batch([b"value"])])

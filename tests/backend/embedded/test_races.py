@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import sys
 from functools import partial
 from inspect import getsourcelines
@@ -16,13 +15,12 @@ from kgw.backend.embedded.read import reading
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.journaled import Retirement
 from kgw.testing.batches import make_batch
+from kgw.testing.faults import Fault, FaultKind
 from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from kgw.testing.faults import SimulatedFile
 
 
 def _deleting(driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +187,11 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     segment = driver.log().segments[-1]
     batch = make_batch([b"in doubt"])
     append = driver.store.submit(driver.log(), [batch])
-    with pytest.MonkeyPatch.context() as failing:
-        failing.setattr(type(driver.fs.open(segment.log_path)), "fdatasync", _fail_sync)
-        driver.store.flush_group()
+    # Fails as a disk does: the pages read back, count as clean, and are nowhere.
+    others = frozenset({"open", "read", "read_into", "peek", "write", "extend"})
+    driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=others))
+    driver.store.flush_group()
+    driver.fs.inject(None)
     assert append.error is not None
     driver.flip(segment.side_path, 3)
     segment.side = None
@@ -200,9 +200,3 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     shown = driver.values()
     driver.lose_power(CrashMode.NOTHING)
     assert shown == driver.values()
-
-
-def _fail_sync(file: SimulatedFile) -> None:
-    """Fail as a disk does: the pages read back, count as clean, and are nowhere."""
-    file._inode.fail_sync(errno.EIO)
-    file.tell_of_error()

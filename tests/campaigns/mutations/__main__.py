@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
-_PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+_PYTEST: Final = ("-m", "pytest", "-v", "-p", "no:randomly", "-p", "no:cacheprovider")
 _SELECTION: Final = "not full and not bench and not interop"
 _MEMORY_BYTES: Final = 8 << 30
 _FILE_BYTES: Final = 8 << 30
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR|Timeout:) (tests/\S+)", re.MULTILINE)
-"""How pytest names a test, and the watcher of hung tests one for which it has ended the run."""
+_FAILED: Final = re.compile(
+    r"^(?:(?:FAILED|ERROR) (tests/\S+)|(tests/\S+) Timeout \()", re.MULTILINE
+)
+"""How pytest names a test that fails, and one that hangs, for which its process has been ended."""
 
 
 def _source(path: str) -> bytes:
@@ -129,7 +131,7 @@ class Workshop:
             return ""
         failed = _FAILED.search(said)
         if failed is not None:
-            return failed[1]
+            return failed[1] or failed[2]
         if process.returncode in {3, 4, 5}:
             raise RuntimeError(said[-2_000:])
         return f"exit {process.returncode}"

@@ -242,6 +242,7 @@ def test_damage_ends_the_run_before_anything_is_changed() -> None:
         assert before == files(driver)
 
 
+@pytest.mark.damages_storage("a bit is flipped and stays so")
 def test_a_damaged_side_file_is_named() -> None:
     """It is rebuilt by whoever ran it, and then the run begins anew."""
     driver = Driver(settings=SETTINGS)
@@ -494,7 +495,10 @@ def test_no_content_decides_whether_an_exchange_is_finished() -> None:
     assert () == log.damaged
 
 
-@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize(
+    "is_damaged",
+    [False, pytest.param(True, marks=pytest.mark.damages_storage("a note is cut short"))],
+)
 def test_a_note_of_older_servers_is_read_or_the_log_is_refused(is_damaged: bool) -> None:
     """Its content says what is exchanged; without it nobody could tell what has gone."""
     driver = Driver(settings=SETTINGS)

@@ -21,6 +21,7 @@ from kgw.backend.embedded.compact.process import decode_order, encode_order
 from kgw.backend.embedded.log.swap import swap_segment
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import CorruptionError, ProcessEndedError, StorageError
+from kgw.offsets.storage import OffsetStorage
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.segmented_suite import as_segmented
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog as Log
     from kgw.backend.embedded.log.swap import CleanedSegment
     from kgw.backend.embedded.store import Store
-    from kgw.offsets.recovery import Checkpoint
+    from kgw.state.base import Change
     from kgw.testing.segmented_suite import SegmentedLog
 
 pytestmark = pytest.mark.slow
@@ -220,6 +221,7 @@ async def test_an_interpreter_that_is_missing_is_told(
             await log.compact(JOB)
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 async def test_damage_is_reported_as_such(tmp_path: Path) -> None:
     """Nothing is changed."""
     async with filled(tmp_path) as (_, log):
@@ -274,24 +276,18 @@ async def test_a_checkpoint_that_could_not_be_stored_is_made_again(
 ) -> None:
     """Or the stored one would name a segment that compaction is about to replace."""
     async with filled(tmp_path) as (backend, log):
-        storage = backend._offset_storage
-        save = storage.save
-        saved: list[Checkpoint] = []
-        fails = True
-
-        async def note(checkpoints: Sequence[Checkpoint]) -> None:
-            if fails:
-                raise StorageError("no room")
-            saved.extend(checkpoints)
-            await save(checkpoints)
-
-        monkeypatch.setattr(storage, "save", note)
-        with pytest.raises(StorageError, match="no room"):
-            await log.compact(JOB)
-        fails = False
+        with monkeypatch.context() as failing:
+            failing.setattr(backend.state, "apply", _refuse)
+            with pytest.raises(StorageError, match="no room"):
+                await log.compact(JOB)
         await log.compact(JOB)
         active = (await log.segments())[-1]
-        assert [active.base_offset] == [one.segment_base_offset for one in saved]
+        (saved,) = (await OffsetStorage(backend.state).load()).checkpoints.values()
+        assert active.base_offset == saved.segment_base_offset
+
+
+async def _refuse(_: Sequence[Change]) -> None:
+    raise StorageError("no room")
 
 
 def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from kgw.backend.base import EpochEnd
 from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
 
 
+@pytest.mark.damages_storage("the log's state is removed")
 def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     """No answer at all would make a consumer that is right believe that records were lost."""
     driver = Driver(DIRECT, SMALL_SEGMENTS)

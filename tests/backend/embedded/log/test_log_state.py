@@ -70,6 +70,7 @@ def test_a_copy_that_a_crash_left_older_is_brought_up_to_date() -> None:
     assert 2 == driver.log().offsets.log_start_offset
 
 
+@pytest.mark.damages_storage("both copies are damaged")
 def test_both_damaged_are_rebuilt_from_what_is_left() -> None:
     """The checkpoint's log start, the batches' epochs: it is reported, and the epoch rises."""
     driver = moved_log()

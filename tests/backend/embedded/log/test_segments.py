@@ -67,6 +67,7 @@ def test_without_a_delay_files_go_at_once() -> None:
     assert 1 == len(names(driver))
 
 
+@pytest.mark.damages_storage("a file takes a segment's name")
 def test_a_reader_of_a_removed_segment_is_told_to_look_again() -> None:
     """Never an error about a file, and never the bytes of another one of that name."""
     driver = Driver(settings=SMALL)

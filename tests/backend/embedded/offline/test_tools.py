@@ -70,6 +70,7 @@ def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> Non
     assert [] == driver.problems()
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 @pytest.mark.parametrize(
     "name",
     [
@@ -91,6 +92,7 @@ def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
     assert [] != driver.problems()
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 def test_the_check_finds_a_flipped_bit_in_the_marker_of_an_orderly_stop() -> None:
     """It says that nothing need be recovered, and is not believed then."""
     driver = _driver_with_data()

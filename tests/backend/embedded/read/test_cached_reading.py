@@ -248,6 +248,7 @@ def test_what_was_verified_is_read_without_the_side_file() -> None:
     assert read_cached(log, places, ReadBuffers(2), 0, 250, 6) is None
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 @pytest.mark.parametrize("position", [0, 7, 11, 15, 16, 18, 22, 30, 60, 70, 117, 118, 200, 235])
 def test_a_bit_that_flips_after_it_was_verified_is_never_served(position: int) -> None:
     """Bytes are verified each time: memory and disks change what was right a moment ago."""
@@ -314,6 +315,7 @@ def test_the_oldest_place_is_forgotten() -> None:
     assert [place, None, place] == [places.get(log, offset) for offset in (0, 1, 2)]
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 @pytest.mark.parametrize("position", [0, 11, 15, 16, 18, 22, 30, 60, 70])
 def test_a_flipped_bit_is_never_served(position: int) -> None:
     """Wherever it is in a batch: the thorough reader is asked, and it says what that means."""

@@ -206,6 +206,7 @@ async def test_nothing_is_shown_that_may_not_be() -> None:
     assert ahead.take(0, bound=6) is not None
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 @pytest.mark.parametrize("position", [3, 14, 20, 70, BATCH_BYTES - 1])
 async def test_a_flipped_bit_is_left_to_a_thorough_read(position: int) -> None:
     """Offset, epoch, CRC, records: nothing comes of the piece, and the read says what is wrong."""
@@ -523,6 +524,7 @@ def test_a_direct_read_that_ends_in_the_middle_is_finished_as_ever(
         file.close()
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 def test_what_is_damaged_is_read_through_the_page_cache_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

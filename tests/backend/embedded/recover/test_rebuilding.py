@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.read import reading
@@ -11,6 +13,7 @@ from kgw.testing.faults import Fault, FaultKind
 from tests.backend.embedded.driver import DIRECT, JOURNALED, Driver
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 def test_what_is_known_of_the_newest_batches_is_not_given_up() -> None:
     """A record may hold a whole batch: behind damage, side entries tell it from the real ones.
 
@@ -35,6 +38,7 @@ def test_what_is_known_of_the_newest_batches_is_not_given_up() -> None:
     )
 
 
+@pytest.mark.damages_storage("batches are damaged")
 def test_a_rebuilding_that_fails_leaves_no_file() -> None:
     """Nobody would remove it before the next unclean start."""
     source = Driver(DIRECT._replace(scanned_entries=2))

@@ -133,6 +133,7 @@ def test_the_journal_repairs_what_the_segment_lost() -> None:
     assert VALUES == driver.values()
 
 
+@pytest.mark.damages_storage("starts are cut off")
 def test_recovery_can_be_interrupted_anywhere_and_repeated() -> None:
     """Power losses in the middle of recovery change nothing."""
     for seed in range(40):
@@ -179,6 +180,7 @@ def test_a_garbled_side_file_is_rebuilt() -> None:
     assert VALUES == driver.values()
 
 
+@pytest.mark.damages_storage("both copies are damaged")
 def test_a_damaged_log_state_is_rebuilt_from_the_batches() -> None:
     """The epochs are read from the log itself."""
     driver = _filled(Driver())
@@ -351,6 +353,7 @@ def test_a_damaged_clean_marker_means_recovery() -> None:
     assert VALUES == driver.values()
 
 
+@pytest.mark.damages_storage("a newer format is claimed")
 def test_a_newer_format_is_refused() -> None:
     """A directory of a later version is left alone."""
     driver = Driver()

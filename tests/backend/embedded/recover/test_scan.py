@@ -35,6 +35,7 @@ def test_the_batch_behind_megabytes_of_damage_is_found() -> None:
     assert [] == [one for one in driver.fs.files(ROOT) if one.endswith(".torn")]
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 def test_the_check_finds_what_is_behind_damage_without_the_side_file() -> None:
     """It makes no side file, and searches the bytes instead."""
     driver = Driver()
@@ -70,6 +71,7 @@ def test_damage_behind_which_nothing_follows_is_kept() -> None:
     assert 4 == reading.read(log, 3, 1 << 20, 4).next_offset
 
 
+@pytest.mark.damages_storage("a batch is damaged")
 @pytest.mark.parametrize(
     "crash",
     [

@@ -101,6 +101,7 @@ def leave(content: bytearray, random: Random) -> None:
     """Change nothing."""
 
 
+@pytest.mark.damages_storage("segments rot")
 @pytest.mark.parametrize("side", [lose_entries, double_entries, cut, rot, leave])
 @pytest.mark.parametrize("log", [rot, cut, leave])
 def test_pieces_come_to_what_one_pass_comes_to(
@@ -118,6 +119,7 @@ def test_pieces_come_to_what_one_pass_comes_to(
             assert expected == recovered(restarted(fs, scanned_entries)), seed
 
 
+@pytest.mark.damages_storage("segments rot")
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_a_recovery_in_pieces_may_be_interrupted_anywhere(mode: CrashMode) -> None:
     """The next one still knows where batches go on behind damage, by the old side file."""
@@ -159,6 +161,7 @@ def test_no_entry_of_a_piece_is_ahead_of_the_sync_of_its_batches(seed: int) -> N
     assert driver.values() == VALUES
 
 
+@pytest.mark.damages_storage("segments rot")
 def test_a_rebuilding_in_pieces_may_be_interrupted_anywhere() -> None:
     """A start that takes the side file of a sealed segment as it is finds no batch in it twice."""
     source = Driver(DIRECT._replace(scanned_entries=2))
@@ -216,6 +219,7 @@ def with_gaps() -> Driver:
     return driver
 
 
+@pytest.mark.damages_storage("segments rot")
 @pytest.mark.slow
 @pytest.mark.parametrize("scanned_entries", [50, DIRECT.scanned_entries])
 def test_a_power_loss_after_a_rebuilding_costs_no_batch_that_was_readable(

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.files import page_cache
 from kgw.backend.embedded.files.pool import FilePool
@@ -16,8 +18,6 @@ from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTI
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    import pytest
 
     from kgw.types import Buffer
 
@@ -156,6 +156,7 @@ def test_the_event_loop_has_no_disk_begin(monkeypatch: pytest.MonkeyPatch) -> No
     assert [] == spans
 
 
+@pytest.mark.damages_storage("a segment goes back, its files do not")
 def test_bytes_that_were_taken_back_are_handed_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others stand in their place."""
     driver = Driver(JOURNALED)
