@@ -44,11 +44,11 @@ def test_a_deletion_meets_the_retirement_of_a_journal(monkeypatch: pytest.Monkey
     driver.append(b"kept", key=OTHER_KEY)
     driver.append(b"deleted")
     segment = driver.log().segments[-1]
-    number = driver.store.journal.switch()
+    number = driver.store.writes.journal.switch()
     _deleting(driver, segment.log_path, monkeypatch)
-    driver.store.retire(Retirement(number, [segment]))
+    driver.store.writes.journaled.retire(Retirement(number, [segment]))
     assert driver.store.failure is None
-    assert driver.store.journal.has_free_file
+    assert driver.store.writes.journal.has_free_file
     assert [b"kept"] == driver.values(OTHER_KEY)
 
 
@@ -188,10 +188,10 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     driver.append(b"durable")
     segment = driver.log().segments[-1]
     batch = make_batch([b"in doubt"])
-    append = driver.store.submit(driver.log(), [batch])
+    append = driver.store.writes.submit(driver.log(), [batch])
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr(type(driver.fs.open(segment.log_path)), "fdatasync", _fail_sync)
-        driver.store.flush_group()
+        driver.store.writes.flush_group()
     assert append.error is not None
     driver.flip(segment.side_path, 3)
     segment.side = None
