@@ -145,19 +145,17 @@ async def test_a_log_start_of_a_partition_that_goes_fails_alone(
     await other.append([make_batch([b"b"])])
 
 
-async def _reserved(log: PartitionLog) -> None:
+async def _reserved(log: PartitionLog, backend: EmbeddedBackend) -> None:
     """Append until the reservation is there, so that appends are answered before they are durable.
 
     Each append waits for the flusher's thread, which gives the others their turn.
     """
-    assert isinstance(log, EmbeddedPartitionLog)
-    while log._log.durable is None:
+    while not backend.unsynced.size_bytes:
         await log.append([make_batch([b"x"])])
 
 
-async def _durable(log: PartitionLog, backend: EmbeddedBackend) -> None:
-    assert isinstance(log, EmbeddedPartitionLog)
-    while log._offsets.durable_end < log.high_watermark:
+async def _durable(backend: EmbeddedBackend) -> None:
+    while backend.unsynced.size_bytes:
         await backend.threads.run_in_flusher(int)
 
 
@@ -167,10 +165,10 @@ async def test_the_timer_has_relaxed_logs_synced(backend: EmbeddedBackend) -> No
     relaxed = await backend.create_partition(KEY, TOPIC, settings)
     strict = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
     for _ in range(3):
-        await _reserved(relaxed)
+        await _reserved(relaxed, backend)
         appends = [log.append([make_batch([b"v"])]) for log in (relaxed, strict)]
         await asyncio.gather(*appends)
-        await _durable(relaxed, backend)
+        await _durable(backend)
     assert 0 == backend.unsynced.size_bytes
     await backend.aclose()
     assert (0, 0.0) == backend.unsynced
@@ -183,10 +181,10 @@ async def test_changed_settings_hold_for_what_is_unsynced(
     """Without another append: a topic that became strict does not wait for the old interval."""
     settings = RELAXED._replace(flush_interval_ms=1 << 40)
     log = await backend.create_partition(KEY, TOPIC, settings)
-    await _reserved(log)
+    await _reserved(log, backend)
     assert backend.unsynced.size_bytes
     log.configure(changed)
-    await _durable(log, backend)
+    await _durable(backend)
     assert not backend.unsynced.size_bytes
 
 
@@ -196,7 +194,7 @@ async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(
     """The clean marker vouches for all of it, whatever the interval."""
     settings = RELAXED._replace(flush_interval_ms=3_600_000)
     log = await backend.create_partition(KEY, TOPIC, settings)
-    await _reserved(log)
+    await _reserved(log, backend)
     assert backend.unsynced.size_bytes > 0
     assert backend.unsynced.age_s >= 0
     end_offset = log.high_watermark
@@ -212,7 +210,7 @@ async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
     backend = EmbeddedBackend("/data", DIRECT, fs=fs, state=MemoryStateStore())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=60_000))
-    await _reserved(log)
+    await _reserved(log, backend)
     spared = frozenset({"open", "read", "write", "free_bytes", "rename", "sync_directory"})
     fs.inject(Fault(FaultKind.EIO, 1, spared=spared))
     # Due only now: a round that had begun before would have left nothing to fail.
