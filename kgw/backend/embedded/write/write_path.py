@@ -88,7 +88,7 @@ class WritePath:
         self.is_closed = False
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
-        """Bytes written since the last checkpoint was planned."""
+        """Bytes of groups written since the last checkpoint was planned, about."""
         self._pending: deque[Append] = deque()
         self._is_disk_full = False
         """Whether the last look at the disk found too little room."""
@@ -176,7 +176,8 @@ class WritePath:
 
     def write_group(self, group: list[Append]) -> None:
         """Write a group and make it durable; each append that failed carries its error."""
-        by_log = self._admit(group)
+        size_bytes = sum([append.size_bytes for append in group])
+        by_log = self._admit(group, size_bytes)
         shares = self._write(by_log)
         self._sync_new_names(by_log, shares)
         durable = self._sync(by_log, shares)
@@ -185,11 +186,14 @@ class WritePath:
             if failure is not None and log not in durable:
                 _refuse(appends, failure)
             elif appends[0].error is None:
-                self._note_written(log, appends)
+                log.written_end = appends[-1].result.last_offset + 1
+                segment = log.segments[-1]
+                if segment.unsent_bytes >= WRITE_BACK_BYTES:
+                    self.write_back_soon(segment)
+        self.appended_bytes += size_bytes
 
-    def _admit(self, group: list[Append]) -> dict[SegmentedLog, list[Append]]:
+    def _admit(self, group: list[Append], size_bytes: int) -> dict[SegmentedLog, list[Append]]:
         """Sort a group by log and refuse what cannot be written."""
-        size_bytes = sum(append.size_bytes for append in group)
         refusal = self.directory.failure or self._look_for_room(size_bytes)
         by_log: dict[SegmentedLog, list[Append]] = {}
         for append in group:
@@ -348,13 +352,14 @@ class WritePath:
         if by_journal and not self.journaled.append(redos):
             by_segment += by_journal
             by_journal = []
-        outcomes = sync_segments(directory.fs, [log.segments[-1] for log in by_segment])
-        for log, failure in zip(by_segment, outcomes, strict=True):
-            if failure is not None:
-                directory.fail(failure)
-            else:
-                durable.add(log)
-                self._note_synced(log)
+        if by_segment:
+            outcomes = sync_segments(directory.fs, [log.segments[-1] for log in by_segment])
+            for log, failure in zip(by_segment, outcomes, strict=True):
+                if failure is not None:
+                    directory.fail(failure)
+                else:
+                    durable.add(log)
+                    self._note_synced(log)
         if by_journal and directory.failure is None:
             try:
                 self.journal.sync()
@@ -385,13 +390,6 @@ class WritePath:
             segment.write_side(**limit)
         except OSError as error:
             self.directory.report(f"{segment.side_path}: {error}")
-
-    def _note_written(self, log: SegmentedLog, appends: list[Append]) -> None:
-        log.written_end = appends[-1].result.last_offset + 1
-        self.appended_bytes += sum(append.size_bytes for append in appends)
-        segment = log.segments[-1]
-        if segment.unsent_bytes >= WRITE_BACK_BYTES:
-            self.write_back_soon(segment)
 
     def _stop(self) -> None:
         """Append nothing to the journal any more, and say what a power loss may take."""
