@@ -487,7 +487,7 @@ def run(seed: int, full: bool) -> Report:
         for way, (kind, persistent) in enumerate(WAYS_TO_FAIL):
             for machine, first, step in (
                 (FaultyMachine, 1, 1 if full else 127),
-                (FaultyFlusherMachine, 1 + way, len(WAYS_TO_FAIL) if full else 61),
+                (FaultyFlusherMachine, 1 + way, len(WAYS_TO_FAIL) if full else 200),
             ):
                 run_every_n(report, script, kind, persistent, machine, range(first, 10**9, step))
         for suffix in (JOURNAL, SEGMENT):
