@@ -434,8 +434,8 @@ def test_segments_and_indexes_hold_every_number(
     log = driver.log()
     for timestamp_ms in timestamps_ms * 2:
         batch = make_batch([None, b"v" * 150], keys=[b"a", b"b"], timestamps_ms=[timestamp_ms] * 2)
-        driver.store.submit(log, [batch])
-        driver.store.flush_group()
+        driver.store.writes.submit(log, [batch])
+        driver.store.writes.flush_group()
     if log_settings.is_relaxed:
         driver.flush()
     driver.store.roll(log)

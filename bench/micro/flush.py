@@ -101,8 +101,8 @@ def store_round(directory: Path, count: int, size_bytes: int) -> tuple[Store, Ca
 
     def one_round() -> None:
         for log in logs:
-            store.submit(log, [make_batch([value])])
-        for append in store.flush_group():
+            store.writes.submit(log, [make_batch([value])])
+        for append in store.writes.flush_group():
             if append.error is not None:
                 raise append.error
 

@@ -425,7 +425,7 @@ async def measure_small(
     for _ in range(rounds):
         await read("Fetch, small batches in memory", SMALL_BATCHES - SMALL_CACHED)
     for log in logs:
-        backend.forget_cached(log.tail, SMALL_BATCHES)
+        backend._cache.forget_below(log.tail, SMALL_BATCHES)
     for _ in range(rounds):
         # Nothing is remembered at the beginning of a round.
         backend.places = backend.read_ahead._places = ReadPlaces(4096)  # noqa: SLF001

@@ -89,9 +89,10 @@ def file_limits() -> FileLimits:
 
     A sixteenth of the descriptors that the process may have now, which a server has raised to the
     most that it is allowed, for the relaxed partitions that wait for a sync, and as many for those
-    behind each journal file; what needs none of them stays open up to twice as many.
+    behind each journal file; what needs none of them stays open up to twice as many. Of few
+    descriptors half may be files with unsynced bytes, which stay open.
     """
-    fewest_open = 512
+    fewest_open, fewest_unsynced, fewest_dirty = 512, 256, 128
     if sys.platform == "win32":
         share = 0
     else:
@@ -104,5 +105,9 @@ def file_limits() -> FileLimits:
             share = soft // _DESCRIPTOR_SHARE
             # The others are for what is opened for a moment, a process for compaction say.
             fewest_open = min(fewest_open, soft // 2)
+            fewest_unsynced = min(fewest_unsynced, soft // 4)
+            fewest_dirty = min(fewest_dirty, soft // 8)
     share = min(share, _MOST_UNSYNCED)
-    return FileLimits(max(share, 256), max(share, 128), max(2 * share, fewest_open))
+    return FileLimits(
+        max(share, fewest_unsynced), max(share, fewest_dirty), max(2 * share, fewest_open)
+    )

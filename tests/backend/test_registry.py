@@ -10,7 +10,7 @@ from kgw.backend.registry import file_limits
 @pytest.mark.parametrize(
     ("descriptors", "expected"),
     [
-        (256, (256, 128, 128)),
+        (256, (64, 32, 128)),
         (20_000, (1_250, 1_250, 2_500)),
         (1 << 20, (2_048, 2_048, 4_096)),
         (resource.RLIM_INFINITY, (2_048, 2_048, 4_096)),

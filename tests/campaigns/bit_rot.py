@@ -114,7 +114,7 @@ def try_flip(report: Report, directory: StoredDirectory, flip: Flip, clients: Cl
 
 def _judge(report: Report, directory: StoredDirectory, flip: Flip, served: Served) -> None:
     """Read on into what is in memory; say what is wrong of all that was served."""
-    if served.store.is_writable:
+    if served.store.writes.is_writable:
         for key in directory.logs:
             served.go_on(key)
     for wrong in served.wrong:

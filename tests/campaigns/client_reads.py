@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.read.cached_reading import Piece
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.flusher import Flusher
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.testing.faults import SimulatedFs
     from tests.campaigns.support import Report
 
@@ -179,6 +180,9 @@ class ClientReads:
             _PIECES_AHEAD, self.read_buffers, self.places, self._start_ahead, clients.loop.time
         )
         self.read_ahead.note = self._note
+        self.threads = self
+        self.flusher: Flusher | None = None
+        """Nobody appends through these partitions."""
         self.way = ""
         """By which way the last answer came."""
 

@@ -13,10 +13,10 @@ from kgw.backend.embedded.write.flush_timer import FlushTimer
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
+    from concurrent.futures import Executor
     from contextlib import AbstractContextManager
     from random import Random
 
-    from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
     from kgw.testing.faults import SimulatedFs
@@ -66,7 +66,9 @@ class Flushes:
         self._store = store
         self._began_s = None
         self._failed_s = None
-        self._timer = FlushTimer(self._loop, store, self._run_in_flusher, cast("Helpers", self))
+        self._timer = FlushTimer(
+            self._loop, store.writes.relaxed, self._run_in_flusher, cast("Executor", self)
+        )
 
     def pass_time(
         self,
@@ -101,7 +103,7 @@ class Flushes:
         self._began_s = None
         return result
 
-    def submit(self, function: Callable[[], _Result]) -> Future[_Result]:
+    def submit(self, function: Callable[..., _Result], *arguments: object) -> Future[_Result]:
         """Run the syncs of a round; each takes its time, and others work meanwhile."""
         fs = cast("SimulatedFs", self._store.fs)
         observer = fs.on_operation
@@ -116,7 +118,7 @@ class Flushes:
         fs.on_operation = observe
         try:
             with self._beside():
-                future.set_result(function())
+                future.set_result(function(*arguments))
         finally:
             fs.on_operation = observer
         return future

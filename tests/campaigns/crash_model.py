@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.layout import Gap
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.append import Append
     from kgw.backend.embedded.write.journaled import Retirement
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.offsets.recovery import Checkpoint
     from kgw.records.batch import RecordBatch
     from kgw.testing.batches import StoredRecord
@@ -353,9 +353,9 @@ class Machine:
         self._retirements.clear()
         self._reservations.clear()
         if self.random.random() < 0.7:
-            self.store.journaled.retire_soon = self.retire_soon
+            self.store.writes.journaled.retire_soon = self.retire_soon
         if self.random.random() < 0.7:
-            self.store.relaxed.reserve_soon = self.reserve_soon
+            self.store.writes.relaxed.reserve_soon = self.reserve_soon
         return found
 
     # --- one step --------------------------------------------------------------------------------
@@ -511,11 +511,11 @@ class Machine:
         reservations, self._reservations = self._reservations, []
         for log, reserved_end in reservations:
             with self.appending_beside():
-                self.started().relaxed.reserve(log, reserved_end)
+                self.started().writes.relaxed.reserve(log, reserved_end)
         retirements, self._retirements = self._retirements, []
         for retirement in retirements:
             with self.appending_beside():
-                self.started().retire(retirement)
+                self.started().writes.journaled.retire(retirement)
 
     @contextmanager
     def appending_beside(self) -> Iterator[None]:
@@ -557,15 +557,16 @@ class Machine:
         for _ in range(self.random.choice((1, 1, 2, 3, 6))):
             key = self.random.choice(list(self.partitions))
             submitted.append(self._submit(store, key))
-        while store.has_pending:
-            group = store.flush_group()
+        while store.writes.has_pending:
+            group = store.writes.flush_group()
             for append in group:
                 self._answer(append)
 
     def _submit(self, store: Store, key: PartitionKey) -> Append:
         model = self.partitions[key]
         lists = [self._values() for _ in range(self.random.choice((1, 1, 1, 2)))]
-        append = store.submit(store.logs[key], [self.make_batch(values) for values in lists])
+        batches = [self.make_batch(values) for values in lists]
+        append = self.take(store, store.logs[key], batches)
         offset = append.result.base_offset
         for values in lists:
             for value in values:
@@ -573,6 +574,10 @@ class Machine:
                 offset += 1
         self._waiting[append] = (key, [value for values in lists for value in values])
         return append
+
+    def take(self, store: Store, log: SegmentedLog, batches: list[RecordBatch]) -> Append:
+        """Queue an append."""
+        return store.writes.submit(log, batches)
 
     def make_batch(self, values: list[bytes]) -> RecordBatch:
         """Return a batch of values."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.layout import Gap
-from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.testing.faults import SimulatedFs
 from tests.campaigns.client_reads import require_ways, small_direct_reads
@@ -20,19 +19,18 @@ from tests.campaigns.crash_compaction import (
     CompactingMachine,
     JournaledMachine,
 )
+from tests.campaigns.crash_flusher import ChangingMachine, FlusherMachine, HastyFlusherMachine
 from tests.campaigns.crash_flushes import Flushes
 from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
-from tests.campaigns.crash_pen import ChangingPenMachine, HastyPenMachine, PenMachine
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.written import Written
+    from kgw.backend.embedded.store import Store
     from kgw.types import PartitionKey
 
 KILL_SHARE = 0.15
@@ -94,9 +92,9 @@ class Explorer:
             return
         self._try_state(self._machine.fs, may_nest=True)
         self._report.count("states_inside_compaction", int(is_compacting))
-        if isinstance(self._machine, PenMachine) and self._machine.is_kernel_syncing:
-            self._report.count("states_while_the_kernel_syncs")
-        is_unsynced = is_compacting and self._machine.started().relaxed.unsynced_bytes > 0
+        if isinstance(self._machine, FlusherMachine) and self._machine.is_writing:
+            self._report.count("states_while_the_thread_writes")
+        is_unsynced = is_compacting and self._machine.started().writes.relaxed.unsynced_bytes > 0
         self._report.count("states_inside_compaction_with_unsynced_records", int(is_unsynced))
         if self._report.counts["states"] >= self._wanted or _has_found(self._report, self._until):
             raise EnoughError
@@ -260,28 +258,19 @@ def explore_run(
     machine.clients.tell(report)
     if isinstance(machine, CompactingMachine):
         report.count("compactions", machine.compactions)
-    if isinstance(machine, PenMachine):
-        report.count("groups_of_the_loop", machine.loop_groups)
-        report.count("groups_of_the_thread", machine.thread_groups)
-        report.count("sets_for_the_kernel", machine.kernel_sets)
-        report.count("sets_of_journal_and_segments", machine.kernel_mixed_sets)
-        report.count("sets_that_the_kernel_did_not_take", machine.kernel_refusals)
+    if isinstance(machine, FlusherMachine):
+        report.count("groups_of_the_thread", machine.groups)
     widest_ms = int(machine.widest_loss_s * 1_000)
     report.counts["widest_loss_ms"] = max(report.counts["widest_loss_ms"], widest_ms)
 
 
-class _HastyStore(Store):
-    """Answers without waiting for the disk: what the campaign must catch."""
-
-    def sync(self, written: Written) -> list[SyncFailedError | None]:
-        return [None] * len(written.syncs)
-
-
 class HastyMachine(Machine):
-    """The positive control."""
+    """The positive control: answers without waiting for the journal."""
 
     def make_store(self, fs: FileSystem) -> Store:
-        return _HastyStore(fs, "/data", self.options)
+        store = super().make_store(fs)
+        store.writes.journal.sync = lambda: None  # type: ignore[method-assign]
+        return store
 
 
 class _RecklessRelaxed(RelaxedLogs):
@@ -299,7 +288,7 @@ class RecklessMachine(Machine):
 
     def make_store(self, fs: FileSystem) -> Store:
         store = super().make_store(fs)
-        store.relaxed = _RecklessRelaxed(self.options, store.report, store.fail)
+        store.writes.relaxed = _RecklessRelaxed(store.directory)
         return store
 
 
@@ -325,7 +314,7 @@ class LateMachine(Machine):
 
 CONTROLS: dict[type[Machine], str] = {
     HastyMachine: "LOST offset",
-    HastyPenMachine: "LOST offset",
+    HastyFlusherMachine: "LOST offset",
     RecklessMachine: "the high watermark went back",
     UntimedMachine: "OVERDUE",
     LateMachine: "OVERDUE",
@@ -347,11 +336,11 @@ def run(seed: int, full: bool) -> Report:
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)
-    pen_states = wanted // 2
-    explore(report, seed + 3, wanted + wanted // 10 + pen_states, PenMachine)
+    thread_states = wanted // 2
+    explore(report, seed + 3, wanted + wanted // 10 + thread_states, FlusherMachine)
     changing_states = wanted // 5
-    before = wanted + wanted // 10 + pen_states
-    explore(report, seed + 4, before + changing_states, ChangingPenMachine)
+    before = wanted + wanted // 10 + thread_states
+    explore(report, seed + 4, before + changing_states, ChangingMachine)
     journal_states = wanted // 12
     explore(report, seed + 5, before + changing_states + journal_states, BusyJournalMachine)
     report.require("states", before + changing_states + journal_states)
@@ -359,11 +348,8 @@ def run(seed: int, full: bool) -> Report:
     report.require("records_read_meanwhile", wanted // 2)
     report.require("states_at_frames", journal_states // 2)
     report.require("states_at_notes", wanted // 20)
-    report.require("states_while_the_kernel_syncs", pen_states // 60)
-    report.require("groups_of_the_loop", pen_states // 10)
-    report.require("groups_of_the_thread", pen_states // 10)
-    report.require("sets_of_journal_and_segments", changing_states // 50)
-    report.require("sets_for_the_kernel", pen_states // 15)
+    report.require("states_while_the_thread_writes", thread_states // 3)
+    report.require("groups_of_the_thread", thread_states // 10)
     report.require("states_inside_compaction", wanted // 15)
     report.require("states_inside_compaction_with_unsynced_records", wanted // 250)
     report.require("compactions", wanted // 200)

@@ -15,12 +15,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import Append
-from kgw.backend.embedded.files.kernel_sync import KernelSyncs
 from kgw.backend.embedded.files.real_fs import RealFile, RealFs
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from kgw.backend.embedded.files.fs import File
     from kgw.types import Buffer
@@ -62,7 +61,7 @@ class _Failpoint:
 if __name__ == "__main__":
     failpoint = _Failpoint(Path(os.environ[FAILPOINT_FILE]))
     write_once, fdatasync = RealFile.write_once, RealFile.fdatasync
-    sync_all, kernel_sync, finish = RealFs.sync_all, KernelSyncs.sync, Append.finish
+    sync_all, finish = RealFs.sync_all, Append.finish
 
     def failing_write(self: RealFile, buffers: Sequence[Buffer], position: int) -> int:
         """Write."""
@@ -72,28 +71,17 @@ if __name__ == "__main__":
         return written
 
     def failing_fdatasync(self: RealFile) -> None:
-        """Sync in a thread."""
+        """Sync one."""
         fdatasync(self)
         failpoint.pass_by("synced")
 
     def failing_sync_all(
         self: RealFs, files: Sequence[File], directories: Sequence[str]
     ) -> list[OSError | None]:
-        """Sync many in a thread."""
+        """Sync many."""
         outcomes = sync_all(self, files, directories)
         failpoint.pass_by("synced")
         return outcomes
-
-    def failing_kernel_sync(
-        self: KernelSyncs, files: Sequence[File], done: Callable[[list[OSError | None]], None]
-    ) -> None:
-        """Have the kernel sync."""
-
-        def failing_done(outcomes: list[OSError | None]) -> None:
-            failpoint.pass_by("synced")
-            done(outcomes)
-
-        kernel_sync(self, files, failing_done)
 
     def failing_finish(self: Append) -> None:
         """Tell what became of an append."""
@@ -103,6 +91,5 @@ if __name__ == "__main__":
     RealFile.write_once = failing_write  # type: ignore[method-assign]
     RealFile.fdatasync = failing_fdatasync  # type: ignore[method-assign]
     RealFs.sync_all = failing_sync_all  # type: ignore[method-assign]
-    KernelSyncs.sync = failing_kernel_sync  # type: ignore[method-assign]
     Append.finish = failing_finish  # type: ignore[method-assign]
     main(prog_name="kgw")

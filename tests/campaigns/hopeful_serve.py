@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.real_fs import RealFile
 from kgw.cli.main import main
 
 
@@ -20,6 +20,4 @@ def sync_and_hope(self: RealFile) -> None:
 
 if __name__ == "__main__":
     RealFile.fdatasync = sync_and_hope  # type: ignore[method-assign]
-    # The kernel's own syncs would not be fooled.
-    RealFs.open_kernel_syncs = lambda *_: None  # type: ignore[method-assign]
     main(prog_name="kgw")

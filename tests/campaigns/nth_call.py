@@ -1,9 +1,9 @@
 """D6: the n-th file call fails, for every n, once and persistently.
 
-With the store driven alone each call fails in each of the eight ways that apply to it. Loop, thread
-and kernel of the flusher make three times as many calls: there every eighth one fails, and each way
-begins at another one. Each sync of the journal and of segments fails by itself, too, and so does
-each kind of call that reads.
+With the store driven alone each call fails in each of the eight ways that apply to it. Through the
+flusher there are many more calls: there every eighth one fails, and each way begins at another one.
+Each sync of the journal and of segments fails by itself, too, and so does each kind of call that
+reads.
 
 Run as `python -m tests.campaigns.nth_call --full --seed N`.
 """
@@ -25,6 +25,7 @@ from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.campaigns.client_reads import require_ways, small_direct_reads
+from tests.campaigns.crash_flusher import FlusherMachine
 from tests.campaigns.crash_model import (
     READ_BYTES,
     TOPIC,
@@ -35,20 +36,17 @@ from tests.campaigns.crash_model import (
     serve,
     value_of,
 )
-from tests.campaigns.crash_pen import PenMachine, SteppedSyncs
 from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
-    from kgw.backend.embedded.write.append import Append
-    from kgw.backend.embedded.write.written import Written
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.types import PartitionKey
     from tests.campaigns.client_reads import ClientReads
 
@@ -172,12 +170,16 @@ class FaultyMachine(Machine):
             self._hopeless.add(append)
         return append
 
-    def _answer(self, append: Append) -> None:
+    def judge_answer(self, append: Append) -> None:
+        """Report an append that was acknowledged although it may not be durable."""
         if append.error is None:
             # In one group the logs whose own sync came before the one that failed are durable.
             own = [path for path in self._failed_syncs() if f"/{append.log.key}/" in path]
             if append in self._hopeless or own:
                 self.report.fail(f"acknowledged after {self._failed_syncs()} had failed")
+
+    def _answer(self, append: Append) -> None:
+        self.judge_answer(append)
         if isinstance(append.error, DiskFullError):
             self._forget_possible(append)
         super()._answer(append)
@@ -207,38 +209,17 @@ class FaultyMachine(Machine):
         self._struck_seen = len(fs.struck)
 
 
-class FaultyPenMachine(PenMachine, FaultyMachine):
-    """One whose loop, thread and kernel meet the fault, each at its turn."""
-
-    def begin_life(self, fs: SimulatedFs) -> list[str]:
-        self._unsafe: set[Append] = set()
-        self._journaled: set[SegmentedLog] = set()
-        """Logs of the last group that the journal has made durable, whatever their files say."""
-        return super().begin_life(fs)
-
-    def _guard(self, store: Store) -> None:
-        super()._guard(store)
-        settle = store.settle
-
-        def note_and_settle(written: Written, outcomes: Sequence[SyncFailedError | None]) -> None:
-            self._journaled = set(written.by_journal)
-            settle(written, outcomes)
-
-        setattr(store, "settle", note_and_settle)  # noqa: B010 - the checker forbids the other way
+class FaultyFlusherMachine(FlusherMachine, FaultyMachine):
+    """One whose thread meets the fault, or whoever else makes the call."""
 
     def settled(self, append: Append) -> None:
-        segments = append.log.segments
-        # A roll has synced the segments before the last.
-        is_lost = bool(segments) and segments[-1].log_path in self._failed_syncs()
-        if append in self._hopeless or (is_lost and append.log not in self._journaled):
-            self._unsafe.add(append)
+        # What was decided before a sync failed may be answered after it.
+        self.judge_answer(append)
 
     def _answer(self, append: Append) -> None:
         if append.log.is_deleted:
             self._waiting.pop(append)
             return
-        if append.error is None and append in self._unsafe:
-            self.report.fail(f"acknowledged after {self._failed_syncs()} had failed")
         if isinstance(append.error, DiskFullError):
             self._forget_possible(append)
         # What was decided before a sync failed may be answered after it.
@@ -270,22 +251,11 @@ class _Journaling(Machine):
 
 
 class JournalingMachine(_Journaling, FaultyMachine):
-    """Its groups are written and synced by a thread."""
+    """Its groups are written as they are submitted."""
 
 
-class JournalingPenMachine(_Journaling, FaultyPenMachine):
-    """The loop writes them, too, and the kernel syncs."""
-
-    refused_share = 0.1
-
-
-class _DeafPenMachine(FaultyPenMachine):
-    """The control: the kernel says that all is well."""
-
-    def make_syncs(self, fs: SimulatedFs) -> SteppedSyncs:
-        syncs = super().make_syncs(fs)
-        syncs.tells_of_failures = False
-        return syncs
+class JournalingFlusherMachine(_Journaling, FaultyFlusherMachine):
+    """Its groups gather while the thread writes."""
 
 
 def run_script(
@@ -321,8 +291,6 @@ def run_script(
         struck = fs.struck
     report.count("errors_answered", machine.errors)
     report.count("starts_refused", machine.refused_starts)
-    if isinstance(machine, PenMachine):
-        report.count("sets_that_the_kernel_did_not_take", machine.kernel_refusals)
     if report.failure_count > failures:
         report.failures.append(f"  ^ {place} struck {struck[:3]}")
     return bool(struck)
@@ -368,18 +336,18 @@ def _sync_all_and_hope(
 
 
 def fail_syncs(report: Report, script: int, suffix: str, *, full: bool) -> None:
-    """Let each sync of the files of one suffix fail, in a thread and in the kernel's queue."""
-    machines: tuple[type[FaultyMachine], ...] = (FaultyMachine, FaultyPenMachine)
+    """Let each sync of the files of one suffix fail."""
+    machines: tuple[type[FaultyMachine], ...] = (FaultyMachine, FaultyFlusherMachine)
     steps = STEPS
     step = 12
     if suffix == JOURNAL:
         step = 1
-        machines = (JournalingMachine, JournalingPenMachine)
+        machines = (JournalingMachine, JournalingFlusherMachine)
         steps = JOURNAL_PARTITIONS + JOURNAL_STEPS
     for machine in machines:
-        is_kernel = issubclass(machine, PenMachine)
-        # Threads and kernel make many more calls of such a script.
-        far = step * 8 if is_kernel and suffix == SEGMENT else step
+        is_flusher = issubclass(machine, FlusherMachine)
+        # It makes many more calls of such a script.
+        far = step * 3 if is_flusher and suffix == SEGMENT else step
         for kind in (FaultKind.EIO, FaultKind.ENOSPC) if full else (FaultKind.EIO,):
             for persistent in (False, True):
                 nth = 1
@@ -390,7 +358,7 @@ def fail_syncs(report: Report, script: int, suffix: str, *, full: bool) -> None:
                     machine,
                     steps,
                 ):
-                    report.count(f"failed_syncs{suffix}{'_of_the_kernel' if is_kernel else ''}")
+                    report.count(f"failed_syncs{suffix}{'_of_the_flusher' if is_flusher else ''}")
                     nth += far if full or not persistent else far * 2
 
 
@@ -520,20 +488,19 @@ def run(seed: int, full: bool) -> Report:
         for way, (kind, persistent) in enumerate(WAYS_TO_FAIL):
             for machine, first, step in (
                 (FaultyMachine, 1, 1 if full else 127),
-                (FaultyPenMachine, 1 + way, len(WAYS_TO_FAIL) if full else 367),
+                (FaultyFlusherMachine, 1 + way, len(WAYS_TO_FAIL) if full else 200),
             ):
                 run_every_n(report, script, kind, persistent, machine, range(first, 10**9, step))
         for suffix in (JOURNAL, SEGMENT):
             fail_syncs(report, script, suffix, full=full)
         fail_reads(report, script, full=full)
     for suffix in (JOURNAL, SEGMENT):
-        for whose in ("", "_of_the_kernel"):
+        for whose in ("", "_of_the_flusher"):
             report.require(f"failed_syncs{suffix}{whose}", 20 if full else 4)
     for call in READ_CALLS:
         # Of peeks at the page cache there are few: once it is known, nobody looks again.
         report.require(f"read_faults_{call}", 8 if full else 3)
     report.require("reads_repeated", 20 if full else 3)
-    report.require("sets_that_the_kernel_did_not_take", 5 if full else 1)
     require_ways(report, 100 if full else 20)
     control = Report("control: failed syncs are not noticed", seed)
     with (
@@ -550,9 +517,6 @@ def run(seed: int, full: bool) -> Report:
     with replaced(Segment, "read_shared", _read_or_call_it_damaged):
         fail_reads(reading, seed * 10, full=False)
     report.expect_alarm(reading, "is answered with")
-    deaf = Report("control: failed syncs of the kernel are not noticed", seed)
-    _run_until_alarm(deaf, seed, _DeafPenMachine)
-    report.expect_alarm(deaf, "acknowledged after")
     for kind in FaultKind:
         for lasting in ("once", "for_good"):
             # Every n, so that as many as the script has such calls.
@@ -562,9 +526,12 @@ def run(seed: int, full: bool) -> Report:
     return report
 
 
+_sync_journal = Journal.sync
+
+
 def _sync_journal_and_hope(journal: Journal) -> None:
     with suppress(OSError):
-        journal.active_file.fdatasync()
+        _sync_journal(journal)
 
 
 _read_shared = Segment.read_shared

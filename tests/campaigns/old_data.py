@@ -260,7 +260,7 @@ async def opened(fixture: Fixture, data: Path, fs: RealFs | None = None) -> Asyn
     clock = ManualClock(wall_ms=fixture.manifest["made_ms"] + 60_000)
     settings = [one.partition("=") for one in SETTINGS]
     config = load_config(overrides=[(name, text, "the campaign") for name, _, text in settings])
-    backend = EmbeddedBackend(data, OPTIONS, fs=fs or ThreadsFs(), clock=clock)
+    backend = EmbeddedBackend(data, OPTIONS, fs=fs or RealFs(), clock=clock)
     async with InProcessGateway(config, backend, clock) as gateway:
         yield gateway.request
 
@@ -286,14 +286,7 @@ async def _judge_opened(report: Report, fixture: Fixture, data: Path, place: str
         await Judge(report, fixture, place, ask).judge()
 
 
-class ThreadsFs(RealFs):
-    """Syncs in threads alone: to close the kernel's queue takes longer than to open a directory."""
-
-    def open_kernel_syncs(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
-        """Say that there are none."""
-
-
-class CopyingFs(ThreadsFs):
+class CopyingFs(RealFs):
     """Takes a copy of the directory after the n-th operation that changes a file or a name."""
 
     def __init__(self, data: Path, copy: Path, nth: int) -> None:

@@ -6,26 +6,22 @@ and with "none" for BUG the real thing.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import options
 from kgw.backend.embedded.files.fs import FileSystem
-from kgw.backend.embedded.files.kernel_sync import KernelSyncs
 from kgw.backend.embedded.files.real_fs import RealFile, RealFs
+from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.write import relaxed
-from kgw.backend.embedded.write.writer import GroupWriter
 from kgw.cli.main import main
 from kgw.state.sql import sqlite_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from kgw.backend.embedded.files.fs import File
-    from kgw.backend.embedded.write.written import Written
 
 JOURNAL_BYTES = 256 << 10
 RESERVED_OFFSETS = 50
@@ -36,21 +32,20 @@ def plant(owner: object, name: str, value: object) -> None:
     setattr(owner, name, value)
 
 
-def in_threads() -> None:
-    """Have every file synced by a thread, one after the other: the kernel would not be fooled."""
-    plant(RealFs, "open_kernel_syncs", lambda *_: None)
+def one_by_one() -> None:
+    """Have files synced one after the other: the kernel, which syncs many, would not be fooled."""
     plant(RealFs, "sync_all", FileSystem.sync_all)
 
 
 def void_fdatasync() -> None:
     """Sync no file."""
-    in_threads()
+    one_by_one()
     plant(RealFile, "fdatasync", lambda _: None)
 
 
 def write_back_only() -> None:
     """Have the system begin to write, and wait for nothing."""
-    in_threads()
+    one_by_one()
     plant(RealFile, "fdatasync", lambda self: self.begin_write_back(0, 0))
 
 
@@ -61,30 +56,13 @@ def void_sync_directory() -> None:
 
 
 def no_journal() -> None:
-    """Leave the journal out wherever files are synced."""
-    begin_syncs = GroupWriter.begin_syncs
-
-    def begin(self: GroupWriter, written: Written) -> list[File] | None:
-        files = begin_syncs(self, written)
-        if files is None or not written.by_journal:
-            return files
-        # Without a file there is nothing to wait for; a thread has nothing to do, either.
-        return files[:-1] or None
-
-    plant(GroupWriter, "begin_syncs", begin)
+    """Sync no journal."""
     plant(Journal, "sync", lambda _: None)
 
 
 def void_kernel_queue() -> None:
     """Say of syncs in the kernel's queue that they are done."""
-
-    def sync(
-        self: KernelSyncs, files: Sequence[File], done: Callable[[list[OSError | None]], None]
-    ) -> None:
-        outcomes: list[OSError | None] = [None] * len(files)
-        asyncio.get_running_loop().call_soon(done, outcomes)
-
-    plant(KernelSyncs, "sync", sync)
+    plant(SyncBatch, "_sync", lambda _, descriptors, __: [None] * len(descriptors))
 
 
 def normal_database() -> None:

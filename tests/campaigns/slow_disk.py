@@ -58,7 +58,7 @@ BACK_S = 5.0
 CHECKPOINT_MS = 1_000
 LONGER_S = 30.0
 """So much longer a phase lasts at most, until enough of everything has been answered in it."""
-WAYS = ("kernel", "file", "directory", "database")
+WAYS = ("file", "directory", "database")
 """To sync: each must have been slowed down. Sets in threads are not met in every run."""
 
 
@@ -249,7 +249,6 @@ class Clients:
             await asyncio.sleep(0.2)
 
     async def _produce(self, connection: Connection, partition: int) -> None:
-        # The loop writes small groups and the kernel syncs them; threads write and sync large ones.
         self._turn += 1
         value = b"." * (VALUE_BYTES if self._turn // OF_A_SIZE % 2 else SMALL_BYTES)
         batch = bytes(make_batch([value], timestamps_ms=[1_700_000_000_000]).buffer)

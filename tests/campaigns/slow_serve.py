@@ -22,7 +22,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kgw.backend.embedded.files.kernel_sync import KernelSyncs
 from kgw.backend.embedded.files.real_fs import RealFile, RealFs
 from kgw.backend.embedded.files.sync_batch import SyncBatch
 from kgw.cli.main import main
@@ -30,9 +29,8 @@ from kgw.gateway import Gateway
 from kgw.state.sql.commit_note import CountedConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from kgw.backend.embedded.files.fs import File
 
 DELAY_FILE = "KGW_CAMPAIGN_DELAY"
 SYNC = "KGW_CAMPAIGN_SYNC"
@@ -136,7 +134,7 @@ class RunQueueWaits:
 def _slow_down(disk: _SlowDisk) -> None:
     fdatasync, sync_directory = RealFile.fdatasync, RealFs.sync_directory
     sync_some, commit = SyncBatch._sync, CountedConnection.commit
-    kernel_sync, start, aclose = KernelSyncs.sync, Gateway.start, Gateway.aclose
+    start, aclose = Gateway.start, Gateway.aclose
 
     def slow_fdatasync(self: RealFile) -> None:
         fdatasync(self)
@@ -158,20 +156,6 @@ def _slow_down(disk: _SlowDisk) -> None:
             disk.wait("database")
         commit(self)
 
-    def slow_kernel_sync(
-        self: KernelSyncs, files: Sequence[File], done: Callable[[list[OSError | None]], None]
-    ) -> None:
-        delay_s = disk.delay_s("kernel")
-        if disk.how == "loop":
-            time.sleep(delay_s)
-        ends_s = time.monotonic() + (0.0 if disk.how else delay_s)
-
-        def slow_done(outcomes: list[OSError | None]) -> None:
-            loop = asyncio.get_running_loop()
-            loop.call_later(max(0.0, ends_s - time.monotonic()), done, outcomes)
-
-        kernel_sync(self, files, slow_done)
-
     watching: list[asyncio.Task[None]] = []
 
     async def watched_start(self: Gateway) -> None:
@@ -189,7 +173,6 @@ def _slow_down(disk: _SlowDisk) -> None:
         (RealFs, "sync_directory", slow_directory),
         (SyncBatch, "_sync", slow_some),
         (CountedConnection, "commit", slow_commit),
-        (KernelSyncs, "sync", slow_kernel_sync),
         (Gateway, "start", watched_start),
         (Gateway, "aclose", watched_aclose),
     ]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.offsets.recovery import Checkpoint
     from tests.campaigns.client_reads import Batch, ClientReads, Clients
 
@@ -94,8 +94,8 @@ class _Builder:
     def append(self, store: Store, groups: int) -> None:
         for _ in range(groups):
             submitted = [self._submit(store) for _ in range(self.random.choice((1, 2, 4)))]
-            while store.has_pending:
-                store.flush_group()
+            while store.writes.has_pending:
+                store.writes.flush_group()
             assert all(append.error is None for append in submitted)
 
     def _submit(self, store: Store) -> Append:
@@ -108,7 +108,7 @@ class _Builder:
             self.time_ms += self.random.randrange(-40, 60)
             values = [b"%d-%d-" % (self.number, n) + b"v" * size for n in range(count)]
             batches.append(make_batch(values, timestamps_ms=[self.time_ms] * count))
-        append = store.submit(store.logs[key], batches)
+        append = store.writes.submit(store.logs[key], batches)
         self.batches[key] += [
             StoredBatch(b.base_offset, b.next_offset, b.max_timestamp_ms, bytes(b.buffer))
             for b in batches
@@ -299,8 +299,8 @@ class Served:
         appended: dict[int, bytes] = {}
         for count in range(number):
             batch = make_batch([b"going on %d" % count] * 2)
-            append = self.store.submit(log, [batch])
-            self.store.flush_group()
+            append = self.store.writes.submit(log, [batch])
+            self.store.writes.flush_group()
             if append.error is not None:
                 self.wrong.append(f"cannot go on: {append.error}")
                 return start

@@ -8,25 +8,31 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.backend.append import Append
+from kgw.backend.append import Append, AppendResult
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.records.batch import RecordBatch
 
 DELAY_S = 0.3
+_promised: dict[SegmentedLog, int] = {}
 
 
 def append_hastily(self: EmbeddedPartitionLog, batches: Sequence[RecordBatch]) -> Append:
     """Give offsets and answer at once; let the flusher know a little later."""
     hasty = Append()
-    append = self._store.submit(self._log, batches)
-    hasty.result = append.result
+    log = self._log
+    next_offset = _promised.get(log, log.offsets.next_offset)
+    last_offset = next_offset + sum(batch.last_offset_delta + 1 for batch in batches) - 1
+    _promised[log] = last_offset + 1
+    hasty.result = AppendResult(next_offset, last_offset, log.leader_epoch)
     hasty.finish()
-    asyncio.get_running_loop().call_later(DELAY_S, self._backend.take, append)
+    append = self._flusher.append
+    asyncio.get_running_loop().call_later(DELAY_S, append, log, batches)
     return hasty
 
 

@@ -269,7 +269,7 @@ async def test_both_ends_wait_for_no_disk_and_for_no_long_poll() -> None:
         await create_topic(gateway)
         await produce(gateway, batch(b"a", b"b"))
         disk = threading.Event()
-        hanging = [asyncio.ensure_future(backend.run_in_io(disk.wait)) for _ in range(64)]
+        hanging = [asyncio.ensure_future(backend.threads.run_in_io(disk.wait)) for _ in range(64)]
         polls = [gateway.start(fetch_request(2, max_wait_ms=60_000), 12) for _ in range(50)]
         by_time = gateway.start(_request(START_MS), 7)
         assert (0, 2) == (await offset_at(gateway, EARLIEST), await offset_at(gateway, LATEST))

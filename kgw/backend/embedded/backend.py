@@ -1,25 +1,19 @@
-"""The embedded backend: the store's plain code, run by threads, seen from the event loop.
-
-Everything that changes segments runs in the flusher or while that sleeps: nothing needs a lock.
-"""
+"""The embedded backend: the store's plain code, run by threads, seen from the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from asyncio import wrap_future
-from contextlib import suppress
 from functools import partial
 from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.backend.base import Backend, Health, Unsynced
-from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.files.lock import DirectoryLock
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.backend.embedded.helpers import HelperThreads
+from kgw.backend.embedded.machine import check_descriptors
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
@@ -27,8 +21,8 @@ from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
+from kgw.backend.embedded.threads import Threads
 from kgw.backend.embedded.write.flush_timer import FlushTimer
-from kgw.backend.embedded.write.flusher import Flusher
 from kgw.backend.embedded.write.write_back import WriteBack
 from kgw.clock import SystemClock
 from kgw.config.paths import absolute_path
@@ -39,19 +33,16 @@ from kgw.offsets.storage import OffsetStorage
 from kgw.types import PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
     from os import PathLike
 
     from kgw.backend.base import LogSettings, PartitionLog
     from kgw.backend.embedded.creating import LogCreator
     from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.helpers import Helpers
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.read.cache import CachedTail
     from kgw.backend.embedded.state_place import ServerState
-    from kgw.backend.embedded.store import CheckpointPlan
-    from kgw.backend.embedded.write.append import Append
     from kgw.backend.embedded.write.journaled import Retirement
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.clock import Clock
     from kgw.offsets.recovery import Checkpoint
     from kgw.offsets.storage import LoadedCheckpoints
@@ -96,24 +87,20 @@ class EmbeddedBackend(Backend):
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
         self.read_ahead: ReadAhead
-        self._threads: HelperThreads
+        self.threads: Threads
         self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
         self._checkpoints: LoadedCheckpoints
-        self._flusher: Flusher | None = None
-        self._preparing: asyncio.Task[None] | None = None
-        self._checkpoint_lock = asyncio.Lock()
+        self._preparing: asyncio.Future[None] | None = None
         self._checkpoint_task: asyncio.Task[None] | None = None
-        self._checkpoint_plan: CheckpointPlan | None = None
-        """What is being synced, and nothing else is that holds the lock."""
         self._switch_interval_s: float | None = None
         self._long_tasks: set[asyncio.Task[Any]] = set()
         self._creator: LogCreator | None = None
 
     def _make_store(self) -> Store:
         store = Store(self._fs, self._root, self._options, self._clock.wall_ms)
-        store.announce = self._announce
-        store.remark = self._remark
+        store.directory.announce = self._announce
+        store.directory.remark = self._remark
         return store
 
     def _remark(self, sentence: str) -> None:
@@ -127,11 +114,13 @@ class EmbeddedBackend(Backend):
     async def open(self) -> None:
         if self._is_open:
             raise DataDirectoryError(f"{self._root} is open already")
-        if self._store.is_closed:
+        if self._store.writes.is_closed:
             self._store = self._make_store()
             self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
-        self._threads = threads = HelperThreads(self._options)
+        check_descriptors()
+        writes = self._store.writes
+        self.threads = threads = Threads(loop, self._options, writes, self._answer)
         self.read_ahead = ReadAhead(
             self._options.read_ahead,
             self.read_buffers,
@@ -139,54 +128,40 @@ class EmbeddedBackend(Backend):
             partial(loop.run_in_executor, threads.ahead),
             self._clock.monotonic_s,
         )
-        self._flush_timer = FlushTimer(loop, self._store, self.run_in_flusher, threads.relaxed)
+        self._flush_timer = FlushTimer(
+            loop, writes.relaxed, threads.run_in_flusher, threads.relaxed
+        )
         state: StateStore | None = None
         try:
-            await self.run_in_io(self._open_directory)
+            await threads.run_in_io(self._open_directory)
             self.state = state = await self._open_state()
             self._offset_storage = OffsetStorage(self.state)
             self._checkpoints = await self._offset_storage.load()
-            self._flusher = Flusher(
-                loop, self._store, self._clock, self._is_disk_calm, self._finish
-            )
         except BaseException:
             if state is not None:
                 await state.aclose()
             self._lock.release()
-            self._threads.shutdown()
+            await threads.aclose()
             raise
         for problem in self.state.problems:
             self._store.report(problem)
         for row_key in self._checkpoints.unreadable_keys:
             self._store.report(f"the checkpoint row {row_key!r} belongs to no partition")
-        self._store.journaled.retire_soon = self._retire_soon
-        self._store.write_back_soon = WriteBack(threads.write_back.submit).note
+        writes.journaled.retire_soon = self._retire_soon
+        writes.relaxed.reserve_soon = self._reserve_soon
+        writes.write_back_soon = WriteBack(threads.write_back.submit).note
         self._store.rest = partial(sleep, self._options.rest_s)
-        self._store.relaxed.reserve_soon = self._reserve_soon
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(self._options.switch_interval_s)
         self._preparing = None
         self._is_open = True
 
     def prepare(self) -> None:
+        # A new journal is 32 MB of zeros to be synced, for which a commit of the state would wait:
+        # no start does. Until it is there, every group syncs its segments.
         if self._preparing is None:
-            self._preparing = self._loop.create_task(self._prepare_writing(self._running()))
-
-    async def _prepare_writing(self, flusher: Flusher) -> None:
-        """Make ready what no start should wait for; until then segments are synced, in threads.
-
-        A new journal is 32 MB of zeros to be synced, for which a commit of the state waited: 20 ms
-        of the first start, 60 ms where the memory for them had to be found first.
-        """
-        try:
-            await self._run_in(self._threads.maintenance, self._store.prepare_journal)
-            await self._run_in(self._threads.maintenance, self._fs.prepare_kernel_syncs)
-        except NoThreadError as error:
-            self._store.report(f"journal: {error}; every append syncs its segment")
-            return
-        if flusher is self._flusher:
-            most = self._options.group_partitions + 1
-            flusher.kernel_syncs = self._fs.open_kernel_syncs(self._loop, most)
+            maintenance, prepare = self.threads.maintenance, self._store.prepare_journal
+            self._preparing = self._loop.run_in_executor(maintenance, prepare)
 
     def _open_directory(self) -> None:
         root = self._root
@@ -220,7 +195,7 @@ class EmbeddedBackend(Backend):
         What was submitted and not answered may or may not be there after the next start.
         """
         self._is_open = False
-        self._store.is_closed = True
+        self._store.writes.is_closed = True
         await self._end_long_tasks()
         await self._stop()
 
@@ -228,15 +203,15 @@ class EmbeddedBackend(Backend):
         if not self._is_open:
             return
         self._is_open = False
-        self._store.is_closed = True
+        self._store.writes.is_closed = True
         await self._end_long_tasks()
         if self._checkpoint_task is not None:
             await self._checkpoint_task
         await self._flush_timer.aclose()
         try:
-            while self._store.has_pending:
-                await self.run_in_flusher(_nothing)
-            async with self._checkpoint_lock:
+            while self._store.writes.has_pending:
+                await self.threads.run_in_flusher(_nothing)
+            async with self.threads.sealed_segments:
                 await self._close_store()
         finally:
             await self._stop()
@@ -244,15 +219,14 @@ class EmbeddedBackend(Backend):
     async def _close_store(self) -> None:
         """Write the marker only when all that it vouches for is durable."""
         # What was handed to other threads, such as a full journal file, is finished first.
-        for helpers in (self._threads.maintenance, self._threads.notes):
-            with suppress(NoThreadError):
-                await self._run_in(helpers, _nothing)
+        for executor in (self.threads.maintenance, self.threads.notes):
+            await self._loop.run_in_executor(executor, _nothing)
         try:
-            checkpoints = await self.run_in_flusher(self._store.close)
+            checkpoints = await self.threads.run_in_flusher(self._store.close)
             await self._offset_storage.save(checkpoints)
             # The marker says how the database was left: nothing is written to it any more.
             await self.state.aclose()
-            await self.run_in_flusher(self._store.mark_clean)
+            await self.threads.run_in_flusher(self._store.mark_clean)
         except StorageError as error:
             self._store.report(f"the directory was not left in order: {error}")
 
@@ -261,13 +235,10 @@ class EmbeddedBackend(Backend):
         if creator is not None:
             await creator.aclose()
         await self._flush_timer.aclose()
-        flusher, self._flusher = self._flusher, None
         if self._preparing is not None:
             await self._preparing
-        if flusher is not None:
-            await flusher.aend()
-        self._threads.shutdown()
-        for append in self._store.take_group():
+        await self.threads.aclose()
+        for append in self._store.writes.take_group():
             append.error = StorageError("the backend is closed")
             append.finish()
         self._store.abandon()
@@ -300,7 +271,7 @@ class EmbeddedBackend(Backend):
                 # Not at the top: a start creates nothing.
                 from kgw.backend.embedded.creating import LogCreator
 
-                self._creator = LogCreator(self._store, self.run_in_flusher)
+                self._creator = LogCreator(self._store, self.threads.run_in_flusher)
             for log in await self._creator.create(missing, topic, settings):
                 self._adopt(log)
             self.prepare()
@@ -322,7 +293,7 @@ class EmbeddedBackend(Backend):
             checkpoints.checkpoints.get(key),
             checkpoint_damaged=key in checkpoints.damaged,
         )
-        log = await self.run_in_io(open_log)
+        log = await self.threads.run_in_io(open_log)
         return self._adopt(log)
 
     def _adopt(self, log: SegmentedLog) -> PartitionLog:
@@ -338,14 +309,14 @@ class EmbeddedBackend(Backend):
         log = self._store.retire_log(key)
         self._partitions.pop(key, None)
         try:
-            removed = await self.run_in_flusher(partial(self._store.remove_log, key, log))
+            removed = await self.threads.run_in_flusher(partial(self._store.remove_log, key, log))
         finally:
             # Whoever tries it again has no log.
             if log is not None:
                 self._logs.pop(log, None)
                 self.read_ahead.forget_log(log)
         if removed is not None:
-            await self.run_in_io(partial(self._store.remove_directory, removed))
+            await self.threads.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -356,8 +327,7 @@ class EmbeddedBackend(Backend):
 
     def _remove_files(self, store: Store, paths: Sequence[str]) -> None:
         if self._is_open and store is self._store:
-            with suppress(NoThreadError):
-                self._threads.io.submit(partial(store.remove_files, paths))
+            self.threads.io.submit(partial(store.remove_files, paths))
 
     def reschedule_flushes(self) -> None:
         """Sync relaxed logs by settings that have changed."""
@@ -387,17 +357,13 @@ class EmbeddedBackend(Backend):
     async def checkpoint(self) -> None:
         self._check_open()
         self.read_ahead.forget_stale()
-        async with self._checkpoint_lock:
-            plan = await self.run_in_flusher(self._store.begin_checkpoint)
-            self._checkpoint_plan = plan
+        async with self.threads.sealed_segments:
+            plan = await self.threads.run_in_flusher(self._store.begin_checkpoint)
             saves: list[asyncio.Task[None]] = []
             try:
-                try:
-                    checkpoints: list[Checkpoint] = await self._run_in(
-                        self._threads.maintenance, partial(self._store.finish_checkpoint, plan)
-                    )
-                finally:
-                    self._checkpoint_plan = None
+                checkpoints: list[Checkpoint] = await self._loop.run_in_executor(
+                    self.threads.maintenance, self._store.finish_checkpoint, plan
+                )
                 while checkpoints:
                     some = checkpoints[-self._options.checkpoints_per_turn :]
                     del checkpoints[-self._options.checkpoints_per_turn :]
@@ -443,7 +409,7 @@ class EmbeddedBackend(Backend):
         ]
         state_failure = self.state.failure if self._is_open else None
         return Health(
-            self._is_open and store.is_writable and state_failure is None,
+            self._is_open and store.writes.is_writable and state_failure is None,
             (*store.problems, *([state_failure] if state_failure else []), *unclaimed),
             len(unclaimed),
         )
@@ -458,63 +424,11 @@ class EmbeddedBackend(Backend):
     def unsynced(self) -> Unsynced:
         if not self._is_open:
             return Unsynced()
-        return Unsynced(self._store.relaxed.unsynced_bytes, self._flush_timer.age_s())
+        return Unsynced(self._store.writes.relaxed.unsynced_bytes, self._flush_timer.age_s())
 
     @property
     def quarantined_bytes(self) -> int:
-        return self._store.quarantine.size_bytes
-
-    # --- the way to the threads and back ---------------------------------------------------------
-
-    async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function between two groups and return its result."""
-        return await self._running().run(function)
-
-    def _running(self) -> Flusher:
-        if self._flusher is None:
-            raise StorageError("the backend is not open")
-        return self._flusher
-
-    async def run_in_io(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that waits for the disk, in one of several threads."""
-        return await self._run_in(self._threads.io, function)
-
-    async def write_in_io(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that writes files which the next call writes, too, as `run_in_io`.
-
-        A cancelled caller waits until the thread is done, so that no other writes beside it.
-        """
-        work = self._threads.io.submit(function)
-        written = wrap_future(work, loop=self._loop)
-        try:
-            return await asyncio.shield(written)
-        except asyncio.CancelledError:
-            # What no thread has begun need not be waited for.
-            work.cancel()
-            while not written.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([written])
-            if not written.cancelled():
-                # Nobody is told of it any more.
-                written.exception()
-            raise
-
-    async def note(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that replaces small files of a log, beside the flusher."""
-        return await self._run_in(self._threads.notes, function)
-
-    async def maintain(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function that takes long and rewrites files of sealed segments.
-
-        In a thread that does one thing after the other, while no segment is exchanged.
-        """
-        async with self._checkpoint_lock:
-            return await self._run_in(self._threads.maintenance, function)
-
-    async def run_between_checkpoints(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function in the flusher while nobody rewrites files of sealed segments."""
-        async with self._checkpoint_lock:
-            return await self.run_in_flusher(function)
+        return self._store.directory.quarantine.size_bytes
 
     async def run_until_closed(self, work: Coroutine[None, None, _Result]) -> _Result:
         """Run something long; when the backend is closed, that cancels it and waits for its end.
@@ -541,32 +455,12 @@ class EmbeddedBackend(Backend):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def forget_cached(self, tail: CachedTail, offset: int) -> None:
-        """Read what lies below `offset` from the disk from now on: it has been compacted."""
-        self._cache.forget_below(tail, offset)
-
-    async def _run_in(self, helpers: Helpers, function: Callable[[], _Result]) -> _Result:
-        return await wrap_future(helpers.submit(function), loop=self._loop)
-
-    def take(self, append: Append) -> None:
-        """Have an append written that has been submitted."""
-        if self._preparing is None:
-            self.prepare()
-        self._running().take(append)
-
-    def _is_disk_calm(self) -> bool:
-        """Whether no long syncs are under way: 16 KB beside one took up to 44 ms to write."""
-        if self._flush_timer.is_syncing:
-            return False
-        plan = self._checkpoint_plan
-        return plan.is_calm if plan is not None else not self._checkpoint_lock.locked()
-
-    def _finish(self, group: list[Append]) -> None:
+    def _answer(self, group: list[Append]) -> None:
         """Announce and answer a group.
 
         What is raised leaves open what is shown: nothing may be written after it.
         """
-        moved = self._store.complete_group(group)
+        moved = self._store.writes.complete_group(group)
         logs = self._logs
         self._cache.add(
             [
@@ -588,23 +482,17 @@ class EmbeddedBackend(Backend):
                     _log.error("told of an advance, it failed", error=error, partition=str(log.key))
         for append in group:
             append.finish()
-        is_due = self._store.appended_bytes >= self._options.checkpoint_bytes
+        is_due = self._store.writes.appended_bytes >= self._options.checkpoint_bytes
         if is_due and self._checkpoint_task is None and self._is_open:
             self._checkpoint_task = self._loop.create_task(self._checkpoint_by_size())
 
     def _reserve_soon(self, log: SegmentedLog, reserved_end: int) -> None:
-        try:
-            self._threads.relaxed.submit(partial(self._store.relaxed.reserve, log, reserved_end))
-        except NoThreadError as error:
-            log.is_reserving = False
-            self._store.report(f"reservations: {error}; appends are made durable for now")
+        reserve = self._store.writes.relaxed.reserve
+        self.threads.relaxed.submit(partial(reserve, log, reserved_end))
 
     def _retire_soon(self, retirement: Retirement) -> None:
         # Not behind a checkpoint or a compaction: until it is done, groups sync their segments.
-        try:
-            self._threads.notes.submit(partial(self._store.retire, retirement))
-        except NoThreadError as error:
-            self._store.journaled.postpone(retirement, error)
+        self.threads.notes.submit(partial(self._store.writes.journaled.retire, retirement))
 
 
 def _nothing() -> None:

@@ -15,14 +15,6 @@ class SyncFailedError(Exception):
     """A sync did not succeed: what is on the disk is unknown, and no later sync will tell."""
 
 
-class SyncNotTriedError(OSError):
-    """A sync was asked for and not begun: nothing has happened to the file, another may try."""
-
-
-class NoThreadError(StorageError):
-    """The system has no thread left for what was to be done: nothing of it is, now or later."""
-
-
 def is_out_of_space(error: OSError) -> bool:
     """Whether the call failed for want of room, so that it may work again later."""
     return error.errno in _OUT_OF_SPACE

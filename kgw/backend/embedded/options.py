@@ -32,12 +32,6 @@ class EmbeddedOptions(NamedTuple):
     open_files: int = 512
     """Descriptors that are kept open for segments and side files. A server keeps more of them
     where it may: beyond as many partitions each append and each read opens a file."""
-    quick_bytes: int = 1 << 20
-    """The most that the event loop writes itself, into the page cache: 0.2 ms (decision 67). Five
-    requests of four 16 KB batches each take 320 KB; threads would cost half as much again."""
-    quick_appends: int = 1_000
-    """The most of them that it writes in one turn, however small they are: 0.8 us each in four
-    partitions, 1.3 in 100. Of more that waited for a slow sync each thousand waits for one more."""
     group_partitions: int = 128
     """Partitions that one flush writes at most."""
     dirty_segments: int = 128

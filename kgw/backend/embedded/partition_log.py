@@ -53,6 +53,8 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         self._log = log
         self._offsets = log.offsets
         self._backend = backend
+        self._threads = backend.threads
+        self._flusher = backend.threads.flusher
         self._store = store
         self._cache = cache
         self._rebuilding: dict[Segment, Future[None]] = {}
@@ -86,11 +88,9 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     def append(self, batches: Sequence[RecordBatch]) -> Append:
         try:
-            append = self._store.submit(self._log, batches)
+            return self._flusher.append(self._log, batches)
         except StorageError as error:
             return refused_append(error)
-        self._backend.take(append)
-        return append
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
@@ -161,7 +161,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         try:
             for _ in range(_REBUILDS):
                 try:
-                    return await self._backend.run_in_io(function)
+                    return await self._threads.run_in_io(function)
                 except SideFileDamagedError as damage:
                     await self._rebuild(damage.segment, damage)
         except CorruptionError as error:
@@ -182,15 +182,15 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         await shield(rebuilding)
 
     async def _rebuild_once(self, segment: Segment, damage: SideFileDamagedError | None) -> None:
-        backend, log = self._backend, self._log
+        threads, log = self._threads, self._log
         rebuild = partial(rebuild_side, log.directory, log, segment, damage)
         # Between two groups, so that no write that may be undone has just begun another segment.
-        is_sealed = await backend.run_in_flusher(lambda: segment in log.segments[:-1])
+        is_sealed = await threads.run_in_flusher(lambda: segment in log.segments[:-1])
         if is_sealed:
             # It may take half a minute, in which the flusher serves the other partitions.
-            await backend.maintain(rebuild)
+            await threads.maintain(rebuild)
         else:
-            await backend.run_in_flusher(rebuild)
+            await threads.run_in_flusher(rebuild)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
         return self._log.epoch_end(leader_epoch)
@@ -204,12 +204,12 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         if offset > self._offsets.high_watermark:
             raise ValueError(f"log start cannot be {offset}, above {self._offsets.high_watermark}")
         if offset > self._offsets.durable_end:
-            await self._backend.run_in_flusher(
+            await self._threads.run_in_flusher(
                 partial(self._store.make_durable_below, self._log, offset)
             )
-        await self._backend.note(partial(self._store.save_log_start, self._log, offset))
+        await self._threads.note(partial(self._store.save_log_start, self._log, offset))
         self._offsets.raise_log_start(offset)
-        paths = await self._backend.run_in_flusher(
+        paths = await self._threads.run_in_flusher(
             partial(self._store.remove_below, self._log, offset)
         )
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
@@ -224,14 +224,14 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         return await self._from_disk(partial(reading.describe_segments, self._log))
 
     async def roll(self) -> None:
-        await self._backend.run_in_flusher(partial(self._store.roll, self._log))
+        await self._threads.run_in_flusher(partial(self._store.roll, self._log))
 
     async def compact(self, job: CompactionJob) -> CompactionReport:
         # Imported here to keep start-up fast.
         from kgw.backend.embedded.compact.run import CompactionRun
 
         async with self._compacting:
-            forget_cached = partial(self._backend.forget_cached, self.tail)
+            forget_cached = partial(self._cache.forget_below, self.tail)
             run = CompactionRun(
                 self._log, job, self._store, self._backend, self.rebuild_segment, forget_cached
             )
@@ -261,7 +261,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         try:
-            await self._backend.write_in_io(partial(save_snapshot, self._log, snapshot))
+            await self._threads.write_in_io(partial(save_snapshot, self._log, snapshot))
         except OSError as error:
             raise StorageError(
                 f"cannot save a snapshot of partition {self.key}: {error}"
@@ -269,7 +269,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
 
     async def load_snapshot(self) -> Snapshot | None:
         try:
-            return await self._backend.run_in_io(
+            return await self._threads.run_in_io(
                 partial(load_snapshot, self._log, self._offsets.next_offset)
             )
         except OSError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError, storage_error
 from kgw.backend.embedded.files.durability import replace_durably
+from kgw.backend.embedded.log.data_directory import DataDirectory
 from kgw.backend.embedded.log.index_files import write_indexes
 from kgw.backend.embedded.log.new_directories import NewDirectories
 from kgw.backend.embedded.log.removals import Removals
@@ -21,8 +22,7 @@ from kgw.backend.embedded.log.swap import remove_directory
 from kgw.backend.embedded.recover.journal_replay import replay_journal
 from kgw.backend.embedded.recover.recovery import recover_log
 from kgw.backend.embedded.write.segment_syncs import sync_all_files
-from kgw.backend.embedded.write.write_back import CALM_BYTES
-from kgw.backend.embedded.write.writer import GroupWriter
+from kgw.backend.embedded.write.write_path import WritePath
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.offsets.recovery import Anomaly, AnomalyKind
 from kgw.offsets.registry import PartitionOffsetRegistry
@@ -45,18 +45,16 @@ _STATE_PIECE_BYTES: Final = 4 << 20
 class CheckpointPlan:
     """What a checkpoint is about to note, once its files are synced."""
 
-    __slots__ = ("checkpoints", "is_calm", "is_clean", "logs", "segments")
+    __slots__ = ("checkpoints", "is_clean", "logs", "segments")
 
     def __init__(self, *, is_clean: bool) -> None:
         self.is_clean = is_clean
-        self.is_calm = False
-        """Whether its syncs have little to write, or are done: nobody else is held up."""
         self.checkpoints: list[Checkpoint] = []
         self.segments: list[tuple[SegmentedLog, Segment]] = []
         self.logs: list[SegmentedLog] = []
 
 
-class Store(GroupWriter):
+class Store:
     """The records half of a data directory."""
 
     def __init__(
@@ -66,18 +64,38 @@ class Store(GroupWriter):
         options: EmbeddedOptions,
         wall_ms: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(fs, root, options, wall_ms)
+        self.fs = fs
+        self.root = root
+        self.options = options
+        self.directory = DataDirectory(fs, root, options, wall_ms)
+        self.pool = self.directory.pool
+        self.report = self.directory.report
+        self.fail = self.directory.fail
+        self.check_writable = self.directory.check_writable
+        self.writes = WritePath(self.directory)
         self.logs: dict[PartitionKey, SegmentedLog] = {}
         self.registry = PartitionOffsetRegistry()
         self.clean_stop = False
         """Whether the directory was left in order when this store opened it."""
         self.on_disk: set[PartitionKey] = set()
         """Partitions whose directories were there at the start."""
-        self.removals = Removals(fs, self.pool, root, self.journal, self.journaled.switch)
+        self.removals = Removals(
+            fs, self.pool, root, self.writes.journal, self.writes.journaled.switch
+        )
         self._proven: dict[PartitionKey, int] = {}
         self.rest: Callable[[], None] | None = None
         """What a checkpoint does between two turns of long work; a shell leaves the interpreter to
         its event loop for a moment."""
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why nothing is written any more."""
+        return self.directory.failure
+
+    @property
+    def problems(self) -> list[str]:
+        """What an operator should know, as far as `health` tells it."""
+        return self.directory.problems
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -101,7 +119,7 @@ class Store(GroupWriter):
             if not fs.is_directory(f"{root}/{name}"):
                 fs.make_directory_durably(f"{root}/{name}")
         self._check_format()
-        self.quarantine.look()
+        self.directory.quarantine.look()
         partitions = f"{root}/{layout.PARTITIONS_DIRECTORY}"
         for name in fs.listdir(partitions):
             if name.endswith(layout.DELETED_SUFFIX):
@@ -112,11 +130,11 @@ class Store(GroupWriter):
                 self.on_disk.add(key)
         self.clean_stop = self._take_clean_marker()
         if not self.clean_stop:
-            findings = self.journal.recover()
+            findings = self.writes.journal.recover()
             for problem in findings.problems:
                 self.report(problem)
             self._proven = replay_journal(self.directory, findings.redos)
-            self.journal.void()
+            self.writes.journal.void()
 
     def _check_format(self) -> None:
         path = f"{self.root}/{layout.FORMAT_NAME}"
@@ -148,10 +166,10 @@ class Store(GroupWriter):
 
     def prepare_journal(self) -> None:
         """Write the journal's files, which takes a while; until then segments are synced."""
-        if self.options.journal_append_bytes == 0 or self.journal.is_ready or self.failure:
+        if self.options.journal_append_bytes == 0 or self.writes.journal.is_ready or self.failure:
             return
         try:
-            self.journal.prepare()
+            self.writes.journal.prepare()
         except OSError as error:
             self.report(f"journal: {error}; every append syncs its segment")
 
@@ -160,15 +178,15 @@ class Store(GroupWriter):
 
         Raises StorageError when that failed; the next start then recovers.
         """
-        self.is_closed = True
+        self.writes.is_closed = True
         checkpoints = self.checkpoint(clean=True)
         try:
             if self.failure is None:
-                self.journal.void()
+                self.writes.journal.void()
         except (OSError, SyncFailedError) as error:
             raise StorageError(str(error)) from error
         finally:
-            self.journal.close()
+            self.writes.journal.close()
             self.pool.close()
         return checkpoints
 
@@ -189,8 +207,8 @@ class Store(GroupWriter):
 
     def abandon(self) -> None:
         """Let go of the files without making anything durable."""
-        self.is_closed = True
-        self.journal.close()
+        self.writes.is_closed = True
+        self.writes.journal.close()
         self.pool.close()
 
     # --- partitions -------------------------------------------------------------------------------
@@ -335,8 +353,8 @@ class Store(GroupWriter):
             if log is not None:
                 for segment in log.segments:
                     segment.forget()
-                    self.journaled.forget(segment)
-                self.relaxed.settle(log)
+                    self.writes.journaled.forget(segment)
+                self.writes.relaxed.settle(log)
             if self.fs.is_directory(path):
                 self.removals.take_away(key, path, target)
                 self.on_disk.discard(key)
@@ -372,10 +390,10 @@ class Store(GroupWriter):
         log.begin_write()
         try:
             try:
-                self._load_last(log)
+                self.writes.load_last(log)
                 log.is_changed = True
                 log.roll(log.written_end)
-                self.relaxed.settle(log)
+                self.writes.relaxed.settle(log)
             except OSError as error:
                 log.undo()
                 raise storage_error(error, f"cannot roll partition {log.key}") from error
@@ -386,7 +404,7 @@ class Store(GroupWriter):
     def forget_segments(self, log: SegmentedLog, segments: Iterable[Segment]) -> None:
         """Have nothing to do any more with segments that were set aside."""
         for segment in segments:
-            self.journaled.forget(segment)
+            self.writes.journaled.forget(segment)
             log.unindexed.pop(segment, None)
 
     def finish_compaction(self, log: SegmentedLog, compacted_end: int) -> None:
@@ -439,7 +457,7 @@ class Store(GroupWriter):
         try:
             if not log.is_deleted and offset > log.durable_end:
                 log.segments[-1].sync()
-                self.relaxed.settle(log)
+                self.writes.relaxed.settle(log)
         except OSError as error:
             raise storage_error(error, f"cannot move the start of partition {log.key}") from error
         except SyncFailedError as error:
@@ -470,7 +488,7 @@ class Store(GroupWriter):
         paths: list[str] = []
         try:
             for segment in log.remove_below(offset):
-                self.journaled.forget(segment)
+                self.writes.journaled.forget(segment)
                 if log.settings.delete_delay_ms > 0:
                     paths += segment.set_aside(self.fs)
                 else:
@@ -492,7 +510,7 @@ class Store(GroupWriter):
         """Note how far the logs have come and write their side files. Raises StorageError."""
         self.check_writable()
         plan = CheckpointPlan(is_clean=clean)
-        self.appended_bytes = 0
+        self.writes.appended_bytes = 0
         try:
             for log in list(self.logs.values()):
                 if not log.is_changed and (log.has_clean_checkpoint or not clean):
@@ -500,7 +518,7 @@ class Store(GroupWriter):
                 plan.logs.append(log)
                 if clean and log.durable is not None:
                     log.segments[-1].sync()
-                    self.relaxed.settle(log)
+                    self.writes.relaxed.settle(log)
                 durable = log.durable
                 log.is_changed = durable is not None
                 log.has_clean_checkpoint = clean
@@ -511,8 +529,6 @@ class Store(GroupWriter):
                     )
                 plan.segments += [(log, one) for one in (*log.unindexed, *log.segments[-1:])]
                 plan.checkpoints.append(log.make_checkpoint(clean=clean))
-            unsent_bytes = sum(segment.unsent_bytes for _, segment in plan.segments)
-            plan.is_calm = unsent_bytes <= CALM_BYTES
         except (OSError, SyncFailedError) as error:
             self._note_failed_checkpoint(plan, error)
             raise StorageError(f"cannot make a checkpoint: {error}") from error
@@ -522,7 +538,6 @@ class Store(GroupWriter):
         """Sync what a checkpoint is about. Raises StorageError."""
         try:
             sync_all_files(self.fs, [segment for _, segment in plan.segments])
-            plan.is_calm = True
             for log, segment in plan.segments:
                 if not segment.is_removed:
                     self._write_indexes(log, segment, is_clean=plan.is_clean)

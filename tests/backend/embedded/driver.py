@@ -20,7 +20,7 @@ from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.write_path import Append
     from kgw.offsets.recovery import Checkpoint
 
 ROOT = "/data"
@@ -67,17 +67,17 @@ class Driver:
     def append(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
         """Append one batch and flush it."""
         append = self.submit(*values, key=key, timestamp_ms=timestamp_ms)
-        self.store.flush_group()
+        self.store.writes.flush_group()
         return append
 
     def submit(self, *values: bytes, key: PartitionKey = KEY, timestamp_ms: int = 0) -> Append:
         """Queue one batch."""
         batch = make_batch(values, timestamps_ms=[timestamp_ms] * len(values))
-        return self.store.submit(self.log(key), [batch])
+        return self.store.writes.submit(self.log(key), [batch])
 
     def flush(self, key: PartitionKey = KEY) -> None:
         """Sync what a relaxed partition has answered, as the timer does."""
-        relaxed = self.store.relaxed
+        relaxed = self.store.writes.relaxed
         flushes = relaxed.begin_flush([self.log(key)])
         outcomes = sync_segments(self.fs, [flush.mark.segment for flush in flushes])
         for log, end_offset in relaxed.finish_flush(flushes, outcomes):

@@ -61,8 +61,8 @@ def _keys() -> list[PartitionKey]:
 
 def _append_to_all(driver: Driver) -> list[StorageError | None]:
     appends = [driver.submit(b"value", key=key) for key in _keys()]
-    while driver.store.has_pending:
-        driver.store.flush_group()
+    while driver.store.writes.has_pending:
+        driver.store.writes.flush_group()
     return [append.error for append in appends]
 
 
@@ -96,9 +96,9 @@ def test_a_want_of_descriptors_passes() -> None:
     logs = [driver.log(key) for key in _keys()]
     fs.limit = 0
     driver.store.pool.close()
-    appends = [driver.store.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
-    while driver.store.has_pending:
-        driver.store.flush_group()
+    appends = [driver.store.writes.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
+    while driver.store.writes.has_pending:
+        driver.store.writes.flush_group()
     assert 20 == sum(append.error is not None for append in appends)
     assert driver.store.failure is None
     fs.limit = 1 << 30
@@ -107,18 +107,6 @@ def test_a_want_of_descriptors_passes() -> None:
     assert [b"first", b"second"] == driver.values(_keys()[0])
     assert [b"second"] == driver.values(_keys()[15])
     assert [] == driver.problems()
-
-
-def test_files_that_nobody_needs_make_room() -> None:
-    """Out of descriptors, clean files are closed before an append is refused."""
-    driver, fs = _driver()
-    for key in _keys()[:4]:
-        driver.append(b"value", key=key)
-    driver.checkpoint()
-    driver.log(_keys()[5])
-    fs._check("")
-    fs.limit = len(fs._opened)
-    assert driver.append(b"value", key=_keys()[5]).error is None
 
 
 def test_an_undone_write_leaves_its_side_file_before_its_batches() -> None:

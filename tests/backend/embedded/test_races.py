@@ -42,11 +42,11 @@ def test_a_deletion_meets_the_retirement_of_a_journal(monkeypatch: pytest.Monkey
     driver.append(b"kept", key=OTHER_KEY)
     driver.append(b"deleted")
     segment = driver.log().segments[-1]
-    number = driver.store.journal.switch()
+    number = driver.store.writes.journal.switch()
     _deleting(driver, segment.log_path, monkeypatch)
-    driver.store.retire(Retirement(number, [segment]))
+    driver.store.writes.journaled.retire(Retirement(number, [segment]))
     assert driver.store.failure is None
-    assert driver.store.journal.has_free_file
+    assert driver.store.writes.journal.has_free_file
     assert [b"kept"] == driver.values(OTHER_KEY)
 
 
@@ -186,11 +186,11 @@ def test_a_side_file_rebuilt_after_a_failed_sync_vouches_for_nothing_new() -> No
     driver.append(b"durable")
     segment = driver.log().segments[-1]
     batch = make_batch([b"in doubt"])
-    append = driver.store.submit(driver.log(), [batch])
+    append = driver.store.writes.submit(driver.log(), [batch])
     # Fails as a disk does: the pages read back, count as clean, and are nowhere.
     others = frozenset({"open", "read", "read_into", "peek", "write", "extend"})
     driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=others))
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.fs.inject(None)
     assert append.error is not None
     driver.flip(segment.side_path, 3)

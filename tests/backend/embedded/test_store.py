@@ -58,7 +58,7 @@ def test_the_journal_saves_a_sync_for_each_partition() -> None:
     driver.fs.on_operation = lambda call, path: (
         syncs.append(path) if call in ("fdatasync", "sync_directory") else None
     )
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.fs.on_operation = None
     assert [f"{ROOT}/journal/0.journal"] == syncs
 
@@ -145,7 +145,7 @@ def test_a_group_may_span_several_segments() -> None:
     driver = Driver(settings=SMALL_SEGMENTS)
     values = [b"record %03d" % number for number in range(30)]
     appends = [driver.submit(value) for value in values]
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     assert [None] * 30 == [append.error for append in appends]
     driver.lose_power()
     assert values == driver.values()
@@ -166,9 +166,9 @@ def test_a_full_disk_refuses_appends_and_takes_them_again() -> None:
     driver.fs.capacity_bytes = 10_000
     refused = driver.append(b"x" * 5_000)
     assert isinstance(refused.error, DiskFullError)
-    assert [False] == [driver.store.is_writable]
+    assert [False] == [driver.store.writes.is_writable]
     driver.fs.capacity_bytes = 1 << 30
-    assert [True] == [driver.store.is_writable]
+    assert [True] == [driver.store.writes.is_writable]
     assert driver.append(b"after").result.base_offset == 1
     assert [b"before", b"after"] == driver.values()
 
@@ -182,7 +182,7 @@ def test_a_write_that_fails_is_taken_back() -> None:
     failed = driver.submit(b"failed")
     good = driver.submit(b"good", key=OTHER_KEY)
     behind = driver.submit(b"behind")
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.fs.inject(None)
     assert isinstance(failed.error, DiskFullError)
     assert isinstance(behind.error, StorageError)
@@ -200,16 +200,16 @@ def test_what_was_submitted_before_a_failure_was_known_fails_too() -> None:
     store = driver.store
     failed = driver.submit(b"failed")
     driver.fs.inject(Fault(FaultKind.EIO, 1))
-    group = store.take_group()
-    store.write_group(group)
+    group = store.writes.take_group()
+    store.writes.write_group(group)
     driver.fs.inject(None)
     late = driver.submit(b"late")
-    late_group = store.take_group()
-    store.write_group(late_group)
-    store.complete_group(group)
+    late_group = store.writes.take_group()
+    store.writes.write_group(late_group)
+    store.writes.complete_group(group)
     fresh = driver.submit(b"fresh")
-    store.complete_group(late_group)
-    store.flush_group()
+    store.writes.complete_group(late_group)
+    store.writes.flush_group()
     assert [True, True, False] == [one.error is not None for one in (failed, late, fresh)]
     assert [b"before", b"fresh"] == driver.values()
 
@@ -243,14 +243,14 @@ def test_a_failed_sync_is_final(options: EmbeddedOptions) -> None:
     real = driver.fs.strike
 
     driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
-    store.flush_group()
+    store.writes.flush_group()
     driver.fs.inject(None)
     assert real is not None
     assert failing.error is not None
     with pytest.raises(StorageError):
         driver.submit(b"later")
     assert store.failure is not None
-    assert not store.is_writable
+    assert not store.writes.is_writable
     assert [b"before"] == driver.values()
 
 
@@ -267,7 +267,7 @@ def test_bytes_above_the_durable_end_are_written_again_after_a_failed_sync() -> 
             driver.fs.inject(Fault(FaultKind.EIO, 1, persistent=True))
 
     driver.fs.on_operation = fail_the_sync
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.fs.on_operation = None
     driver.fs.inject(None)
     assert calls == 0
@@ -285,7 +285,7 @@ def test_a_deleted_partition_is_gone_for_good() -> None:
     pending = driver.submit(b"pending")
     log = driver.store.retire_log(KEY)
     removed = driver.store.remove_log(KEY, log)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     assert pending.error is not None
     driver.log()
     driver.append(b"new")
@@ -301,7 +301,7 @@ def test_a_closed_store_takes_nothing() -> None:
     log = driver.log()
     driver.store.close()
     with pytest.raises(StorageError):
-        driver.store.submit(log, driver.submit(b"x").batches)
+        driver.store.writes.submit(log, driver.submit(b"x").batches)
 
 
 def test_a_partition_without_a_topic_is_named() -> None:
@@ -344,8 +344,8 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
     driver = Driver(EmbeddedOptions(journal_append_bytes=0, min_free_bytes=0, group_bytes=100))
     for _ in range(3):
         driver.submit(b"x" * 80)
-    assert 1 == len(driver.store.flush_group())
-    assert driver.store.has_pending
+    assert 1 == len(driver.store.writes.flush_group())
+    assert driver.store.writes.has_pending
     assert SimulatedFs is type(driver.fs)
 
 
@@ -353,7 +353,7 @@ def test_every_problem_is_announced_and_the_first_are_kept() -> None:
     """A thousand damaged partitions are a thousand lines in the log, once each."""
     driver = Driver()
     announced: list[str] = []
-    driver.store.announce = announced.append
+    driver.store.directory.announce = announced.append
     for number in range(250):
         driver.store.report(f"problem {number}")
         driver.store.report(f"problem {number}")
@@ -370,7 +370,7 @@ def test_a_failed_sync_of_a_log_start_is_final() -> None:
     with pytest.raises(StorageError):
         driver.store.drop_before(driver.log(), 1)
     driver.fs.inject(None)
-    assert not driver.store.is_writable
+    assert not driver.store.writes.is_writable
     with pytest.raises(StorageError, match="has failed"):
         driver.submit(b"b")
 
@@ -383,7 +383,7 @@ def test_a_failed_sync_of_what_was_compacted_is_told_and_final() -> None:
     with pytest.raises(StorageError):
         driver.store.finish_compaction(driver.log(), 1)
     driver.fs.inject(None)
-    assert not driver.store.is_writable
+    assert not driver.store.writes.is_writable
 
 
 def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
@@ -398,5 +398,5 @@ def test_the_end_of_a_run_over_a_deleted_log_changes_nothing() -> None:
     before = driver.fs.files(ROOT)
     driver.store.finish_compaction(log, 1)
     assert before == driver.fs.files(ROOT)
-    assert driver.store.is_writable
+    assert driver.store.writes.is_writable
     assert [] == driver.store.problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+import resource
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +14,18 @@ from kgw.backend.embedded import partition_log
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.files.durability import replace_all_durably
 from kgw.backend.embedded.log import log_state
+from kgw.backend.embedded.log.journal import FILE_NAMES
+from kgw.backend.embedded.machine import LEAST_DESCRIPTORS
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
-from kgw.errors import StorageError
+from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import (
     DIRECT,
-    JOURNALED,
     KEY,
     OTHER_KEY,
     RELAXED,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import PartitionLog
     from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.write.append import Append
-    from kgw.backend.embedded.write.journaled import Retirement
 
 
 @pytest.fixture
@@ -55,34 +54,6 @@ async def backend(tmp_path: Path) -> AsyncIterator[EmbeddedBackend]:
 async def log(backend: EmbeddedBackend) -> PartitionLog:
     """An empty strict partition."""
     return await backend.create_partition(KEY, TOPIC, SETTINGS)
-
-
-async def test_appends_are_written_between_other_work_of_the_flusher(
-    backend: EmbeddedBackend, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand partitions to create, one after the other, must not hold them all up."""
-    order: list[str] = []
-    first = Event()
-    jobs = [
-        asyncio.ensure_future(backend.run_in_flusher(first.wait)),
-        *(
-            asyncio.ensure_future(backend.run_in_flusher(partial(order.append, f"job {number}")))
-            for number in range(3)
-        ),
-    ]
-    await asyncio.sleep(0)
-    write_group = backend._store.write_group
-
-    def note_group(group: list[Append]) -> None:
-        order.append("group")
-        write_group(group)
-
-    monkeypatch.setattr(backend._store, "write_group", note_group)
-    append = log.append([make_batch([b"value"])])
-    first.set()
-    await asyncio.gather(append, *jobs)
-    await backend.aclose()
-    assert ["group", "job 0", "job 1", "job 2"] == order
 
 
 async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
@@ -174,20 +145,18 @@ async def test_a_log_start_of_a_partition_that_goes_fails_alone(
     await other.append([make_batch([b"b"])])
 
 
-async def _reserved(log: PartitionLog) -> None:
+async def _reserved(log: PartitionLog, backend: EmbeddedBackend) -> None:
     """Append until the reservation is there, so that appends are answered before they are durable.
 
     Each append waits for the flusher's thread, which gives the others their turn.
     """
-    assert isinstance(log, EmbeddedPartitionLog)
-    while log._log.durable is None:
+    while not backend.unsynced.size_bytes:
         await log.append([make_batch([b"x"])])
 
 
-async def _durable(log: PartitionLog, backend: EmbeddedBackend) -> None:
-    assert isinstance(log, EmbeddedPartitionLog)
-    while log._offsets.durable_end < log.high_watermark:
-        await backend.run_in_flusher(int)
+async def _durable(backend: EmbeddedBackend) -> None:
+    while backend.unsynced.size_bytes:
+        await backend.threads.run_in_flusher(int)
 
 
 async def test_the_timer_has_relaxed_logs_synced(backend: EmbeddedBackend) -> None:
@@ -196,10 +165,10 @@ async def test_the_timer_has_relaxed_logs_synced(backend: EmbeddedBackend) -> No
     relaxed = await backend.create_partition(KEY, TOPIC, settings)
     strict = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
     for _ in range(3):
-        await _reserved(relaxed)
+        await _reserved(relaxed, backend)
         appends = [log.append([make_batch([b"v"])]) for log in (relaxed, strict)]
         await asyncio.gather(*appends)
-        await _durable(relaxed, backend)
+        await _durable(backend)
     assert 0 == backend.unsynced.size_bytes
     await backend.aclose()
     assert (0, 0.0) == backend.unsynced
@@ -212,10 +181,10 @@ async def test_changed_settings_hold_for_what_is_unsynced(
     """Without another append: a topic that became strict does not wait for the old interval."""
     settings = RELAXED._replace(flush_interval_ms=1 << 40)
     log = await backend.create_partition(KEY, TOPIC, settings)
-    await _reserved(log)
+    await _reserved(log, backend)
     assert backend.unsynced.size_bytes
     log.configure(changed)
-    await _durable(log, backend)
+    await _durable(backend)
     assert not backend.unsynced.size_bytes
 
 
@@ -225,7 +194,7 @@ async def test_what_is_unsynced_is_counted_and_synced_by_an_orderly_stop(
     """The clean marker vouches for all of it, whatever the interval."""
     settings = RELAXED._replace(flush_interval_ms=3_600_000)
     log = await backend.create_partition(KEY, TOPIC, settings)
-    await _reserved(log)
+    await _reserved(log, backend)
     assert backend.unsynced.size_bytes > 0
     assert backend.unsynced.age_s >= 0
     end_offset = log.high_watermark
@@ -241,13 +210,13 @@ async def test_a_flush_that_fails_stops_the_directory(tmp_path: Path) -> None:
     backend = EmbeddedBackend("/data", DIRECT, fs=fs, state=MemoryStateStore())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=60_000))
-    await _reserved(log)
+    await _reserved(log, backend)
     spared = frozenset({"open", "read", "write", "free_bytes", "rename", "sync_directory"})
     fs.inject(Fault(FaultKind.EIO, 1, spared=spared))
     # Due only now: a round that had begun before would have left nothing to fail.
     log.configure(RELAXED._replace(flush_interval_ms=1))
     while backend.health.writable:
-        await backend.run_in_flusher(int)
+        await backend.threads.run_in_flusher(int)
     # Waits for the round: it says what is at risk after it has turned readiness off.
     await backend.aclose()
     problems = "; ".join(backend.health.problems)
@@ -261,21 +230,21 @@ async def test_a_full_journal_file_does_not_wait_for_long_maintenance(tmp_path: 
     options = EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0)
     backend = EmbeddedBackend(tmp_path / "data", options)
     await backend.open()
-    journal = backend._store.journal
-    end = Event()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    backend.prepare()
-    assert backend._preparing is not None
-    await backend._preparing
-    long = asyncio.ensure_future(backend.maintain(end.wait))
-    for _ in range(4):
+    await backend.threads.maintain(_nothing)  # behind the making of the journal
+    first_file = tmp_path / "data" / "journal" / FILE_NAMES[0]
+    end = Event()
+    long = asyncio.ensure_future(backend.threads.maintain(end.wait))
+    headers: set[bytes] = set()
+    # Three frames fill a file, and the other one is full before this one is used again.
+    for _ in range(8):
         await log.append([make_batch([b"value"])])
-    await backend.note(_nothing)
-    has_free_file = journal.has_free_file
+        await backend.threads.note(_nothing)
+        headers.add(first_file.read_bytes()[:100])
     end.set()
     await long
     await backend.aclose()
-    assert has_free_file
+    assert len(headers) > 1
 
 
 def _nothing() -> None:
@@ -283,43 +252,19 @@ def _nothing() -> None:
 
 
 async def test_a_start_does_not_wait_for_a_new_journal(tmp_path: Path) -> None:
-    """Its files are written once everything is open, or a partition is: commits would wait."""
+    """Its files are written once everything is open, or a partition is made: commits would wait."""
     backend = EmbeddedBackend(tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10))
     await backend.open()
-    await backend.maintain(_nothing)
+    await backend.threads.maintain(_nothing)
     assert not list((tmp_path / "data" / "journal").iterdir())
     backend.prepare()
-    preparing = backend._preparing
     backend.prepare()
-    assert preparing is backend._preparing
-    assert preparing is not None
-    await preparing
-    assert backend._store.journal.is_ready
+    await backend.threads.maintain(_nothing)
+    assert 2 == len(list((tmp_path / "data" / "journal").iterdir()))
     await backend.aclose()
 
 
-async def test_opening_what_is_kept_prepares_no_journal(tmp_path: Path) -> None:
-    """Recovery needs the disk for itself: who appends first, or says so, has it written."""
-    data_dir, options = tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10)
-    backend = EmbeddedBackend(data_dir, options)
-    await backend.open()
-    await backend.create_partition(KEY, TOPIC, SETTINGS)
-    created = backend._preparing
-    assert created is not None
-    await backend.aclose()
-    await backend.open()
-    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-    opened = backend._preparing
-    await log.append([make_batch([b"a"])])
-    appended = backend._preparing
-    assert opened is None
-    assert appended is not None
-    await appended
-    assert backend._store.journal.is_ready
-    await backend.aclose()
-
-
-def _without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _refuse_to_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no thread of that name begin."""
     start = Thread.start
 
@@ -331,87 +276,37 @@ def _without_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Thread, "start", refuse)
 
 
-async def test_a_full_journal_file_waits_for_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["kgw-io", "kgw-notes", "kgw-flusher"])
+async def test_a_start_without_enough_threads_is_refused_and_leaves_nothing_open(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups sync their segments until there is one, and no file is made usable twice."""
-    backend = EmbeddedBackend(
-        tmp_path / "data", EmbeddedOptions(journal_bytes=16 << 10, min_free_bytes=0)
-    )
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    assert backend._preparing is not None
-    await backend._preparing
-    store = backend._store
-    retired: list[int] = []
-    retire = store.retire
-
-    def note(retirement: Retirement) -> None:
-        retired.append(retirement.journal_number)
-        retire(retirement)
-
-    monkeypatch.setattr(store, "retire", note)
-    with monkeypatch.context() as patch:
-        _without_threads("kgw-notes", patch)
-        for _ in range(12):
-            await log.append([make_batch([b"value"])])
-        assert [] == retired
-    assert backend.health.writable
-    await log.append([make_batch([b"value"])])
-    await backend.note(_nothing)
-    assert sorted(set(retired)) == retired != []
-    assert store.journal.has_free_file
-    await backend.abandon()
-    await backend.open()
-    log = await backend.open_partition(KEY, TOPIC, SETTINGS)
-    assert 13 == log.high_watermark
-    await backend.aclose()
-
-
-async def test_a_reservation_waits_for_a_thread(
-    backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Appends are made durable until there is one."""
-    log = await backend.create_partition(KEY, TOPIC, RELAXED._replace(flush_interval_ms=1 << 40))
-    with monkeypatch.context() as patch:
-        _without_threads("kgw-relaxed", patch)
-        for _ in range(3):
-            await log.append([make_batch([b"value"])])
-    assert backend.health.writable
-    unsynced_bytes = backend.unsynced.size_bytes
-    await _reserved(log)
-    assert 0 == unsynced_bytes < backend.unsynced.size_bytes
-
-
-async def test_a_backend_without_more_threads_writes_and_closes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does without its journal, and is left in order all the same."""
-    backend = EmbeddedBackend(tmp_path / "data", JOURNALED)
-    await backend.open()
-    log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    assert backend._preparing is not None
-    with monkeypatch.context() as patch:
-        _without_threads("kgw-", patch)
-        await backend._preparing
-        await log.append([make_batch([b"value"])])
-        await backend.aclose()
-    assert (tmp_path / "data" / "clean.json").exists()
-
-
-async def test_a_start_without_a_thread_to_be_had_leaves_nothing_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The directory and the state database can be opened again."""
+    """The system is asked for all of them at once; the directory can be opened again."""
     backend = EmbeddedBackend(tmp_path / "data", DIRECT)
     with monkeypatch.context() as patched:
-        patched.setattr("kgw.backend.embedded.backend.Flusher", _no_thread)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        _refuse_to_start(name, patched)
+        with pytest.raises(DataDirectoryError, match="not enough threads"):
             await backend.open()
     again = EmbeddedBackend(tmp_path / "data", DIRECT)
     await again.open()
     await again.aclose()
 
 
-def _no_thread(*_: object) -> None:
-    raise RuntimeError("can't start new thread")
+async def test_a_start_without_enough_descriptors_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is missing, and how to have more."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_DESCRIPTORS - 1, 4096))
+    with pytest.raises(DataDirectoryError, match="ulimit -n"):
+        await EmbeddedBackend(tmp_path / "data", DIRECT).open()
+
+
+async def test_what_comes_after_the_end_is_refused(
+    backend: EmbeddedBackend, log: PartitionLog
+) -> None:
+    """Nobody waits for a thread that has ended."""
+    await log.append([make_batch([b"a"])])
+    await backend.aclose()
+    with pytest.raises(StorageError, match="not open"):
+        await log.drop_before(1)
+    with pytest.raises(StorageError, match="not open"):
+        await log.load_snapshot()

@@ -67,7 +67,7 @@ class CompactionRun:
         """Run as `Segmented.compact`."""
         for _ in range(_ATTEMPTS):
             self._store.check_writable()
-            order = await self._backend.run_in_flusher(self._plan)
+            order = await self._backend.threads.run_in_flusher(self._plan)
             if not order.sources:
                 return CompactionReport(order.start_offset, True, 0, 0, 0, 0, 0, 0, 0, 0)
             try:
@@ -91,15 +91,15 @@ class CompactionRun:
         return not log.is_deleted and log.segments[0].base_offset > order.sources[0].base_offset
 
     async def _attempt(self, order: CleaningOrder) -> CompactionReport:
-        backend, store, log = self._backend, self._store, self._log
+        threads, store, log = self._backend.threads, self._store, self._log
         try:
             report = await self._clean(order)
         finally:
             if not self._job.is_dry_run:
-                await backend.run_in_flusher(self._remove_directory)
+                await threads.run_in_flusher(self._remove_directory)
         if not self._job.is_dry_run:
             finish = partial(store.finish_compaction, log, report.compacted_end)
-            await backend.run_in_flusher(finish)
+            await threads.run_in_flusher(finish)
             self._forget_cached(report.compacted_end)
         return report
 
@@ -153,7 +153,7 @@ class CompactionRun:
             await self._backend.checkpoint()
             self._has_swapped = True
         swap = partial(swap_segment, self._store, self._log, cleaned)
-        paths = await self._backend.run_between_checkpoints(swap)
+        paths = await self._backend.threads.run_between_checkpoints(swap)
         self._backend.remove_later(paths, self._log.settings.delete_delay_ms)
 
 

@@ -1,9 +1,8 @@
 """Reading, writing and syncing files. Nothing here knows what a log is.
 
 `fs` names the few operations that the backend uses; tests put a simulated disk in their place.
-`real_fs` carries them out, and gives many syncs at a time to the kernel: through `sync_batch` for a
-thread that waits, through `kernel_sync` for the event loop, both on a `kernel_queue`. `durability`
-turns a sync that fails into an error that nobody may answer by trying again. `pool` keeps a bounded
-number of files open and has each synced by one thread at a time. `read_buffers` is the memory that
-reads share. `lock` keeps a second process out.
+`real_fs` carries them out, and has the kernel sync many files side by side (`sync_batch`).
+`durability` turns a sync that fails into an error that nobody may answer by trying again. `pool`
+keeps a bounded number of files open and has each synced by one thread at a time. `read_buffers` is
+the memory that reads share. `lock` keeps a second process out.
 """

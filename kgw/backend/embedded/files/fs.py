@@ -16,10 +16,9 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping, Sequence
 
     from kgw.types import Buffer
@@ -180,19 +179,6 @@ class File(ABC):
         """Let go of the descriptor; says nothing about durability. A second call does nothing."""
 
 
-class BackgroundSyncs(Protocol):
-    """Syncs that run beside the event loop: one set of files at a time."""
-
-    def sync(self, files: Sequence[File], done: Callable[[list[OSError | None]], None]) -> None:
-        """Have files synced, as `fdatasync` does, and `done` called with what went wrong with each.
-
-        In the loop, while no other set is under way. Raises OSError when nothing was begun.
-        """
-
-    def close(self) -> None:
-        """Let go of it; what is under way is waited for."""
-
-
 class FileSystem(ABC):
     """Names and directories. Implementations are safe to use from several threads."""
 
@@ -241,13 +227,6 @@ class FileSystem(ABC):
     @abstractmethod
     def free_bytes(self, path: str) -> int:
         """Return the bytes that an ordinary process may still write to the file system there."""
-
-    def prepare_kernel_syncs(self) -> None:  # noqa: B027 - most have none
-        """Do what `open_kernel_syncs` would keep the event loop waiting for. In any thread."""
-
-    def open_kernel_syncs(self, loop: AbstractEventLoop, most: int) -> BackgroundSyncs | None:
-        """Return a way to sync up to `most` files without a thread; None where there is none."""
-        return None
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
         """Sync files, as `fdatasync`, and the names in directories, in any order.

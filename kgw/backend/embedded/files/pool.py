@@ -55,9 +55,6 @@ class FilePool:
         self._limit = limit
         self._files: dict[str, PooledFile] = {}
         self._lock = Lock()
-        self._scarcity = Lock()
-        """Held by whoever makes do with fewer descriptors: others would take what it has freed for
-        the last there were. Never taken by the event loop."""
         self._unclosed: list[PooledFile] = []
         """Forgotten files that the event loop was the last to use: a thread closes them."""
         self.loading = Lock()
@@ -68,11 +65,6 @@ class FilePool:
 
     def __len__(self) -> int:
         return len(self._files)
-
-    def has(self, path: str) -> bool:
-        """Whether the file is open."""
-        pooled = self._files.get(path)
-        return pooled is not None and pooled.is_open
 
     def acquire(self, path: str, *, create: bool = False) -> PooledFile:
         """Return the file, open, until `release`. Raises OSError."""
@@ -118,7 +110,7 @@ class FilePool:
         try:
             _close_all(idle)
             self._close_left()
-            pooled.file = self._open(pooled.path, create=create)
+            pooled.file = self._fs.open(pooled.path, create=create)
             pooled.is_open = True
         except BaseException:
             with self._lock:
@@ -128,47 +120,19 @@ class FilePool:
         finally:
             pooled.opening.release()
 
-    def _open(self, path: str, *, create: bool) -> File:
-        try:
-            return self._fs.open(path, create=create)
-        except OSError as error:
-            if not is_out_of_descriptors(error):
-                raise
-        # Clients have taken what there was: do with fewer.
-        with self._scarcity:
-            self._close_idle()
-            return self._fs.open(path, create=create)
-
     def sync_directory(self, path: str) -> None:
         """Sync the names in a directory. Raises OSError, SyncFailedError."""
-        try:
-            sync_directory(self._fs, path)
-        except OSError:
-            with self._scarcity:
-                self._close_idle()
-                sync_directory(self._fs, path)
+        sync_directory(self._fs, path)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | SyncFailedError | None]:
         """Sync the names in directories; return what went wrong with each.
 
         OSError for want of a descriptor, when no sync was tried.
         """
-        outcomes: list[OSError | SyncFailedError | None] = []
-        for path, error in zip(paths, self._fs.sync_all((), paths), strict=True):
-            failure: OSError | SyncFailedError | None = error
-            if error is not None and is_out_of_descriptors(error):
-                failure = self._outcome(path)
-            elif error is not None:
-                failure = SyncFailedError(f"{path}: {error}")
-            outcomes.append(failure)
-        return outcomes
-
-    def _outcome(self, path: str) -> OSError | SyncFailedError | None:
-        try:
-            self.sync_directory(path)
-        except (OSError, SyncFailedError) as error:
-            return error
-        return None
+        return [
+            error if error is None or is_out_of_descriptors(error) else _failed(path, error)
+            for path, error in zip(paths, self._fs.sync_all((), paths), strict=True)
+        ]
 
     def release(self, pooled: PooledFile) -> None:
         """Give back what `acquire` returned. Raises OSError when a removed one cannot be closed."""
@@ -247,12 +211,6 @@ class FilePool:
             self.forget(path)
         self._close_left()
 
-    def _close_idle(self) -> None:
-        """Close all files that nobody needs."""
-        with self._lock:
-            idle = self._take_idle(self._limit)
-        _close_all(idle)
-
     def _take_idle(self, most: int) -> list[PooledFile]:
         """Take so many of the files that nobody needs, the least recently used first."""
         idle = list(
@@ -275,3 +233,7 @@ def _close_all(files: Sequence[PooledFile]) -> None:
     for pooled in files:
         with suppress(OSError):
             pooled.file.close()
+
+
+def _failed(path: str, error: OSError) -> SyncFailedError:
+    return SyncFailedError(f"{path}: {error}")

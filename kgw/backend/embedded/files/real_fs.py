@@ -6,16 +6,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Iterator, Sequence
 
-    from kgw.backend.embedded.files.kernel_sync import KernelSyncs
     from kgw.backend.embedded.files.sync_batch import SyncBatch
     from kgw.types import Buffer
 
@@ -137,22 +135,6 @@ class RealFs(FileSystem):
             os.close(descriptor)
             raise
         return RealFile(path, descriptor)
-
-    def prepare_kernel_syncs(self) -> None:
-        # With ctypes: nothing that a start should wait for. Nor may it be left to the first sync:
-        # then there may be no descriptor to read a module with.
-        with suppress(*_NO_MODULE):
-            import kgw.backend.embedded.files.kernel_sync
-            import kgw.backend.embedded.files.page_cache
-            import kgw.backend.embedded.files.sync_batch  # noqa: F401
-
-    def open_kernel_syncs(self, loop: AbstractEventLoop, most: int) -> KernelSyncs | None:
-        try:
-            from kgw.backend.embedded.files.kernel_sync import KernelSyncs
-
-            return KernelSyncs(loop, most)
-        except _NO_MODULE:
-            return None
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> list[OSError | None]:
         if len(files) + len(directories) < _FEWEST_TOGETHER:

@@ -339,16 +339,6 @@ class Segment:
             and self.index_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
         )
 
-    def has_room_for(
-        self, batch_count: int, size_bytes: int, end_offset: int, settings: LogSettings
-    ) -> bool:
-        """Whether batches may enter by the rules of `has_room`, whatever their sizes are."""
-        return (
-            self.size_bytes + size_bytes <= min(settings.segment_bytes, layout.MAX_POSITION)
-            and end_offset - self.base_offset <= layout.MAX_POSITION
-            and self.index_count + batch_count < settings.segment_index_bytes // _INDEX_ENTRY_BYTES
-        )
-
     def write(self, batches: Sequence[RecordBatch], settings: LogSettings) -> list[Buffer]:
         """Write batches behind the others, without a sync, and return their buffers.
 

@@ -21,38 +21,15 @@ from kgw.backend.embedded.log.segment import Segment, SegmentMark
 from kgw.offsets.recovery import Checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.files.fs import FileSystem
-    from kgw.backend.embedded.files.pool import FilePool
-    from kgw.backend.embedded.log.quarantine import Quarantine
-    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.offsets.manager import PartitionOffsetManager
     from kgw.records.batch import RecordBatch
     from kgw.types import PartitionKey, TopicName
 
 _NEVER: Final = -1
-
-
-class DataDirectory(NamedTuple):
-    """What all logs of a directory share."""
-
-    root: str
-    fs: FileSystem
-    pool: FilePool
-    options: EmbeddedOptions
-    report: Callable[[str], None]
-    """Takes a sentence about something that an operator should know."""
-    wall_ms: Callable[[], int]
-    """The time, for when a segment was begun."""
-    note: Callable[[str], None]
-    """Takes a sentence for the log about something that is in order, but not usual."""
-    quarantine: Quarantine
-
-    def partition_path(self, key: PartitionKey) -> str:
-        """Return the directory of a partition."""
-        return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
 
 
 class DurableMark(NamedTuple):
@@ -192,17 +169,6 @@ class SegmentedLog:
         self._segments_before = self.segments
         self._marks.clear()
         self._created.clear()
-
-    def has_place_for(self, batch_count: int, size_bytes: int, end_offset: int) -> bool:
-        """Whether so much can be written with one call to a file that is open."""
-        if self.state_is_stale or not self.segments:
-            return False
-        segment = self.segments[-1]
-        return (
-            segment.side is not None
-            and self.directory.pool.has(segment.log_path)
-            and segment.has_room_for(batch_count, size_bytes, end_offset, self.settings)
-        )
 
     def write(self, batches: Sequence[RecordBatch]) -> list[Redo]:
         """Write batches behind the last one, without a sync of the end, and say where they are.

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.files.pool import FilePool
-    from kgw.backend.embedded.log.segmented_log import DataDirectory, SegmentedLog
+    from kgw.backend.embedded.log.data_directory import DataDirectory
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 
 class CleanedSegment(NamedTuple):

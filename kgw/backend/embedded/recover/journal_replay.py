@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kgw.backend.embedded.files.fs import File, FileSystem
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.journal import Redo
-    from kgw.backend.embedded.log.segmented_log import DataDirectory
     from kgw.types import PartitionKey
 
 _REPLAY_FILES: Final = 128

@@ -9,8 +9,9 @@ from kgw.backend.embedded.recover.repair import scan_and_repair
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.segment import Segment
-    from kgw.backend.embedded.log.segmented_log import DataDirectory, SegmentedLog
+    from kgw.backend.embedded.log.segmented_log import SegmentedLog
 
 
 def rebuild_side(

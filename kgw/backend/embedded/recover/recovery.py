@@ -27,7 +27,7 @@ from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from kgw.backend.base import LogSettings
-    from kgw.backend.embedded.log.segmented_log import DataDirectory
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.offsets.registry import PartitionOffsetRegistry

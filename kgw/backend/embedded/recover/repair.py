@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.files.pool import PooledFile
     from kgw.backend.embedded.layout import EpochStart
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.segment import Segment
-    from kgw.backend.embedded.log.segmented_log import DataDirectory
 
 _COPY_BYTES: Final = 4 << 20
 

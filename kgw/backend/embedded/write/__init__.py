@@ -1,12 +1,13 @@
 """From an append to bytes that are durable, and the answer that says so.
 
-1. `writer` gives batches their offsets and queues them (`append`).
-2. `flusher` takes a group from the queue: in its thread, or in the event loop for a small one.
-3. `writer` writes the group into segments (`written`), while the disk has room (`disk_room`).
-4. The group is synced: segment by segment (`segment_syncs`), or in the journal, with the segments
+1. `flusher` gives an append to `write_path`, which gives it offsets and queues it, and wakes the
+   thread that writes.
+2. That thread takes a group from the queue. `write_path` writes it into segments, if the disk has
+   room.
+3. The group is synced: segment by segment (`segment_syncs`), or in the journal, with the segments
    synced later (`journaled`).
-5. The appends succeed and the high watermark moves.
+4. In the event loop the high watermark moves and the appends succeed, group after group.
 
-A relaxed log answers after step 3 (`relaxed`), and `flush_timer` has it synced a little later.
-`write_back` has the system begin with what a later sync would have to write.
+A relaxed log is answered without step 3 (`relaxed`), and `flush_timer` has it synced a little
+later. `write_back` has the system begin with what a later sync would have to write.
 """

@@ -17,10 +17,9 @@ from kgw.backend.embedded.write.segment_syncs import sync_segments
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.journal import Journal, Redo
     from kgw.backend.embedded.log.segment import Segment
-    from kgw.backend.embedded.options import EmbeddedOptions
 
 
 class Retirement:
@@ -36,25 +35,15 @@ class Retirement:
 class JournaledSegments:
     """What the journal's file in use vouches for, and the way of a group into it."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        journal: Journal,
-        options: EmbeddedOptions,
-        report: Callable[[str], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._fs = fs
+    def __init__(self, directory: DataDirectory, journal: Journal) -> None:
+        self._directory = directory
         self._journal = journal
-        self._options = options
-        self._report = report
-        self._fail = fail
-        self.retire_soon: Callable[[Retirement], None]
-        """What to do with a full journal file: the writer's `retire` in the end, and set by it."""
+        self.retire_soon: Callable[[Retirement], None] = self.retire
+        """What is done with a full journal file; at once, unless a shell has something better."""
         self._dirty: dict[Segment, None] = {}
         """Written, and not synced since."""
         self._postponed: Retirement | None = None
-        """A journal file that could not be made usable again, for want of space or of a thread."""
+        """A journal file that could not be made usable again, for want of space."""
 
     def note(self, segment: Segment) -> None:
         """Note that the journal has been synced with the newest bytes of a segment."""
@@ -66,15 +55,16 @@ class JournaledSegments:
 
     def suits(self, count: int, size_bytes: int) -> bool:
         """Whether so many pieces of a group are small enough to go through the journal."""
-        return self._journal.is_ready and size_bytes <= count * self._options.journal_append_bytes
+        most_bytes = count * self._directory.options.journal_append_bytes
+        return self._journal.is_ready and size_bytes <= most_bytes
 
     def append(self, redos: Sequence[Redo]) -> bool:
         """Have one sync make a group of small appends durable; False when it is not the way."""
         journal = self._journal
-        size_bytes = sum(redo.size_bytes for redo in redos)
+        size_bytes = sum([redo.size_bytes for redo in redos])
         if not self.suits(len(redos), size_bytes):
             return False
-        crowded = len(self._dirty) >= self._options.dirty_segments
+        crowded = len(self._dirty) >= self._directory.options.dirty_segments
         if (crowded or not journal.has_room(len(redos), size_bytes)) and not (
             self.switch() and journal.has_room(len(redos), size_bytes)
         ):
@@ -84,7 +74,7 @@ class JournaledSegments:
         except OSError as error:
             # The frame counts for nothing; should it be read nevertheless after a crash, it
             # repeats what the segments are about to make durable.
-            self._report(f"journal: {error}; this group syncs its segments")
+            self._directory.report(f"journal: {error}; this group syncs its segments")
             return False
         return True
 
@@ -101,14 +91,14 @@ class JournaledSegments:
         return True
 
     def retire(self, retirement: Retirement) -> None:
-        """Make a full journal file usable again: what it vouches for is synced where it belongs.
-
-        Through `GroupWriter.retire`: never once anything has failed.
-        """
+        """Make a full journal file usable again: what it vouches for is synced where it belongs."""
+        directory = self._directory
+        if directory.failure is not None:
+            return
         try:
             # Side by side: until they are done each group of other partitions syncs its segments.
             left = [segment for segment in retirement.segments if not segment.is_removed]
-            for failure in sync_segments(self._fs, left):
+            for failure in sync_segments(directory.fs, left):
                 if failure is not None:
                     raise failure
             self._journal.retire(retirement.journal_number)
@@ -116,11 +106,7 @@ class JournaledSegments:
             if isinstance(error, OSError) and is_out_of_space(error):
                 # Where files are not written in place even a journal can find the disk full. All
                 # that it vouches for is durable where it belongs; groups sync their segments.
-                self.postpone(retirement, error)
+                directory.report(f"journal: {error}; every append syncs its segment for now")
+                self._postponed = retirement
             else:
-                self._fail(error)
-
-    def postpone(self, retirement: Retirement, reason: Exception) -> None:
-        """Make a full journal file usable again later, when the next one is wanted."""
-        self._report(f"journal: {reason}; every append syncs its segment for now")
-        self._postponed = retirement
+                directory.fail(error)

@@ -21,8 +21,8 @@ from kgw.backend.embedded.files.durability import replace_durably
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.segmented_log import DurableMark, SegmentedLog
-    from kgw.backend.embedded.options import EmbeddedOptions
 
 
 class Flush(NamedTuple):
@@ -35,16 +35,9 @@ class Flush(NamedTuple):
 class RelaxedLogs:
     """The logs of a data directory that hold what no sync has covered, and their reservations."""
 
-    def __init__(
-        self,
-        options: EmbeddedOptions,
-        report: Callable[[str], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._options = options
-        self._report = report
-        self.fail = fail
-        """Told of a sync that did not succeed."""
+    def __init__(self, directory: DataDirectory) -> None:
+        self.directory = directory
+        self._options = directory.options
         self._unsynced: dict[SegmentedLog, None] = {}
         self.reserve_soon: Callable[[SegmentedLog, int], None] = self.reserve
         """How a reservation is made; at once unless a shell has something better."""
@@ -105,7 +98,7 @@ class RelaxedLogs:
         moved: list[tuple[SegmentedLog, int]] = []
         for (log, mark), failure in zip(flushes, outcomes, strict=True):
             if failure is not None:
-                self.fail(failure)
+                self.directory.fail(failure)
             elif not log.is_deleted:
                 self._take_durable(log, mark)
                 moved.append((log, mark.end_offset))
@@ -126,7 +119,7 @@ class RelaxedLogs:
         try:
             mark.segment.write_side(durable_count=mark.entry_count)
         except OSError as error:
-            self._report(f"{mark.segment.side_path}: {error}")
+            self.directory.report(f"{mark.segment.side_path}: {error}")
 
     # --- reserving -----------------------------------------------------------------------------
 
@@ -161,10 +154,10 @@ class RelaxedLogs:
             log.reserved_end = reserved_end
         except OSError as error:
             if not log.is_deleted:
-                self._report(f"{path}: {error}; appends are made durable for now")
+                self.directory.report(f"{path}: {error}; appends are made durable for now")
         except SyncFailedError as error:
             if not log.is_deleted:
-                self.fail(error)
+                self.directory.fail(error)
         finally:
             log.is_reserving = False
 

@@ -40,8 +40,8 @@ def append(driver: Driver, *records: tuple[bytes, bytes | None], **options: Any)
     for key, value in records:
         builder.add(key=key, value=value, timestamp_ms=1_000)
     batch = read_batch(builder.build())
-    driver.store.submit(driver.log(), [batch])
-    driver.store.flush_group()
+    driver.store.writes.submit(driver.log(), [batch])
+    driver.store.writes.flush_group()
 
 
 def fill(driver: Driver, count: int, key_count: int, size: int = 80) -> None:
@@ -308,7 +308,7 @@ def test_the_segment_that_is_appended_to_is_never_exchanged() -> None:
         swap_segment(driver.store, log, cleaned)
     assert active is log.segments[-1]
     assert before == records(log)
-    assert driver.store.is_writable
+    assert driver.store.writes.is_writable
 
 
 def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
@@ -601,8 +601,8 @@ def test_times_are_those_of_the_records_that_are_left() -> None:
     driver = Driver(settings=SETTINGS)
     builder = BatchBuilder(producer_id=5, producer_epoch=0, base_sequence=0)
     builder.add(key=b"a", value=b"1", timestamp_ms=9_000)
-    driver.store.submit(driver.log(), [read_batch(builder.build())])
-    driver.store.flush_group()
+    driver.store.writes.submit(driver.log(), [read_batch(builder.build())])
+    driver.store.writes.flush_group()
     fill(driver, 3, 3)
     append(driver, (b"a", b"2"))
     driver.store.roll(driver.log())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from contextlib import suppress
-from threading import Barrier, BrokenBarrierError, Event, Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,10 +123,10 @@ def test_nobody_waits_for_the_pool_while_a_file_is_opened(fs: WatchedFs, pool: F
     assert other is not None
     pool.leave(other)
     pool.forget(OTHER)
-    assert (False, None) == (pool.has(PATH), pool.acquire_open(PATH))
+    assert pool.acquire_open(PATH) is None
     may_open.set()
     thread.join()
-    assert pool.has(PATH)
+    assert pool.acquire_open(PATH) is not None
 
 
 def test_two_threads_that_open_one_file_get_one_descriptor(fs: WatchedFs, pool: FilePool) -> None:
@@ -144,7 +142,7 @@ def test_who_creates_a_file_does_not_fail_with_one_who_would_not(
     """A reader may be about to find that there is none, just before the flusher makes it."""
     got = _open_together(fs, pool, first_creates=False)
     assert {FileNotFoundError, PooledFile} == {type(one) for one in got}
-    assert pool.has(PATH)
+    assert pool.acquire_open(PATH) is not None
 
 
 def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again(
@@ -167,53 +165,6 @@ def test_a_file_that_is_removed_while_it_is_opened_is_not_found_again(
     with pytest.raises(OSError, match="the file is closed"):
         old.file.size()
     assert new.file.size() == 0
-
-
-class FewDescriptors(WatchedFs):
-    """Has descriptors for so many files; the first two that find none left do so together."""
-
-    __slots__ = ("both", "left")
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-        self.both = Barrier(2, timeout=10)
-
-    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
-        if self.left == 0:
-            with suppress(BrokenBarrierError):
-                self.both.wait()
-            raise OSError(errno.EMFILE, "too many open files", path)
-        self.left -= 1
-        return super().open(path, create=create)
-
-
-def test_two_who_find_no_descriptor_left_both_get_what_is_freed() -> None:
-    """The one who comes second finds no idle file to close: the first is closing all of them."""
-    fs = FewDescriptors(3)
-    pool = FilePool(fs, 10)
-    idle = [pool.acquire(f"{ROOT}/{name}", create=True) for name in "abc"]
-    close = SimulatedFile.close
-
-    def closed(file: SimulatedFile) -> None:
-        close(file)
-        fs.both.abort()
-        fs.left += 1
-
-    for pooled in idle:
-        pool.release(pooled)
-    got: list[PooledFile | OSError] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedFile, "close", closed)
-        threads = [
-            Thread(target=lambda path=path: got.append(pool.acquire(path, create=True)))
-            for path in (PATH, OTHER)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert [PATH, OTHER] == sorted(one.path for one in got if isinstance(one, PooledFile))
 
 
 def test_what_the_event_loop_used_last_is_closed_by_the_next_thread(pool: FilePool) -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,36 +94,6 @@ def test_without_the_kernels_help_files_are_synced_one_by_one(
         file.close()
 
 
-def test_without_a_descriptor_for_the_module_files_are_synced_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No sync was tried yet: that the module cannot be read says nothing of the files."""
-    module = "kgw.backend.embedded.files.sync_batch"
-
-    class _NoDescriptor(MetaPathFinder):
-        def find_spec(self, fullname: str, *_: object) -> None:
-            if fullname == module:
-                raise OSError(errno.EMFILE, "too many open files", fullname)
-
-    monkeypatch.setattr(sys, "meta_path", [_NoDescriptor(), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, module)
-    fs = RealFs()
-    fs.prepare_kernel_syncs()
-    files = _files(tmp_path, 5)
-    assert [None] * 6 == fs.sync_all(files, [str(tmp_path)])
-    for file in files:
-        file.close()
-
-
-def test_what_the_first_sync_needs_is_there_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server whose clients take all descriptors meanwhile can still sync many at a time."""
-    module = "kgw.backend.embedded.files.sync_batch"
-    monkeypatch.setitem(sys.modules, module, sys.modules[module])
-    del sys.modules[module]
-    RealFs().prepare_kernel_syncs()
-    assert module in sys.modules
-
-
 def test_a_sync_that_nobody_can_tell_the_end_of_has_failed(
     batch: SyncBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,36 +102,16 @@ def test_a_sync_that_nobody_can_tell_the_end_of_has_failed(
     What the kernel was not given yet is synced without it, then and later.
     """
     files = _files(tmp_path, MOST_TOGETHER + 3)
-    fs = RealFs()
-    fs._batches = [batch]
 
     def wait(_: SyncBatch, _count: int) -> None:
         raise OSError(errno.EINVAL, "invalid argument")
 
     monkeypatch.setattr(SyncBatch, "_wait", wait)
-    outcomes = fs.sync_all(files, [])
+    outcomes = batch.sync_files([file.fileno() for file in files])  # type: ignore[attr-defined]
     assert [errno.EINVAL] * MOST_TOGETHER == [
         one.errno for one in outcomes[:MOST_TOGETHER] if one is not None
     ]
     assert [None] * 3 == outcomes[MOST_TOGETHER:]
-    assert [] == fs._batches
-    for file in files:
-        file.close()
-
-
-class _TakenByAnother(list[SyncBatch]):
-    """Another thread takes the last batch right after somebody has seen it."""
-
-    def __bool__(self) -> bool:
-        self.clear()
-        return True
-
-
-def test_a_batch_that_another_thread_takes_is_not_missed(batch: SyncBatch, tmp_path: Path) -> None:
-    """Looking for one and taking it is one step."""
-    fs = RealFs()
-    fs._batches = _TakenByAnother([batch])
-    files = _files(tmp_path, 5)
-    assert [None] * 5 == fs.sync_all(files, [])
+    assert batch.is_broken
     for file in files:
         file.close()

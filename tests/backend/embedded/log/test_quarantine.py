@@ -32,7 +32,7 @@ def _tear(driver: Driver, tail: bytes, key: PartitionKey = KEY) -> list[str]:
     driver.fs.content(driver.path(f"{0:020d}.log", key)).extend(tail)
     driver.kill()
     said: list[str] = []
-    driver.store.announce = driver.store.remark = said.append
+    driver.store.directory.announce = driver.store.directory.remark = said.append
     driver.log(key)
     return [one for one in said if "cut off" in one or "make room" in one]
 
@@ -59,7 +59,7 @@ def test_tails_that_are_torn_at_the_same_place_are_all_kept() -> None:
         assert [*_kept(driver)][-1] in said
     assert [b"tail 0", b"tail 1", b"tail 2"] == [*_kept(driver).values()]
     assert [] == driver.store.problems
-    assert 18 == driver.store.quarantine.size_bytes
+    assert 18 == driver.store.directory.quarantine.size_bytes
 
 
 def test_the_oldest_make_room_and_are_named_before_they_go() -> None:

@@ -125,15 +125,13 @@ async def test_a_backend_finishes_a_deletion_at_the_second_attempt() -> None:
     backend = EmbeddedBackend(ROOT, JOURNALED, fs=fs, state=MemoryStateStore())
     await backend.open()
     log = await backend.create_partition(KEY, TOPIC, SETTINGS)
-    assert backend._preparing is not None
-    await backend._preparing
+    await backend.threads.maintain(int)  # behind the making of the journal
     await log.append([make_batch([b"deleted"])])
-    backend._store.pool.close()
     fs.limit = 0
     with pytest.raises(StorageError):
         await backend.delete_partition(KEY)
     fs.limit = 1 << 30
-    assert {} == backend._logs
+    assert {} == backend.partitions
     await backend.delete_partition(KEY)
     assert [] == fs.listdir(f"{ROOT}/partitions")
     await backend.aclose()

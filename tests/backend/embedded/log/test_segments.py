@@ -135,7 +135,7 @@ async def test_files_go_after_the_delay(tmp_path: Path) -> None:
     await log.drop_before(15)
     directory = tmp_path / "data" / "partitions" / str(KEY)
     clock.advance(4.9)
-    await backend.run_in_io(lambda: None)
+    await backend.threads.run_in_io(lambda: None)
     assert list(directory.glob("*.deleted"))
     clock.advance(0.2)
     await backend.aclose()
@@ -168,7 +168,7 @@ def test_a_checkpoint_rests_between_turns_of_its_indexes() -> None:
     driver.store.rest = rest
     for number in range(300):
         driver.submit(b"%d" % number)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.checkpoint()
     assert [False, False] == is_side_dirty
     # A stop has nobody to rest for.

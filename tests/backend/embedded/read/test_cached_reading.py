@@ -136,8 +136,8 @@ def test_a_batch_without_records_at_the_bound_is_an_answer() -> None:
     """Nothing is behind it that a thread could add."""
     driver = Driver(DIRECT)
     log = driver.log()
-    driver.store.submit(log, [make_filler(0, 3, 0)])
-    driver.store.flush_group()
+    driver.store.writes.submit(log, [make_filler(0, 3, 0)])
+    driver.store.writes.flush_group()
     fast = _cached(log, 0, 3)
     assert fast is not None
     assert _flat(reading.read(log, 0, 1 << 20, 3)) == _flat(fast)
@@ -206,7 +206,7 @@ def test_the_interpreter_is_kept_for_large_checksums(monkeypatch: pytest.MonkeyP
     driver = Driver(JOURNALED)
     driver.submit(b"x" * 40_000)
     driver.submit(b"small", key=OTHER_KEY)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     log = driver.log()
     places, buffers = ReadPlaces(8), ReadBuffers(2)
     places.note(log, 0, Place(log.segments[0], 0, 0))

@@ -81,7 +81,7 @@ def test_a_torn_tail_is_cut_and_kept_aside(cut: int) -> None:
     path = driver.segment_path()
     whole = bytes(driver.fs.content(path))
     driver.submit(b"torn")
-    group = driver.store.take_group()
+    group = driver.store.writes.take_group()
     driver.log().begin_write()
     driver.log().write(group[0].batches)
     content = driver.fs.content(path)

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kgw.backend.embedded.failures import NoThreadError
-from kgw.backend.embedded.helpers import Helpers
 from kgw.backend.embedded.write.flush_timer import FlushTimer
 from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.testing.simulated_disk import CrashMode
@@ -14,6 +13,7 @@ from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, Drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Executor
 
     import pytest
 
@@ -44,18 +44,18 @@ async def test_a_log_is_noted_while_the_round_before_is_all_but_due() -> None:
 
     driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
     logs = [driver.log(KEY), driver.log(OTHER_KEY)]
-    helpers = Helpers(1, "kgw-test")
+    executor = ThreadPoolExecutor(1)
     timer = FlushTimer(
         Loop(),  # type: ignore[arg-type]
-        driver.store,
+        driver.store.writes.relaxed,
         _at_once,
-        helpers,
+        executor,
     )
     for log in logs:
         timer.note(log)
     assert 1 == len(begun)
     await timer.aclose()
-    helpers.shutdown()
+    executor.shutdown()
 
 
 async def test_settings_that_change_together_are_obeyed_once(
@@ -72,61 +72,14 @@ async def test_settings_that_change_together_are_obeyed_once(
 
     monkeypatch.setattr(FlushSchedule, "next_due_s", counting)
     driver = Driver(DIRECT, RELAXED)
-    helpers = Helpers(1, "kgw-test")
-    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
+    executor = ThreadPoolExecutor(1)
+    timer = FlushTimer(asyncio.get_running_loop(), driver.store.writes.relaxed, _at_once, executor)
     for count in (1, 2):
         for _ in range(10):
             timer.reschedule()
         await asyncio.sleep(0)
         assert count == looked
     await timer.aclose()
-
-
-async def test_it_is_known_while_a_round_waits_for_the_disk() -> None:
-    """Who writes in the event loop leaves that to a thread meanwhile."""
-    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
-    driver.append(b"asks for a reservation")
-    driver.append(b"unsynced")
-    helpers = Helpers(1, "kgw-test")
-    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
-    seen: list[bool] = []
-
-    def observe(call: str, _path: str) -> None:
-        if call == "fdatasync":
-            seen.append(timer.is_syncing)
-
-    driver.fs.on_operation = observe
-    timer.note(driver.log())
-    while driver.store.relaxed.unsynced_bytes:  # noqa: ASYNC110 - it is due within a few turns
-        await asyncio.sleep(0)
-    await timer.aclose()
-    helpers.shutdown()
-    assert ([True], False) == (seen, timer.is_syncing)
-
-
-async def test_what_no_thread_can_be_had_for_is_synced_by_the_flusher(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Appends wait for it, and no record stays unsynced for longer than was promised."""
-
-    def refuse(_: object) -> NoReturn:
-        raise NoThreadError("no thread")
-
-    driver = Driver(DIRECT, RELAXED._replace(flush_interval_ms=0))
-    driver.append(b"asks for a reservation")
-    driver.append(b"unsynced")
-    log = driver.log()
-    assert driver.store.relaxed.unsynced_bytes > 0
-    helpers = Helpers(1, "kgw-test")
-    monkeypatch.setattr(helpers, "submit", refuse)
-    timer = FlushTimer(asyncio.get_running_loop(), driver.store, _at_once, helpers)
-    timer.note(log)
-    while driver.store.relaxed.unsynced_bytes:  # noqa: ASYNC110 - it is due within a few turns
-        await asyncio.sleep(0)
-    await timer.aclose()
-    assert driver.store.failure is None
-    driver.lose_power()
-    assert [b"asks for a reservation", b"unsynced"] == driver.values()
 
 
 # --- when, by a loop whose time is moved by hand --------------------------------------------------
@@ -148,9 +101,9 @@ class HeldThread:
         self.is_held = False
         self._waiting: list[tuple[Callable[[], object], Future[object]]] = []
 
-    def submit(self, function: Callable[[], object]) -> Future[object]:
+    def submit(self, function: Callable[..., object], *arguments: Any) -> Future[object]:
         future: Future[object] = Future()
-        self._waiting.append((function, future))
+        self._waiting.append((partial(function, *arguments), future))
         if not self.is_held:
             self.go_on()
         return future
@@ -169,7 +122,9 @@ class Timed:
         self.loop = loop
         self.driver = Driver(DIRECT, RELAXED)
         self.thread = HeldThread()
-        self.timer = FlushTimer(loop, self.driver.store, _at_once, cast("Helpers", self.thread))
+        self.timer = FlushTimer(
+            loop, self.driver.store.writes.relaxed, _at_once, cast("Executor", self.thread)
+        )
 
     def log(self, flush_interval_ms: int, key: PartitionKey = KEY) -> SegmentedLog:
         """Return a log that has reserved offsets: what comes next is answered unsynced."""
@@ -264,24 +219,5 @@ def test_what_comes_during_a_long_round_is_synced_right_behind_it() -> None:
         await timed.turns()
         assert [b"first", b"during"] == timed.survivors()
         assert 0.0 == timed.timer.age_s()
-
-    _timed(story)
-
-
-def test_who_writes_beside_a_round_is_told_of_it() -> None:
-    """A round is said to be under way from its first sync to its last, and not after it."""
-
-    async def story(timed: Timed) -> None:
-        timed.log(flush_interval_ms=100)
-        await timed.answer(b"first")
-        before = timed.timer.is_syncing
-        timed.thread.is_held = True
-        await timed.move(0.1001)
-        during = timed.timer.is_syncing
-        timed.thread.is_held = False
-        timed.thread.go_on()
-        await timed.turns()
-        assert [b"first"] == timed.survivors()
-        assert (False, True, False) == (before, during, timed.timer.is_syncing)
 
     _timed(story)

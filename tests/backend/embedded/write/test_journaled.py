@@ -20,13 +20,13 @@ def test_groups_sync_their_segments_while_both_files_are_full() -> None:
     """Until one can be used again; nothing is lost by it, and the files do not grow."""
     driver = Driver(JOURNALED)
     held: list[Retirement] = []
-    driver.store.journaled.retire_soon = held.append
+    driver.store.writes.journaled.retire_soon = held.append
     keys = (KEY, OTHER_KEY)
     values = [b"%03d" % number * 1_000 for number in range(120)]
     for value in values:
         for key in keys:
             driver.submit(value, key=key)
-        driver.store.flush_group()
+        driver.store.writes.flush_group()
     assert 1 == len(held)
     assert {JOURNALED.journal_bytes} == _sizes(driver)
     driver.lose_power()
@@ -39,7 +39,7 @@ def test_a_group_that_no_file_holds_syncs_its_segments() -> None:
     keys = [PartitionKey(KEY.topic_id, number) for number in range(80)]
     for key in keys:
         driver.submit(b"v" * 4_000, key=key)
-    assert len(keys) == len(driver.store.flush_group())
+    assert len(keys) == len(driver.store.writes.flush_group())
     assert {JOURNALED.journal_bytes} == _sizes(driver)
     driver.lose_power()
     assert [[b"v" * 4_000]] * len(keys) == [driver.values(key) for key in keys]

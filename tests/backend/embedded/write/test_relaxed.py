@@ -91,10 +91,10 @@ def test_what_comes_during_a_flush_waits_for_the_next() -> None:
     driver.append(b"first")
     driver.append(b"covered")
     log = driver.log()
-    (flush,) = driver.store.relaxed.begin_flush([log])
+    (flush,) = driver.store.writes.relaxed.begin_flush([log])
     flush.mark.segment.sync()
     driver.append(b"late")
-    assert [(log, 2)] == driver.store.relaxed.finish_flush([flush], [None])
+    assert [(log, 2)] == driver.store.writes.relaxed.finish_flush([flush], [None])
     assert 2 == log.durable_end
     driver.lose_power()
     assert 2 == len(driver.values())
@@ -108,11 +108,11 @@ def test_a_checkpoint_writes_side_entries_of_durable_batches_alone() -> None:
     driver.flush()
     driver.checkpoint()
     driver.append(b"covered")
-    (flush,) = driver.store.relaxed.begin_flush([driver.log()])
+    (flush,) = driver.store.writes.relaxed.begin_flush([driver.log()])
     flush.mark.segment.sync()
     driver.append(b"late")
     driver.append(b"later")
-    driver.store.relaxed.finish_flush([flush], [None])
+    driver.store.writes.relaxed.finish_flush([flush], [None])
     driver.store.begin_checkpoint()
     assert 40 * 4 == driver.fs.file_size(driver.segment_path(suffix="checksums"))
     flush.mark.segment.sync_side()
@@ -125,11 +125,11 @@ def test_without_a_reservation_an_append_is_made_durable() -> None:
     """Nobody waits for one: until it is there the log is as a strict one."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
     wanted: list[int] = []
-    driver.store.relaxed.reserve_soon = lambda _, end: wanted.append(end)
+    driver.store.writes.relaxed.reserve_soon = lambda _, end: wanted.append(end)
     for number in range(3):
         assert driver.append(b"%d" % number).is_durable
     assert [RESERVED] == wanted
-    driver.store.relaxed.reserve(driver.log(), RESERVED)
+    driver.store.writes.relaxed.reserve(driver.log(), RESERVED)
     assert not driver.append(b"3").is_durable
     driver.lose_power()
     assert [b"0", b"1", b"2"] == driver.values()
@@ -139,7 +139,7 @@ def test_the_next_block_is_reserved_before_the_last_is_used_up() -> None:
     """Half a block ahead; blocks grow with the log and are bounded."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
     reserved: list[tuple[int, int]] = []
-    relaxed = driver.store.relaxed
+    relaxed = driver.store.writes.relaxed
     reserve = relaxed.reserve
 
     def note(log: object, reserved_end: int) -> None:
@@ -158,11 +158,11 @@ def test_a_full_disk_leaves_a_relaxed_log_strict() -> None:
     driver = Driver(SMALL_BLOCKS, RELAXED)
     driver.append(b"a")
     driver.fs.inject(Fault(FaultKind.ENOSPC, 1, persistent=True, spared=frozenset({"fdatasync"})))
-    driver.store.relaxed.reserve(driver.log(), 10_000)
+    driver.store.writes.relaxed.reserve(driver.log(), 10_000)
     driver.fs.inject(None)
     assert RESERVED == driver.log().reserved_end
     assert any("reserved.json" in problem for problem in driver.store.problems)
-    assert driver.store.is_writable
+    assert driver.store.writes.is_writable
 
 
 def test_beyond_the_limit_of_unsynced_logs_appends_are_made_durable() -> None:
@@ -221,9 +221,9 @@ def test_a_strict_log_that_becomes_relaxed_reserves_first() -> None:
     log = driver.log()
     log.settings = driver.settings = RELAXED
     held: list[int] = []
-    driver.store.relaxed.reserve_soon = lambda _, end: held.append(end)
+    driver.store.writes.relaxed.reserve_soon = lambda _, end: held.append(end)
     assert driver.append(b"b").is_durable
-    driver.store.relaxed.reserve(log, held[0])
+    driver.store.writes.relaxed.reserve(log, held[0])
     assert not driver.append(b"c").is_durable
     driver.lose_power()
     assert [b"a", b"b"] == driver.values()
@@ -238,7 +238,7 @@ def test_strict_and_relaxed_partitions_share_a_group() -> None:
     driver.log(OTHER_KEY)
     relaxed = driver.submit(b"relaxed")
     strict = driver.submit(b"strict", key=OTHER_KEY)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     assert (False, True) == (relaxed.is_durable, strict.is_durable)
     driver.lose_power()
     assert [b"strict"] == driver.values(OTHER_KEY)
@@ -251,7 +251,7 @@ def test_after_a_power_loss_no_offset_comes_back() -> None:
     """The log goes on above what was reserved; the gap is noted and counted (rule 2)."""
     driver = _lost_tail()
     noted: list[str] = []
-    driver.store.remark = noted.append
+    driver.store.directory.remark = noted.append
     log = driver.log()
     assert [b"kept 0", b"kept 1", b"kept 2"] == driver.values()
     assert (RESERVED, RESERVED) == (log.offsets.high_watermark, log.offsets.next_offset)
@@ -427,7 +427,7 @@ def test_a_damaged_reservation_leaves_a_wide_gap() -> None:
 def test_a_log_that_reserved_and_never_got_its_segment_begins_at_zero() -> None:
     """A segment is there before anything is answered: nothing can have been."""
     driver = Driver(SMALL_BLOCKS, RELAXED)
-    driver.store.relaxed.reserve(driver.log(), 500)
+    driver.store.writes.relaxed.reserve(driver.log(), 500)
     driver.lose_power()
     append = driver.append(b"first")
     assert (0, False) == (append.result.base_offset, append.is_durable)
@@ -474,7 +474,7 @@ def test_a_failed_sync_stops_the_directory_and_says_what_is_at_risk() -> None:
     driver.fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"write", "open"})))
     driver.flush()
     driver.fs.inject(None)
-    assert not driver.store.is_writable
+    assert not driver.store.writes.is_writable
     assert any("2 records of 1 relaxed partitions" in one for one in driver.store.problems)
     assert 1 == driver.log().offsets.durable_end
     driver.lose_power()
@@ -518,12 +518,12 @@ def test_a_deleted_log_is_forgotten() -> None:
     driver.append(b"a")
     driver.append(b"b")
     log = driver.log()
-    flushes = driver.store.relaxed.begin_flush([log])
+    flushes = driver.store.writes.relaxed.begin_flush([log])
     driver.store.remove_log(KEY, driver.store.retire_log(KEY))
-    driver.store.relaxed.reserve(log, 900)
-    assert [] == driver.store.relaxed.finish_flush(flushes, [None])
-    assert [] == driver.store.relaxed.begin_flush([log])
-    assert (0, []) == (driver.store.relaxed.unsynced_bytes, driver.store.problems)
+    driver.store.writes.relaxed.reserve(log, 900)
+    assert [] == driver.store.writes.relaxed.finish_flush(flushes, [None])
+    assert [] == driver.store.writes.relaxed.begin_flush([log])
+    assert (0, []) == (driver.store.writes.relaxed.unsynced_bytes, driver.store.problems)
 
 
 def test_unsynced_bytes_are_counted() -> None:
@@ -531,9 +531,9 @@ def test_unsynced_bytes_are_counted() -> None:
     driver = Driver(DIRECT._replace(reserved_offsets=100), RELAXED)
     driver.append(b"a")
     driver.append(b"b")
-    assert driver.log().size_bytes == driver.store.relaxed.unsynced_bytes > 0
+    assert driver.log().size_bytes == driver.store.writes.relaxed.unsynced_bytes > 0
     driver.flush()
-    assert 0 == driver.store.relaxed.unsynced_bytes
+    assert 0 == driver.store.writes.relaxed.unsynced_bytes
 
 
 def test_the_schedule_syncs_what_is_due_and_what_nearly_is() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.backend.embedded.options import EmbeddedOptions
-    from kgw.backend.embedded.write.append import Append
+    from kgw.backend.embedded.write.write_path import Append
 
 PATH = f"{ROOT}/file"
 NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
@@ -85,13 +85,18 @@ def test_an_error_nobody_waits_for_is_told_to_the_next_sync_and_lost_with_the_fi
 def _append_beside_a_failed_sync(driver: Driver) -> Append:
     """Another sync of the file, such as a checkpoint's, gets the error; nobody knows it yet."""
     driver.append(b"first")
-    store, log = driver.store, driver.log()
+    segment = driver.log().segments[-1]
     append = driver.submit(b"second")
-    written = store.write(store.take_group(), None)
-    driver.fs.inject(NEXT_SYNC_FAILS)
-    with pytest.raises(SyncFailedError):
-        log.segments[-1].sync()
-    store.settle(written, store.sync(written))
+
+    def fail_another_sync(call: str, path: str) -> None:
+        if call == "write" and path == segment.log_path:
+            driver.fs.on_operation = None
+            driver.fs.inject(NEXT_SYNC_FAILS)
+            with pytest.raises(SyncFailedError):
+                segment.sync()
+
+    driver.fs.on_operation = fail_another_sync
+    driver.store.writes.flush_group()
     return append
 
 
@@ -123,7 +128,7 @@ def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
         driver.append(b"first", key=key)
     appends = [driver.submit(b"second", key=key) for key in keys]
     driver.fs.inject(NEXT_SYNC_FAILS)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     driver.fs.inject(None)
     ((call, path),) = driver.fs.struck
     assert ("fdatasync", True) == (call, path.endswith(".journal"))
@@ -133,57 +138,6 @@ def test_no_append_is_answered_after_a_failed_sync_of_the_journal() -> None:
         driver.submit(b"third")
     driver.lose_power(CrashMode.NOTHING)
     assert [[b"first"], [b"first"]] == [driver.values(key) for key in keys]
-
-
-def test_the_loop_leaves_files_to_a_thread_that_another_syncs_or_that_have_failed() -> None:
-    """It cannot wait for them, and the kernel would call them durable."""
-    driver = Driver(DIRECT)
-    driver.append(b"first")
-    store, segment = driver.store, driver.log().segments[-1]
-    driver.submit(b"second")
-    written = store.write(store.take_group(), None)
-    syncs = store.begin_syncs(written)
-    assert syncs is not None
-    assert [segment.log_path] == [file.path for file in syncs]
-    assert store.begin_syncs(store.write([], None)) == []
-    assert segment.begin_sync() is None
-    store.end_syncs(written, [SyncFailedError("gone")])
-    assert segment.begin_sync() is None
-    with pytest.raises(SyncFailedError, match="gone"):
-        segment.sync()
-
-
-def test_what_the_loop_gives_back_untried_may_be_synced() -> None:
-    """The kernel has taken nothing: a thread does it."""
-    driver = Driver(DIRECT)
-    append = driver.submit(b"a")
-    store = driver.store
-    written = store.write(store.take_group(), None)
-    assert store.begin_syncs(written) is not None
-    store.give_up_syncs(written)
-    store.settle(written, store.sync(written))
-    assert append.error is None
-
-
-def test_a_file_whose_sync_was_not_tried_stays_open() -> None:
-    """Another syncs a file of the group: who opens the first one again is told of no error."""
-    driver = Driver(DIRECT)
-    store, pool = driver.store, driver.store.pool
-    for key in (KEY, OTHER_KEY):
-        driver.submit(b"a", key=key)
-    written = store.write(store.take_group(), None)
-    first, second = (driver.log(key).segments[-1].log_path for key in (KEY, OTHER_KEY))
-    other = pool.acquire(second)
-    assert pool.begin_sync(other)
-    assert store.begin_syncs(written) is None
-    store.give_up_syncs(written)
-    pool.end_sync(other, None)
-    pool.release(other)
-    driver.fs.fail_write_back(first)
-    for number in range(JOURNALED.open_files):
-        pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
-    assert [True, False] == [pool.has(path) for path in (first, second)]
-    assert isinstance(store.sync(written)[0], SyncFailedError)
 
 
 def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
@@ -209,33 +163,6 @@ def test_bytes_written_while_a_sync_runs_keep_their_file_open() -> None:
         assert pooled.dirty
         pool.sync(pooled)
         pool.release(pooled)
-
-
-@pytest.mark.parametrize("outcomes", [None, [None, None]])
-def test_a_file_that_cannot_be_closed_keeps_no_other_in_use(
-    outcomes: list[SyncFailedError | None] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its segment is gone; the others may be synced, and what was wrong is said."""
-    driver = Driver(DIRECT)
-    store = driver.store
-    for key in (KEY, OTHER_KEY):
-        driver.submit(b"a", key=key)
-    written = store.write(store.take_group(), None)
-    assert store.begin_syncs(written) is not None
-    gone, left = (driver.log(key).segments[-1] for key in (KEY, OTHER_KEY))
-    gone.forget()
-
-    def refuse(_: SimulatedFile) -> None:
-        raise OSError(errno.EIO, "cannot be closed")
-
-    monkeypatch.setattr(SimulatedFile, "close", refuse)
-    if outcomes is None:
-        store.give_up_syncs(written)
-    else:
-        store.end_syncs(written, outcomes)
-    assert [] == written.in_use
-    assert left.begin_sync() is not None
-    assert any("cannot be closed" in problem for problem in store.problems)
 
 
 def test_a_failed_sync_is_known_when_the_file_is_opened_again() -> None:
@@ -323,7 +250,7 @@ def test_a_side_file_whose_write_back_failed_fails_the_checkpoint() -> None:
     driver.fs.fail_write_back(driver.segment_path(suffix="checksums"))
     with pytest.raises(StorageError, match="checksums"):
         driver.checkpoint()
-    assert not driver.store.is_writable
+    assert not driver.store.writes.is_writable
     assert values == driver.values()
     driver.lose_power()
     assert values == driver.values()
@@ -346,12 +273,12 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
         driver.fs.fail_write_back(side_path)
         for number in range(4):
             pool.release(pool.acquire(f"{ROOT}/{number}", create=True))
-        assert not pool.has(side_path)
+        assert pool.acquire_open(side_path) is None
         if after == "stop":
             driver.stop()
         else:
             driver.checkpoint()
-        assert driver.store.is_writable
+        assert driver.store.writes.is_writable
         before = bytes(driver.fs.content(side_path))
         driver.lose_power(CrashMode.RANDOM if seed else CrashMode.NOTHING, seed)
         lacks_some = bytes(driver.fs.content(side_path)) != before

@@ -33,7 +33,9 @@ def _undone(stop_after: int) -> tuple[Driver, bool]:
     """
     driver = Driver(DIRECT, SMALL_SEGMENTS)
     driver.append(KEPT)
-    append = driver.store.submit(driver.log(), [make_batch([value] * 3) for value in REFUSED])
+    append = driver.store.writes.submit(
+        driver.log(), [make_batch([value] * 3) for value in REFUSED]
+    )
     operations = 0
 
     def count(call: str, _path: str) -> None:
@@ -46,7 +48,7 @@ def _undone(stop_after: int) -> tuple[Driver, bool]:
     # The second write of the fourth segment.
     driver.fs.inject(Fault(FaultKind.EIO, 9, spared=WRITE_FAILS))
     try:
-        driver.store.flush_group()
+        driver.store.writes.flush_group()
     except Stop:
         return driver, False
     finally:

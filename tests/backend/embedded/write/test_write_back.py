@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.embedded.failures import NoThreadError
 from kgw.backend.embedded.files import page_cache
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.log.segment import Segment, SegmentMark
-from kgw.backend.embedded.write.write_back import CALM_BYTES, WRITE_BACK_BYTES, WriteBack
+from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES, WriteBack
 from kgw.testing.faults import SimulatedFile
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
@@ -51,7 +50,7 @@ def test_a_segment_that_the_journal_vouches_for_is_handed_on_as_it_grows(
     """Whole pages, each once, and only when there are many of them."""
     driver = Driver(JOURNALED._replace(journal_bytes=4 << 20))
     spans = Spans(monkeypatch)
-    driver.store.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = Segment.write_back
     segment = grow(driver, WRITE_BACK_BYTES - 20_000)
     assert [] == spans
     grow(driver, 40_000)
@@ -68,7 +67,7 @@ def test_a_relaxed_segment_is_handed_on_as_it_grows(monkeypatch: pytest.MonkeyPa
     driver = Driver(DIRECT, RELAXED)
     driver.append(b"asks for a reservation")
     spans = Spans(monkeypatch)
-    driver.store.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = Segment.write_back
     grow(driver, WRITE_BACK_BYTES + 20_000)
     assert 1 == len(spans)
 
@@ -77,7 +76,7 @@ def test_a_segment_that_is_synced_anyway_is_not_handed_on(monkeypatch: pytest.Mo
     """Nothing is left to write then."""
     driver = Driver(DIRECT, SETTINGS)
     spans = Spans(monkeypatch)
-    driver.store.write_back_soon = Segment.write_back
+    driver.store.writes.write_back_soon = Segment.write_back
     segment = grow(driver, 2 * WRITE_BACK_BYTES)
     assert [] == spans
     assert 0 == segment.unsent_bytes
@@ -105,7 +104,7 @@ def test_the_disk_begins_with_a_large_group_before_all_of_it_is_written(
     )
     for key, size_bytes in zip(keys, (large, small, large, large), strict=True):
         driver.submit(b"x" * size_bytes, key=key)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     first, second, third, relaxed = (driver.log(key).segments[-1].log_path for key in keys)
     wanted = [f"write {first}", f"begin {first}", f"write {second}"]
     wanted += [f"write {third}", f"begin {third}", f"write {relaxed}"]
@@ -128,7 +127,7 @@ def test_the_disk_does_not_begin_with_what_the_journal_vouches_for(
     for number in range(10):
         size_bytes = WRITE_BACK_BYTES + 5_000 if number == 0 else 10
         driver.submit(b"x" * size_bytes, key=PartitionKey(KEY.topic_id, number))
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     assert driver.log().segments[-1].unsent_bytes > WRITE_BACK_BYTES
     assert [] == spans
 
@@ -141,18 +140,8 @@ def test_the_disk_does_not_begin_with_what_a_roll_has_synced(
     spans = Spans(monkeypatch)
     driver.submit(b"x" * WRITE_BACK_BYTES)
     driver.submit(b"x" * 20_000)
-    driver.store.flush_group()
+    driver.store.writes.flush_group()
     assert 2 == len(driver.log().segments)
-    assert [] == spans
-
-
-def test_the_event_loop_has_no_disk_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It might wait for its turn."""
-    driver = Driver(DIRECT, SETTINGS)
-    spans = Spans(monkeypatch)
-    driver.submit(b"x" * 2 * WRITE_BACK_BYTES)
-    group = driver.store.take_group()
-    driver.store.finish(driver.store.write(group, None))
     assert [] == spans
 
 
@@ -190,7 +179,7 @@ def test_a_segment_that_is_being_removed_is_not_kept_open(monkeypatch: pytest.Mo
     segment.forget()
     segment.write_back()
     assert [] == spans
-    assert not driver.store.pool.has(segment.log_path)
+    assert driver.store.pool.acquire_open(segment.log_path) is None
 
 
 def test_one_job_hands_on_all_that_has_grown() -> None:
@@ -242,37 +231,6 @@ def test_a_segment_that_fails_keeps_no_other_from_being_handed_on(
     assert 1 == len(jobs)
 
 
-def test_a_hint_that_no_thread_can_be_had_for_is_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The syncs have succeeded by then; the next one is handed on when there is a thread again."""
-    jobs: list[Callable[[], None]] = []
-    handed_on: list[str] = []
-    is_short = True
-
-    class Noting(Segment):
-        __slots__ = ()
-
-        def write_back(self) -> None:
-            handed_on.append(self.stem_path)
-
-    def submit(job: Callable[[], None]) -> None:
-        if is_short:
-            raise NoThreadError("no thread")
-        jobs.append(job)
-
-    pool = FilePool(Driver().fs, 1)
-    segments = [Noting(f"/data/{number}", 0, pool) for number in range(3)]
-    write_back = WriteBack(submit)
-    for segment in segments[:2]:
-        write_back.note(segment)
-    assert 1 == len(caplog.records)
-    is_short = False
-    write_back.note(segments[2])
-    jobs.pop()()
-    assert [segments[2].stem_path] == handed_on
-
-
 def test_real_files_know_the_hint_where_the_system_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,17 +244,3 @@ def test_real_files_know_the_hint_where_the_system_does(
     monkeypatch.setattr(page_cache, "_sync_file_range", None)
     file.begin_write_back(0, len(content))
     file.close()
-
-
-def test_a_checkpoint_is_calm_with_little_to_write_and_once_it_is_synced() -> None:
-    """Else the event loop would hand all of its writing to the thread for as long as it lasts."""
-    driver = Driver(JOURNALED)
-    segment = grow(driver, 20_000)
-    assert driver.store.begin_checkpoint().is_calm
-    segment.size_bytes += 2 * CALM_BYTES
-    driver.log(KEY).is_changed = True
-    plan = driver.store.begin_checkpoint()
-    segment.size_bytes -= 2 * CALM_BYTES
-    assert not plan.is_calm
-    driver.store.finish_checkpoint(plan)
-    assert plan.is_calm

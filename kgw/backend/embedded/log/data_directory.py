@@ -1,0 +1,97 @@
+"""What all logs of a data directory share: its files, its options and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.files.pool import FilePool
+from kgw.backend.embedded.log.quarantine import Quarantine
+from kgw.clock import SystemClock
+from kgw.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.backend.embedded.files.fs import FileSystem
+    from kgw.backend.embedded.options import EmbeddedOptions
+    from kgw.types import PartitionKey
+
+_MAX_PROBLEMS: Final = 100
+_MAX_REPORTED: Final = 10_000
+"""A directory with more than that wrong says the rest no more: the log must not fill the disk."""
+
+
+class DataDirectory:
+    """Shared by everything that reads or writes below one root."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        options: EmbeddedOptions,
+        wall_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.fs = fs
+        self.root = root
+        self.options = options
+        self.wall_ms = wall_ms or SystemClock().wall_ms
+        """The time, for when a segment was begun."""
+        self.pool = FilePool(fs, options.open_files)
+        self.announce: Callable[[str], None] = _keep_quiet
+        """Told of each problem once, as it is found, by whichever thread finds it."""
+        self.remark: Callable[[str], None] = _keep_quiet
+        """Told of what is in order, but not usual."""
+        self.quarantine = Quarantine(
+            fs,
+            f"{root}/{layout.QUARANTINE_DIRECTORY}",
+            options.quarantine_bytes,
+            self.report,
+            self.note,
+        )
+        self.failure: StorageError | None = None
+        """Why nothing is written any more: a sync failed, once and for all."""
+        self.when_failed: Callable[[], None] = _do_nothing
+        """Told once, when `failure` has been set."""
+        self.problems: list[str] = []
+        self._reported: dict[str, None] = {}
+
+    def partition_path(self, key: PartitionKey) -> str:
+        """Return the directory of a partition."""
+        return f"{self.root}/{layout.PARTITIONS_DIRECTORY}/{key}"
+
+    def report(self, problem: str) -> None:
+        """Announce a sentence that an operator should know, once; keep the first for `health`."""
+        reported = self._reported
+        if problem in reported or len(reported) >= _MAX_REPORTED:
+            return
+        reported[problem] = None
+        if len(reported) <= _MAX_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self.problems[_MAX_PROBLEMS:] = [f"{len(reported) - _MAX_PROBLEMS} more are in the log"]
+        self.announce(problem)
+
+    def note(self, sentence: str) -> None:
+        """Have something said in the log that is no problem."""
+        self.remark(sentence)
+
+    def fail(self, error: Exception) -> None:
+        """Write nothing any more, until the next start: a sync has failed."""
+        if self.failure is None:
+            self.failure = StorageError(f"the data directory has failed: {error}")
+            self.report(str(self.failure))
+            self.when_failed()
+
+    def check_writable(self) -> None:
+        """Raise StorageError when nothing is written any more."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def _keep_quiet(_problem: str) -> None:
+    """Do without a log."""
+
+
+def _do_nothing() -> None:
+    """There is nobody to be told."""

@@ -1,0 +1,408 @@
+"""The way of every append: queued, written with others, synced once, answered in order.
+
+The order that every promise rests on: bytes are written, then synced (in the journal or in their
+segments), then their appends succeed, then the high watermark moves. In a relaxed log the sync
+comes last (`relaxed`).
+
+Plain code without threads, so that a simulator can stop it after any operation. `submit` and
+`complete_group` belong to the event loop, `take_group` and `write_group` to the flusher's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgw.backend.append import Append as BaseAppend
+from kgw.backend.append import AppendResult
+from kgw.backend.embedded import layout
+from kgw.backend.embedded.failures import SyncFailedError, storage_error
+from kgw.backend.embedded.log.journal import Journal
+from kgw.backend.embedded.log.segment import SideFileDamagedError
+from kgw.backend.embedded.recover.rebuilding import rebuild_side
+from kgw.backend.embedded.write.journaled import JournaledSegments
+from kgw.backend.embedded.write.relaxed import RelaxedLogs
+from kgw.backend.embedded.write.segment_syncs import sync_segments
+from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES
+from kgw.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kgw.backend.embedded.log.data_directory import DataDirectory
+    from kgw.backend.embedded.log.journal import Redo
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.log.segmented_log import DurableMark, SegmentedLog
+    from kgw.records.batch import RecordBatch
+
+
+class Append(BaseAppend):
+    """Batches on their way to the disk."""
+
+    __slots__ = ("attempt", "batches", "is_durable", "log", "size_bytes")
+
+    error: StorageError | None
+
+    def __init__(self, log: SegmentedLog, batches: Sequence[RecordBatch], base_offset: int) -> None:
+        super().__init__()
+        self.log = log
+        self.batches = batches
+        self.attempt = log.attempt
+        last = batches[-1]
+        self.result = AppendResult(base_offset, last.last_offset, last.leader_epoch)
+        self.is_durable = True
+        """Whether success means more than that the system has the bytes."""
+        # Nearly always one batch, ten thousand times a second.
+        self.size_bytes = (
+            len(batches[0].buffer)
+            if len(batches) == 1
+            else sum(len(batch.buffer) for batch in batches)
+        )
+
+
+class _Share(NamedTuple):
+    """One log's share of a group, once it is in the segments."""
+
+    redos: list[Redo]
+    before: DurableMark | None
+    """Where the log ended before it, if that matters."""
+    may_wait: bool
+    """Whether it is answered before it is synced."""
+
+
+class WritePath:
+    """The only writer of a data directory's batches."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self.directory = directory
+        self.journal = Journal(
+            directory.fs,
+            f"{directory.root}/{layout.JOURNAL_DIRECTORY}",
+            directory.options.journal_bytes,
+        )
+        self.journaled = JournaledSegments(directory, self.journal)
+        self.relaxed = RelaxedLogs(directory)
+        directory.when_failed = self._stop
+        self.write_back_soon: Callable[[Segment], object] = _leave_it
+        """Told of segments that have grown, and that nobody is about to sync."""
+        self.is_closed = False
+        """Whether nothing more is taken: the store is being closed, or is."""
+        self.appended_bytes = 0
+        """Bytes of groups written since the last checkpoint was planned, about."""
+        self._pending: deque[Append] = deque()
+        self._is_disk_full = False
+        """Whether the last look at the disk found too little room."""
+
+    # --- the event loop --------------------------------------------------------------------------
+
+    def submit(self, log: SegmentedLog, batches: Sequence[RecordBatch]) -> Append:
+        """Give batches their offsets and queue them.
+
+        Raises StorageError when nothing is written any more.
+        """
+        if self.directory.failure is not None:
+            raise self.directory.failure
+        if log.is_deleted or self.is_closed:
+            raise StorageError(
+                f"partition {log.key} has been deleted" if log.is_deleted else "the log is closed"
+            )
+        append = Append(log, batches, log.begin_append(batches))
+        self._pending.append(append)
+        return append
+
+    def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
+        """Move the high watermarks and give up the offsets of what failed, group after group.
+
+        Returns the logs whose high watermark has moved.
+        """
+        # The last of each log says it all: there may be fifty of one in a group.
+        last: dict[SegmentedLog, Append] = {}
+        refused: list[Append] = []
+        for append in group:
+            if append.error is None:
+                last[append.log] = append
+            else:
+                refused.append(append)
+        moved: list[SegmentedLog] = []
+        for log, append in last.items():
+            offsets = log.offsets
+            advance = offsets.advance_durable if append.is_durable else offsets.advance_written
+            if advance(append.result.last_offset + 1):
+                moved.append(log)
+        for append in refused:
+            log = append.log
+            if (
+                append.attempt == log.attempt
+                and not log.is_deleted
+                and self.directory.failure is None
+            ):
+                log.offsets.rewind(log.offsets.high_watermark)
+                log.attempt += 1
+        return moved
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether appends wait to be written."""
+        return bool(self._pending)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether appends are taken now; after a full disk the disk is asked again."""
+        if self._is_disk_full:
+            self._look_for_room(0)
+        return self.directory.failure is None and not self._is_disk_full
+
+    # --- the flusher's thread --------------------------------------------------------------------
+
+    def flush_group(self) -> list[Append]:
+        """Write, sync and complete what is queued, up to the size of a group."""
+        group = self.take_group()
+        self.write_group(group)
+        self.complete_group(group)
+        return group
+
+    def take_group(self) -> list[Append]:
+        """Take what is queued from the queue, up to the size of a group."""
+        group: list[Append] = []
+        size_bytes = 0
+        options, pending = self.directory.options, self._pending
+        logs: set[SegmentedLog] = set()
+        while pending and size_bytes < options.group_bytes and len(logs) < options.group_partitions:
+            append = pending.popleft()
+            size_bytes += append.size_bytes
+            logs.add(append.log)
+            group.append(append)
+        return group
+
+    def write_group(self, group: list[Append]) -> None:
+        """Write a group and make it durable; each append that failed carries its error."""
+        size_bytes = sum([append.size_bytes for append in group])
+        by_log = self._admit(group, size_bytes)
+        shares = self._write(by_log)
+        self._sync_new_names(by_log, shares)
+        durable = self._sync(by_log, shares)
+        failure = self.directory.failure
+        for log, appends in by_log.items():
+            if failure is not None and log not in durable:
+                _refuse(appends, failure)
+            elif appends[0].error is None:
+                log.written_end = appends[-1].result.last_offset + 1
+                segment = log.segments[-1]
+                if segment.unsent_bytes >= WRITE_BACK_BYTES:
+                    self.write_back_soon(segment)
+        self.appended_bytes += size_bytes
+
+    def _admit(self, group: list[Append], size_bytes: int) -> dict[SegmentedLog, list[Append]]:
+        """Sort a group by log and refuse what cannot be written."""
+        refusal = self.directory.failure or self._look_for_room(size_bytes)
+        by_log: dict[SegmentedLog, list[Append]] = {}
+        for append in group:
+            log = append.log
+            if log.is_deleted:
+                append.error = StorageError(f"partition {log.key} has been deleted")
+            elif append.attempt <= log.refused_attempt:
+                append.error = StorageError("an append before this one failed")
+            elif refusal is not None:
+                append.error = refusal
+                log.refused_attempt = append.attempt
+            elif log in by_log:
+                by_log[log].append(append)
+            else:
+                by_log[log] = [append]
+        return by_log
+
+    def _look_for_room(self, size_bytes: int) -> StorageError | None:
+        """Say why so much is refused where the disk has no room for it.
+
+        Some of the disk is left to the state store.
+        """
+        directory = self.directory
+        if directory.options.min_free_bytes <= 0:
+            return None
+        try:
+            free_bytes = directory.fs.free_bytes(directory.root)
+        except OSError as error:
+            return StorageError(str(error))
+        needed_bytes = directory.options.min_free_bytes + size_bytes
+        self._is_disk_full = free_bytes < needed_bytes
+        if not self._is_disk_full:
+            return None
+        return DiskFullError(f"{free_bytes} bytes are free where {needed_bytes} are needed")
+
+    def _write(self, by_log: dict[SegmentedLog, list[Append]]) -> dict[SegmentedLog, _Share]:
+        """Write a group into its segments, without a sync; returns what succeeded.
+
+        The disk begins with the first segments of a large group while the others are written.
+        """
+        begins_early = self._syncs_segments(by_log)
+        shares: dict[SegmentedLog, _Share] = {}
+        for log, appends in by_log.items():
+            share = self._write_share(log, appends)
+            if share is None:
+                continue
+            shares[log] = share
+            segment = log.segments[-1]
+            if begins_early and not share.may_wait and segment.unsent_bytes >= WRITE_BACK_BYTES:
+                segment.write_back()
+        return shares
+
+    def _syncs_segments(self, by_log: dict[SegmentedLog, list[Append]]) -> bool:
+        """Whether a group syncs several segments, as far as can be told before it is written.
+
+        Those that the journal is about to vouch for would be in the way of its sync.
+        """
+        if len(by_log) < 2:
+            return False
+        strict = [appends for log, appends in by_log.items() if not log.settings.is_relaxed]
+        size_bytes = sum(append.size_bytes for appends in strict for append in appends)
+        return len(strict) > 1 and not self.journaled.suits(len(strict), size_bytes)
+
+    def _write_share(self, log: SegmentedLog, appends: list[Append]) -> _Share | None:
+        """Write one log's share into its segments; None when that failed and has been undone.
+
+        The names of segments that it began are left to `_sync_new_names`.
+        """
+        directory = self.directory
+        if directory.failure is not None:
+            return None
+        batches = (
+            appends[0].batches
+            if len(appends) == 1
+            else [batch for append in appends for batch in append.batches]
+        )
+        may_wait = self.relaxed.may_wait(log, appends[-1].result.last_offset + 1)
+        log.begin_write()
+        try:
+            self.load_last(log)
+            # Where the durable part ends matters while all of it is.
+            before = log.mark() if may_wait and log.durable is None else None
+            return _Share(log.write(batches), before, may_wait)
+        except OSError as error:
+            self._undo(log, appends, error)
+        except SyncFailedError as error:
+            directory.fail(error)
+        return None
+
+    def load_last(self, log: SegmentedLog) -> None:
+        """Make sure that the last segment's side file can be continued.
+
+        Raises OSError, SyncFailedError.
+        """
+        if log.segments and log.segments[-1].side is None:
+            try:
+                log.segments[-1].load()
+            except SideFileDamagedError as error:
+                rebuild_side(self.directory, log, error.segment)
+
+    def _undo(self, log: SegmentedLog, appends: list[Append], error: OSError) -> None:
+        """Take back what was written of one log, and refuse it."""
+        try:
+            log.undo()
+        except (OSError, SyncFailedError) as undoing:
+            self.directory.fail(undoing)
+            return
+        _refuse(appends, storage_error(error, f"cannot append to partition {log.key}"))
+        log.refused_attempt = appends[0].attempt
+
+    def _sync_new_names(
+        self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
+    ) -> None:
+        """Make the segments durable that a group began, before anything rests on them.
+
+        Together: the first records of 100 partitions need 100 syncs.
+        """
+        directory = self.directory
+        logs = [log for log in shares if log.has_new_names]
+        if not logs or directory.failure is not None:
+            return
+        outcomes = directory.pool.sync_directories([log.path for log in logs])
+        for log, outcome in zip(logs, outcomes, strict=True):
+            if isinstance(outcome, OSError):
+                del shares[log]
+                self._undo(log, by_log[log], outcome)
+            elif outcome is not None:
+                del shares[log]
+                directory.fail(outcome)
+
+    def _sync(
+        self, by_log: dict[SegmentedLog, list[Append]], shares: dict[SegmentedLog, _Share]
+    ) -> set[SegmentedLog]:
+        """Sync what may not wait: in the journal, or segment by segment; returns what is durable.
+
+        After a failure nothing more is synced: no later sync may count for it.
+        """
+        by_segment: list[SegmentedLog] = []
+        by_journal: list[SegmentedLog] = []
+        redos: list[Redo] = []
+        for log, share in shares.items():
+            if share.may_wait:
+                self.relaxed.note(log, share.before)
+                for append in by_log[log]:
+                    append.is_durable = False
+            elif log.durable is not None:
+                # The journal cannot vouch for what lies behind bytes that no sync has covered.
+                by_segment.append(log)
+            else:
+                by_journal.append(log)
+                redos += share.redos
+        durable: set[SegmentedLog] = set()
+        directory = self.directory
+        if directory.failure is not None:
+            return durable
+        if by_journal and not self.journaled.append(redos):
+            by_segment += by_journal
+            by_journal = []
+        if by_segment:
+            outcomes = sync_segments(directory.fs, [log.segments[-1] for log in by_segment])
+            for log, failure in zip(by_segment, outcomes, strict=True):
+                if failure is not None:
+                    directory.fail(failure)
+                else:
+                    durable.add(log)
+                    self._note_synced(log)
+        if by_journal and directory.failure is None:
+            try:
+                self.journal.sync()
+            except OSError as error:
+                directory.fail(SyncFailedError(f"journal: {error}"))
+            else:
+                durable.update(by_journal)
+                self._note_journaled(by_journal)
+        return durable
+
+    def _note_synced(self, log: SegmentedLog) -> None:
+        segment = log.segments[-1]
+        self.journaled.forget(segment)
+        if log.durable is not None:
+            self.relaxed.settle(log)
+        self._write_side(segment, at_least_bytes=1)
+
+    def _note_journaled(self, logs: list[SegmentedLog]) -> None:
+        for log in logs:
+            # A roll has synced the segments before the last.
+            segment = log.segments[-1]
+            self.journaled.note(segment)
+            self._write_side(segment)
+
+    def _write_side(self, segment: Segment, **limit: int) -> None:
+        """Write side entries of durable batches. When that fails they stay in memory for now."""
+        try:
+            segment.write_side(**limit)
+        except OSError as error:
+            self.directory.report(f"{segment.side_path}: {error}")
+
+    def _stop(self) -> None:
+        """Append nothing to the journal any more, and say what a power loss may take."""
+        self.journal.end()
+        at_risk = self.relaxed.at_risk()
+        if at_risk is not None:
+            self.directory.report(at_risk)
+
+
+def _leave_it(_segment: Segment) -> None:
+    """Do without a thread: what is synced later is written then."""
+
+
+def _refuse(appends: Iterable[Append], error: StorageError) -> None:
+    for append in appends:
+        append.error = error
