@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kgw import turns
+from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later, Submission, until_done
+from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.partitions.topic import why_missing
@@ -42,17 +42,19 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import read_batch
 from kgw.records.errors import RecordError
-from kgw.turns import Share, in_turns
+from kgw.turns import Share, finish, in_turns, shares
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
+    from kgw.protocol.messages.produce import (
+        PartitionProduceData,
+        ProduceRequest,
+        TopicProduceData,
+    )
     from kgw.turns import Rest, Turns
     from kgw.types import Buffer
 
@@ -63,7 +65,7 @@ PARTITIONS_PER_TURN = 150
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
-class Pending(NamedTuple):
+class _Pending(NamedTuple):
     """A batch on its way to the disk, and the answer that waits for it."""
 
     answer: PartitionProduceResponse
@@ -71,29 +73,6 @@ class Pending(NamedTuple):
     result: Append
     is_undecided: bool
     """Whether it may still be refused for what its records are."""
-
-
-class _AfterAppends:
-    """What an answer to several appends waits for, none of which is done yet."""
-
-    __slots__ = ("_callback", "_left")
-
-    def __init__(self, appends: Sequence[Append]) -> None:
-        self._left = len(appends)
-        self._callback: Callable[[object], object] | None = None
-        for append in appends:
-            append.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
@@ -106,110 +85,128 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    pending: list[Pending] = []
+    pending: list[_Pending] = []
     response = ProduceResponse()
-    submitting = in_turns(
-        _submit(request, context, response, pending), context.gateway.answer_turns
-    )
-    if submitting is not None:
-        context.submission = Submission()
+    parts = 0
+    for topic_data in request.topic_data:
+        parts += len(topic_data.partition_data) or 1
+    if parts > PARTITIONS_PER_TURN:
+        submitting = in_turns(
+            _submit_in_turns(request, context, response, pending), context.gateway.answer_turns
+        )
+        context.submission = context.submission or Completion()
         return _answer_in_turns(submitting, request, context, response, pending)
-    if request.acks == 0:
-        return _unanswered(response, pending, context)
-    if not pending:
-        return response
+    for topic_data in request.topic_data:
+        _submit(topic_data, 0, len(topic_data.partition_data), context, response, pending)
+    if context.submission is not None:
+        context.submission.finish()
+    is_answered = request.acks != 0
 
-    def make() -> ProduceResponse:
+    def make() -> ProduceResponse | None:
+        if not is_answered:
+            _close_on_refusal(response, pending, context)
+            return None
         for one in pending:
-            finish(one, context.gateway)
+            _fill_in(one, context.gateway)
         return response
 
-    return _when_done(pending, make)
+    # Without an answer nothing is waited for but whether a batch is refused for its records.
+    due = [
+        one.result
+        for one in pending
+        if (is_answered or one.is_undecided) and not one.result.is_done
+    ]
+    if not due:
+        return make()
+    return Later(due[0] if len(due) == 1 else _all_of(due), make)
+
+
+def _submit_in_turns(
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    pending: list[_Pending],
+) -> Turns[None]:
+    """Submit the batches of many partitions, some at a time."""
+    lengths = [len(topic_data.partition_data) for topic_data in request.topic_data]
+    for turn in shares(lengths, PARTITIONS_PER_TURN):
+        for number, start, end in turn:
+            _submit(request.topic_data[number], start, end, context, response, pending)
+        yield
 
 
 def _submit(
-    request: ProduceRequest,
+    topic_data: TopicProduceData,
+    start: int,
+    end: int,
     context: RequestContext,
     response: ProduceResponse,
-    pending: list[Pending],
-) -> Turns[None]:
-    """Submit the batches; put an answer for each in a response, and what is due in `pending`."""
+    pending: list[_Pending],
+) -> None:
+    """Submit some batches of a topic; put in `pending` what is due, and an answer for each."""
     version = context.api_version
     catalog = context.gateway.catalog
-    share = Share(PARTITIONS_PER_TURN)
-    for topic_data in request.topic_data:
-        if version >= 13:
-            topic = catalog.by_id(topic_data.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = catalog.get(topic_data.name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers: list[PartitionProduceResponse] = []
-        for data in topic_data.partition_data:
-            answer = PartitionProduceResponse(index=data.index)
-            answers.append(answer)
-            partition = None if topic is None else topic.partition(data.index)
-            if topic is None:
-                _refuse(answer, unknown, None)
-            elif partition is None:
-                _refuse(answer, why_missing(topic, data.index), None)
-                if version >= _NEW_LEADERS and topic.has_partition(data.index):
-                    endpoints = response.node_endpoints
-                    name_leader(topic, data.index, answer, endpoints, NodeEndpoint, context)
-            else:
-                _append(answer, partition, data, version, pending)
-            if share.spend():
-                yield
+    if version >= 13:
+        topic = catalog.by_id(topic_data.topic_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = catalog.get(topic_data.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not start:
         response.responses.append(
-            TopicProduceResponse(
-                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
-            )
+            TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
         )
-        if share.spend():
-            yield
+    answers = response.responses[-1].partition_responses
+    for data in topic_data.partition_data[start:end]:
+        answer = PartitionProduceResponse(index=data.index)
+        answers.append(answer)
+        partition = None if topic is None else topic.partition(data.index)
+        if topic is None:
+            _refuse(answer, unknown, None)
+        elif partition is None:
+            _refuse(answer, why_missing(topic, data.index), None)
+            if version >= _NEW_LEADERS and topic.has_partition(data.index):
+                endpoints = response.node_endpoints
+                name_leader(topic, data.index, answer, endpoints, NodeEndpoint, context)
+        else:
+            _append(answer, partition, data, version, pending)
 
 
 async def _answer_in_turns(
-    submitting: Rest[None],
+    submitting: Rest[None] | None,
     request: ProduceRequest,
     context: RequestContext,
     response: ProduceResponse,
-    pending: list[Pending],
+    pending: list[_Pending],
 ) -> ProduceResponse | None:
     """Submit the rest of many batches, wait for all, and answer."""
     submission = context.submission
     assert submission is not None  # noqa: S101 - set by the caller
     try:
-        await submitting
+        if submitting is not None:
+            await submitting
     finally:
-        submission.end()
-    if request.acks == 0:
-        return await _made(_unanswered(response, pending, context))
+        submission.finish()
     for one in pending:
         # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
-        if not one.result.is_done:
-            await _made(_when_done([one], lambda: None))
-    answer = await turns.finish(_encode(response, pending, context), context.gateway.answer_turns)
-    await turns.finish(_let_go(request), context.gateway.answer_turns)
+        if (one.is_undecided or request.acks) and not one.result.is_done:
+            await until_done(one.result)
+    if request.acks == 0:
+        _close_on_refusal(response, pending, context)
+        return None
+    answer = await finish(_encode(response, pending, context), context.gateway.answer_turns)
+    await finish(_let_go(request), context.gateway.answer_turns)
     return answer
 
 
-async def _made(answer: ProduceResponse | Later | None) -> ProduceResponse | None:
-    """Wait for an answer that may come later."""
-    if not isinstance(answer, Later):
-        return answer
-    await until_done(answer)
-    return cast("ProduceResponse | None", answer.make())
-
-
 def _encode(
-    response: ProduceResponse, pending: list[Pending], context: RequestContext
+    response: ProduceResponse, pending: list[_Pending], context: RequestContext
 ) -> Turns[ProduceResponse]:
     """Fill in what became of many batches, and encode the answer to them."""
     version = context.api_version
     share = Share(PARTITIONS_PER_TURN)
     while pending:
-        finish(pending.pop(), context.gateway)
+        _fill_in(pending.pop(), context.gateway)
         if share.spend():
             yield
     response.responses = yield from encode_topics(
@@ -251,7 +248,7 @@ def _append(
     partition: Partition,
     data: PartitionProduceData,
     version: int,
-    pending: list[Pending],
+    pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
     try:
@@ -259,17 +256,17 @@ def _append(
         records = cast("Buffer | None", data.records)
         appended = partition.append(records, zstd_allowed=version >= 7)
     except KafkaError as error:
-        refuse_append(answer, data, error)
+        _refuse_append(answer, data, error)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
     if appended.result is None:
         answer.base_offset = appended.base_offset
     else:
-        pending.append(Pending(answer, partition, appended.result, appended.is_undecided))
+        pending.append(_Pending(answer, partition, appended.result, appended.is_undecided))
 
 
-def refuse_append(
+def _refuse_append(
     answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError
 ) -> None:
     """Fill in why a partition's batch may not enter."""
@@ -293,7 +290,7 @@ def _record_count(data: PartitionProduceData) -> int:
         return 0
 
 
-def finish(pending: Pending, gateway: Gateway) -> None:
+def _fill_in(pending: _Pending, gateway: Gateway) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, _ = pending
     error = result.error
@@ -329,24 +326,13 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
     ]
 
 
-def _unanswered(
-    response: ProduceResponse, pending: list[Pending], context: RequestContext
-) -> ProduceResponse | Later | None:
+def _close_on_refusal(
+    response: ProduceResponse, pending: list[_Pending], context: RequestContext
+) -> None:
     """Deal with acks=0: no answer, but the connection closes when something is refused."""
-    _close_on_refusal(response)
-    undecided = [one for one in pending if one.is_undecided]
-    if not undecided:
-        return None
-
-    def decide() -> None:
-        for one in undecided:
-            finish(one, context.gateway)
-        _close_on_refusal(response)
-
-    return _when_done(undecided, decide)
-
-
-def _close_on_refusal(response: ProduceResponse) -> None:
+    for one in pending:
+        if one.is_undecided:
+            _fill_in(one, context.gateway)
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
@@ -356,11 +342,17 @@ def _close_on_refusal(response: ProduceResponse) -> None:
                 )
 
 
-def _when_done(
-    pending: list[Pending], make: Callable[[], ProduceResponse | None]
-) -> ProduceResponse | Later | None:
-    """Return what `make` does, now or later."""
-    appends = [one.result for one in pending if not one.result.is_done]
-    if not appends:
-        return make()
-    return Later(appends[0] if len(appends) == 1 else _AfterAppends(appends), make)
+def _all_of(appends: list[Append]) -> Completion[None]:
+    """Return what is done when several appends are, none of which is done yet."""
+    all_done: Completion[None] = Completion()
+    left = len(appends)
+
+    def count(_: Append) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            all_done.set_result(None)
+
+    for append in appends:
+        append.when_done(count)
+    return all_done

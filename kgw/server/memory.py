@@ -19,7 +19,7 @@ class MemoryUser(Protocol):
 class RequestMemory:
     """The bytes of requests that are in memory, and who has to wait while there are too many.
 
-    `partial_bytes` is room for frames that have not arrived in full, `held_bytes` complete ones
+    `partial_bytes` is memory for what has not been cut into frames yet, `held_bytes` whole frames
     that wait for their turn or their answer.
     When the budget is spent, connections wait. If most of it lies in frames that are incomplete,
     nothing would ever be given back: then the one that has waited longest may finish its frame.
@@ -38,13 +38,9 @@ class RequestMemory:
     def used_bytes(self) -> int:
         return self.partial_bytes + self.held_bytes
 
-    @property
-    def spent(self) -> bool:
-        return self.partial_bytes + self.held_bytes >= self.limit_bytes
-
     def must_wait(self, user: MemoryUser) -> bool:
         """Return whether this user has to stop reading; it is called back when it may go on."""
-        if not self.spent or user is self._exempt:
+        if self.partial_bytes + self.held_bytes < self.limit_bytes or user is self._exempt:
             return False
         self._waiting[user] = None
         chosen = self._choose_exempt()
@@ -67,7 +63,7 @@ class RequestMemory:
             self._waiting.pop(user, None)
         if not self._waiting:
             return
-        if not self.spent:
+        if self.used_bytes < self.limit_bytes:
             waiting, self._waiting = self._waiting, {}
             for one in waiting:
                 one.memory_available()

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.completion import Completion
 from kgw.errors import ProtocolError
-from kgw.handlers.context import Submission
-from kgw.server.connection import TURN_BYTES, WRITE_BYTES
+from kgw.protocol.framing import GROWTH
+from kgw.server.connection import FRAMES_PER_TURN, TURN_BYTES
 from kgw.server.limits import Limits
-from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
+from kgw.server.sending import WRITE_BYTES
+from kgw.server.server import RECEIVE_BUFFER_BYTES
 from kgw.server.shared import State
 from tests.server.fakes import (
     API_VERSIONS,
@@ -194,13 +196,14 @@ class TestOrder:
     async def test_produce_waits_for_one_that_is_submitted_in_turns(self) -> None:
         """It starts when that has submitted everything, before either is answered."""
         peer = Peer()
-        submission = peer.dispatcher.submissions[2] = Submission()
+        submission: Completion[None] = Completion()
+        peer.dispatcher.submissions[2] = submission
         peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3, 4)))
         assert [1, 2] == peer.dispatcher.started
         peer.finish(1)
         await settle()
         assert [1, 2] == peer.dispatcher.started
-        submission.end()
+        submission.set_result(None)
         assert [1, 2, 3, 4] == peer.dispatcher.started
         for one in (4, 3, 2):
             peer.finish(one)
@@ -210,10 +213,11 @@ class TestOrder:
     async def test_a_submission_that_outlives_its_connection(self) -> None:
         """What waited behind it is not started."""
         peer = Peer()
-        submission = peer.dispatcher.submissions[1] = Submission()
+        submission: Completion[None] = Completion()
+        peer.dispatcher.submissions[1] = submission
         peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
         peer.connection.connection_lost(None)
-        submission.end()
+        submission.set_result(None)
         assert [1] == peer.dispatcher.started
 
     async def test_others_wait_for_their_turn(self) -> None:
