@@ -51,6 +51,7 @@ class FrameReader:
         "_min_frame_bytes",
         "_prefix",
         "_rest",
+        "has_rest",
         "held_bytes",
         "is_within_frame",
     )
@@ -71,15 +72,12 @@ class FrameReader:
         self._filled = 0
         self._frame_bytes = 0
         self._rest: memoryview | None = None
+        self.has_rest = False
+        """Whether `take` has left something that must be taken before the next read."""
         self.held_bytes = 0
         """Memory for what has not been returned as a frame."""
         self.is_within_frame = False
         """Whether the last read ended within a frame, as far as it was cut."""
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether `take` has left something that must be taken before the next read."""
-        return self._rest is not None
 
     @property
     def progress(self) -> str:
@@ -114,7 +112,9 @@ class FrameReader:
         return [] if rest is None else self._cut(rest, len(rest), most)
 
     def _cut(self, data: memoryview, end: int, most: int) -> list[memoryview]:
-        self.forget()
+        self._rest = None
+        self.has_rest = False
+        self.held_bytes = 0
         frames: list[memoryview] = []
         position = 0
         while end - position >= _SIZE.size:
@@ -142,6 +142,7 @@ class FrameReader:
         """Hold nothing of what has come."""
         self._prefix = b""
         self._frame = self._rest = None
+        self.has_rest = False
         self.held_bytes = 0
         self.is_within_frame = False
 
@@ -183,6 +184,7 @@ class FrameReader:
     def _keep(self, rest: memoryview) -> None:
         # A copy: others read into the same buffer before it is looked at again.
         self._rest = memoryview(bytearray(rest))
+        self.has_rest = True
         self.held_bytes = len(rest)
 
 
@@ -193,7 +195,7 @@ def request_frame(
     parts = codec(type(message), version).encode_parts(message)
     header = encode_request_header(message.api_key, version, correlation_id, client_id)
     size = len(header) + sum(map(len, parts))
-    return _join_first(_SIZE.pack(size) + header, parts)
+    return _frame(_SIZE.pack(size) + header, parts)
 
 
 def response_frame(message: Response, version: int, correlation_id: int) -> list[Buffer]:
@@ -203,8 +205,10 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     size = sum(map(len, parts))
     # As `headers.response_header_version` says, without asking it for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
-        return _join_first(_FLEXIBLE_HEADER.pack(size + 5, correlation_id), parts)
-    return _join_first(_HEADER.pack(size + 4, correlation_id), parts)
+        head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
+    else:
+        head = _HEADER.pack(size + 4, correlation_id)
+    return _frame(head, parts)
 
 
 def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buffer]:
@@ -221,7 +225,7 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Res
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
 
 
-def _join_first(head: bytes, parts: list[Buffer]) -> list[Buffer]:
+def _frame(head: bytes, parts: list[Buffer]) -> list[Buffer]:
     if len(parts[0]) <= _JOIN_BYTES:
         return [head + parts[0], *parts[1:]]
     return [head, *parts]

@@ -104,12 +104,13 @@ class KafkaConnection(BufferedProtocol):
 
     __slots__ = (
         "_active_s",
+        "_counted_held_bytes",
+        "_counted_partial_bytes",
         "_frame_deadline_s",
         "_has_turn",
         "_held_bytes",
         "_overlapping",
         "_parked",
-        "_partial_bytes",
         "_reader",
         "_reading_paused",
         "_sender",
@@ -136,14 +137,15 @@ class KafkaConnection(BufferedProtocol):
         self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
         self._reading_paused = False
         self._frame_deadline_s = NEVER
-        # What of the reader's bytes is counted in the budget that connections share.
-        self._partial_bytes = 0
         # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
         # Answers that are due, each the frame's buffers or what they are encoded from; and how many
         # bytes of its request are held for it.
         self._started: list[tuple[list[Buffer] | Later, int]] = []
         self._held_bytes = 0
+        # What of that, and of the reader's bytes, the budget that connections share knows.
+        self._counted_held_bytes = 0
+        self._counted_partial_bytes = 0
         self._overlapping = False
         self._has_turn = False
 
@@ -182,7 +184,8 @@ class KafkaConnection(BufferedProtocol):
         server.metrics.bytes_received += nbytes
         if self.state is OPEN:
             self._receive(nbytes)
-            self._sender.flush()
+            if self._sender.waiting:
+                self._sender.flush()
             self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def eof_received(self) -> bool:
@@ -227,34 +230,30 @@ class KafkaConnection(BufferedProtocol):
         if frames:
             self._frame_deadline_s = NEVER
             self._parked += frames
-            self._hold(sum(map(len, frames)))
+            self._held_bytes += sum(map(len, frames))
             self._pump()
             if self.state is not OPEN:
                 return
-        if self._reader.held_bytes != self._partial_bytes:
-            self._count_partial()
         if self._reader.is_within_frame and self._frame_deadline_s == NEVER:
             self._expect_frame()
-        if self._must_wait():
-            self._pause_reading()
-            self._read_on()
+        if self._held_bytes or self._reader.held_bytes or self._counted_partial_bytes:
+            self._count()
+            memory = server.memory
+            if (
+                self._reader.has_rest
+                or self._is_full()
+                or (memory.is_spent and memory.must_wait(self))
+            ):
+                self._pause_reading()
+                self._read_on()
 
-    def _hold(self, frame_bytes: int) -> None:
-        self._held_bytes += frame_bytes
-        self._server.memory.held_bytes += frame_bytes
-
-    def _let_go(self, frame_bytes: int) -> None:
-        self._held_bytes -= frame_bytes
-        self._server.memory.give_back(self, held_bytes=frame_bytes)
-
-    def _count_partial(self) -> None:
-        """Count what is kept of incomplete frames in the budget that connections share."""
-        more_bytes = self._reader.held_bytes - self._partial_bytes
-        self._partial_bytes += more_bytes
-        if more_bytes > 0:
-            self._server.memory.partial_bytes += more_bytes
-        else:
-            self._server.memory.give_back(self, partial_bytes=-more_bytes)
+    def _count(self) -> None:
+        """Tell the budget that all connections share what this one has in memory now."""
+        held_bytes = self._held_bytes - self._counted_held_bytes
+        partial_bytes = self._reader.held_bytes - self._counted_partial_bytes
+        self._counted_held_bytes += held_bytes
+        self._counted_partial_bytes += partial_bytes
+        self._server.memory.count(self, held_bytes=held_bytes, partial_bytes=partial_bytes)
 
     def _pump(self) -> None:
         """Start what has been parked, as far as its turn has come."""
@@ -283,11 +282,11 @@ class KafkaConnection(BufferedProtocol):
         try:
             answer = server.dispatcher.start(frame, self.session)
         except ProtocolError as error:
-            self._let_go(len(frame))
+            self._held_bytes -= len(frame)
             self._refuse(error)
             return
         except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
-            self._let_go(len(frame))
+            self._held_bytes -= len(frame)
             self._fail(error)
             return
         started = self._started
@@ -301,12 +300,10 @@ class KafkaConnection(BufferedProtocol):
             started.append((answer, len(frame)))
             answer.due.when_done(partial(server.answer_soon, self))
             return
-        self._let_go(len(frame))
-        if answer is None:
-            return
-        if started:
+        self._held_bytes -= len(frame)
+        if answer is not None and started:
             started.append((answer, 0))
-        else:
+        elif answer is not None:
             self._sender.add(answer)
 
     def _note_submission(self, _: object) -> None:
@@ -318,6 +315,7 @@ class KafkaConnection(BufferedProtocol):
     def _go_on(self) -> None:
         """Start what has waited, and read on; end the connection when nothing is due any more."""
         self._pump()
+        self._count()
         if self.state is OPEN:
             self._read_on()
         elif not self._started:
@@ -328,6 +326,7 @@ class KafkaConnection(BufferedProtocol):
         """Start the request that waited for a turn, or take up the rest of the read that did."""
         self._has_turn = True
         self._pump()
+        self._count()
         if self.state is OPEN and self._reader.has_rest and not self._is_full():
             self._receive(None)
             if self.state is OPEN:
@@ -341,7 +340,7 @@ class KafkaConnection(BufferedProtocol):
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
         if self.state is CLOSED:
             return
-        frame_bytes = taken = 0
+        taken = 0
         failure: BaseException | None = None
         for answer, held_bytes in self._started:
             buffers: list[Buffer] | None
@@ -355,14 +354,12 @@ class KafkaConnection(BufferedProtocol):
             else:
                 buffers = answer
             taken += 1
-            frame_bytes += held_bytes
+            self._held_bytes -= held_bytes
             if failure is not None:
                 break
             if buffers is not None:
                 self._sender.add(buffers)
         del self._started[:taken]
-        if frame_bytes:
-            self._let_go(frame_bytes)
         if failure is not None:
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
@@ -372,6 +369,8 @@ class KafkaConnection(BufferedProtocol):
             failure.__traceback__ = None
         elif self._parked or self._reading_paused or self.state is not OPEN:
             self._go_on()
+        else:
+            self._count()
         self._sender.flush()
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
@@ -384,12 +383,6 @@ class KafkaConnection(BufferedProtocol):
             len(self._started) + len(self._parked) >= limits.inflight_requests
             or self._held_bytes >= limits.inflight_bytes
         )
-
-    def _must_wait(self) -> bool:
-        """Whether nothing more may be read for now."""
-        if not self._held_bytes and not self._partial_bytes:
-            return False
-        return self._reader.has_rest or self._is_full() or self._server.memory.must_wait(self)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self._transport.is_closing():
@@ -404,7 +397,7 @@ class KafkaConnection(BufferedProtocol):
         if self._reader.has_rest:
             self._server.request_turn(self)
             return
-        if self._must_wait():
+        if (self._held_bytes or self._reader.held_bytes) and self._server.memory.must_wait(self):
             return
         self._reading_paused = False
         if self._reader.is_within_frame:
@@ -508,13 +501,10 @@ class KafkaConnection(BufferedProtocol):
     def _discard(self) -> None:
         """Forget what has arrived, and requests whose turn has not come."""
         self._reader.forget()
-        frame_bytes = sum(map(len, self._parked))
+        self._held_bytes -= sum(map(len, self._parked))
         self._parked.clear()
-        self._held_bytes -= frame_bytes
-        partial_bytes, self._partial_bytes = self._partial_bytes, 0
-        self._server.memory.give_back(
-            self, partial_bytes=partial_bytes, held_bytes=frame_bytes, leaves=True
-        )
+        self._server.memory.leave(self)
+        self._count()
 
     def _end(self) -> None:
         """Nothing is due any more: close, or when the server drains, let the client close.
@@ -552,11 +542,13 @@ class KafkaConnection(BufferedProtocol):
                 continue
             if isinstance(answer, Later) and answer.abandon is not None:
                 answer.abandon()
-            self._let_go(held_bytes)
+            self._held_bytes -= held_bytes
+        self._count()
 
     def _end_behind(self, answer: Later, held_bytes: int, _: object) -> None:
         """Count a request out that has ended behind its connection; an error in it is a bug."""
-        self._let_go(held_bytes)
+        self._held_bytes -= held_bytes
+        self._count()
         try:
             self._server.dispatcher.encode(answer)
         except (ProtocolError, CancelledError):

@@ -24,16 +24,16 @@ class Sender:
     """Hands answers to a transport, those of one turn of the loop together."""
 
     __slots__ = (
-        "_buffers",
-        "_buffers_bytes",
         "_metrics",
         "_note_sent",
         "_progress_s",
         "_sent_bytes",
         "_taken_bytes",
         "_transport",
+        "_waiting_bytes",
         "is_paused",
         "unsent_bytes",
+        "waiting",
     )
 
     def __init__(
@@ -47,8 +47,9 @@ class Sender:
         self._transport = transport
         self._metrics = metrics
         self._note_sent = note_sent
-        self._buffers: list[Buffer] = []
-        self._buffers_bytes = 0
+        self.waiting: list[Buffer] = []
+        """What leaves with the next `flush`."""
+        self._waiting_bytes = 0
         self._sent_bytes = 0
         self._taken_bytes = 0
         self._progress_s = 0.0
@@ -56,17 +57,17 @@ class Sender:
     def add(self, buffers: list[Buffer]) -> None:
         """Take an answer, which leaves with the next `flush` at the latest."""
         for buffer in buffers:
-            self._buffers_bytes += len(buffer)
-        self._buffers += buffers
-        if self._buffers_bytes >= WRITE_BYTES:
+            self._waiting_bytes += len(buffer)
+        self.waiting += buffers
+        if self._waiting_bytes >= WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand everything to the transport."""
-        if not self._buffers:
+        if not self.waiting:
             return
-        buffers, self._buffers = self._buffers, []
-        size, self._buffers_bytes = self._buffers_bytes, 0
+        buffers, self.waiting = self.waiting, []
+        size, self._waiting_bytes = self._waiting_bytes, 0
         self._sent_bytes += size
         self._metrics.bytes_sent += size
         transport = self._transport

@@ -191,7 +191,10 @@ class Server:
         answered, self._answered = self._answered, {}
         left = iter(answered)
         for connection in islice(left, CONNECTIONS_PER_TURN):
-            self._guard(connection, connection.write_answers)
+            try:
+                connection.write_answers()
+            except Exception as error:  # noqa: BLE001 - as `_guard`, for each request
+                self._end_for_bug(connection, error)
             if self.has_sent_much:
                 break
         for connection in left:
@@ -301,8 +304,11 @@ class Server:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - a bug
-            self.report_bug(error)
-            connection.cut()
+            self._end_for_bug(connection, error)
+
+    def _end_for_bug(self, connection: KafkaConnection, error: Exception) -> None:
+        self.report_bug(error)
+        connection.cut()
 
     # --- the end ----------------------------------------------------------------------------------
 
