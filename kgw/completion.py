@@ -32,8 +32,8 @@ class Completion(Generic[ResultT]):
 
     A future's callbacks take a turn of the loop each, and there are ten thousand of these a second.
     Here they are called from within `finish`, in the order in which they came: they are brief, and
-    start nothing. What one raises is logged. It cannot be cancelled, and may be awaited where speed
-    does not count.
+    what one raises is logged. It cannot be cancelled, and may be awaited where speed does not
+    count.
     """
 
     __slots__ = ("_callbacks", "error", "is_done", "result")

@@ -101,21 +101,18 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
     if context.submission is not None:
         context.submission.finish()
     is_answered = request.acks != 0
+    if not is_answered:
+        pending = _undecided(response, pending)
 
     def make() -> ProduceResponse | None:
-        if not is_answered:
-            _close_on_refusal(response, pending, context)
-            return None
         for one in pending:
             _fill_in(one, context.gateway)
-        return response
+        if is_answered:
+            return response
+        _close_on_refusal(response)
+        return None
 
-    # Without an answer nothing is waited for but whether a batch is refused for its records.
-    due = [
-        one.result
-        for one in pending
-        if (is_answered or one.is_undecided) and not one.result.is_done
-    ]
+    due = [one.result for one in pending if not one.result.is_done]
     if not due:
         return make()
     return Later(due[0] if len(due) == 1 else _all_of(due), make)
@@ -191,12 +188,16 @@ async def _answer_in_turns(
             await submitting
     finally:
         submission.finish()
+    if request.acks == 0:
+        pending = _undecided(response, pending)
     for one in pending:
         # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
-        if (one.is_undecided or request.acks) and not one.result.is_done:
+        if not one.result.is_done:
             await until_done(one.result)
     if request.acks == 0:
-        _close_on_refusal(response, pending, context)
+        for one in pending:
+            _fill_in(one, context.gateway)
+        _close_on_refusal(response)
         return None
     answer = await finish(_encode(response, pending, context), context.gateway.answer_turns)
     await finish(_let_go(request), context.gateway.answer_turns)
@@ -330,13 +331,17 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
     ]
 
 
-def _close_on_refusal(
-    response: ProduceResponse, pending: list[_Pending], context: RequestContext
-) -> None:
-    """Deal with acks=0: no answer, but the connection closes when something is refused."""
-    for one in pending:
-        if one.is_undecided:
-            _fill_in(one, context.gateway)
+def _undecided(response: ProduceResponse, pending: list[_Pending]) -> list[_Pending]:
+    """Return what acks=0 has to wait for: batches that may still be refused for their records.
+
+    Raises ProtocolError if one is refused already.
+    """
+    _close_on_refusal(response)
+    return [one for one in pending if one.is_undecided]
+
+
+def _close_on_refusal(response: ProduceResponse) -> None:
+    """Deal with acks=0: there is no answer, but the connection closes when a batch is refused."""
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
