@@ -15,7 +15,6 @@ from kgw.protocol.framing import GROWTH
 from kgw.server.connection import FRAMES_PER_TURN, TURN_BYTES
 from kgw.server.limits import Limits
 from kgw.server.sending import WRITE_BYTES
-from kgw.server.server import RECEIVE_BUFFER_BYTES
 from kgw.server.shared import State
 from tests.server.fakes import (
     API_VERSIONS,
@@ -69,23 +68,6 @@ class TestFrames:
         peer.send(at_once(1, 2, 3, 4, 5))
         assert [1, 2, 3, 4, 5] == peer.transport.answers()
         assert 3 == peer.transport.writes
-
-    async def test_takes_a_stream_cut_at_every_byte(self) -> None:
-        """Wherever one cut falls, the same frames come out."""
-        stream = request(API_VERSIONS, 1, b"one") + request(API_VERSIONS, 2, b"two" * 9)
-        for cut in range(1, len(stream)):
-            peer = Peer()
-            peer.send(stream[:cut])
-            peer.send(stream[cut:])
-            assert [1, 2] == peer.transport.answers()
-            assert [b"one", b"two" * 9] == peer.dispatcher.payloads
-
-    async def test_takes_a_stream_byte_by_byte(self) -> None:
-        """A client that sends single bytes is served like any other."""
-        peer = Peer()
-        for byte in at_once(1, 2, 3):
-            peer.send(bytes([byte]))
-        assert [1, 2, 3] == peer.transport.answers()
 
     @given(
         sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
@@ -714,7 +696,3 @@ class TestEnd:
         peer.transport.unsent = 0
         peer.at(11)
         assert peer.transport.is_aborted()
-
-    async def test_shared_buffer_is_large_enough_for_a_turn(self) -> None:
-        """The shared buffer holds many small requests, so that one read serves a pipeline."""
-        assert RECEIVE_BUFFER_BYTES >= FRAMES_PER_TURN * 1024
