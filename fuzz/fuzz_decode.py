@@ -11,9 +11,10 @@ from pathlib import Path
 
 from kgw.errors import DecodeError, ProtocolError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameBuffer
+from kgw.protocol.framing import FrameReader
 from kgw.protocol.headers import decode_request_header
 from kgw.protocol.primitives import read_unsigned_varint, skip_tagged_fields
+from kgw.testing.frames import feed
 from tests.protocol.random_messages import all_versions
 
 CODECS = [codec(message, version) for message, version in all_versions()]
@@ -67,13 +68,12 @@ def _check_header(body: bytes) -> None:
 
 
 def _check_frames(body: bytes) -> None:
-    whole: list[bytes] | None = None
     try:
-        whole = FrameBuffer(max_frame_bytes=1000).feed(body)
+        whole = feed(FrameReader(max_frame_bytes=1000), body)
     except ProtocolError:
         return
-    split = FrameBuffer(max_frame_bytes=1000)
-    pieces = [frame for at in range(len(body)) for frame in split.feed(body[at : at + 1])]
+    split = FrameReader(max_frame_bytes=1000)
+    pieces = [frame for at in range(len(body)) for frame in feed(split, body[at : at + 1], 4)]
     if pieces != whole:
         raise AssertionError("frames depend on how the bytes were cut")
 
@@ -90,7 +90,7 @@ def main() -> None:
         ours._decode = atheris.instrument_func(ours._decode)  # noqa: SLF001
     for function in (read_unsigned_varint, skip_tagged_fields, decode_request_header):
         atheris.instrument_func(function)
-    atheris.instrument_func(FrameBuffer.feed)
+    atheris.instrument_func(FrameReader.take)
     arguments = sys.argv if len(sys.argv) > 1 else [*sys.argv, "-runs=1000000", str(CORPUS)]
     atheris.Setup(arguments, check)
     atheris.Fuzz()

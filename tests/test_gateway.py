@@ -214,8 +214,8 @@ async def test_group_asked_for_first_while_the_server_stops_waits_for_nobody() -
     async with InProcessGateway() as gateway:
         gateway.gateway.begin_to_stop()
         reply = gateway.gateway.groups.sync("group", SyncRequest("member", None, 1))
-        assert reply.done()
-        assert ErrorCode.NOT_COORDINATOR is reply.result().error
+        assert reply.is_done
+        assert ErrorCode.NOT_COORDINATOR is reply.result.error
 
 
 @pytest.mark.parametrize("is_readable", [True, False])

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from kgw.backend.memory import MemoryBackend
 from kgw.clock import SystemClock
+from kgw.completion import Completion
 from kgw.config import Config
 from kgw.gateway import Gateway
-from kgw.groups.reply import Reply
 from kgw.lag.positions import ClientPositions
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.sql.sqlite import SqliteStateStore
@@ -51,7 +51,7 @@ async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
                 for one in topic.partitions.values()
             },
         )
-        if isinstance(stored, Reply):
+        if isinstance(stored, Completion):
             await stored
 
 

@@ -17,7 +17,7 @@ from kgw.client.values import REQUEST_TIMEOUT_S, ApiSupport
 from kgw.config.listeners import format_address
 from kgw.errors import DecodeError, ErrorCode, ProtocolError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.framing import FrameBuffer, decode_response, request_frame
+from kgw.protocol.framing import FrameReader, decode_response, request_frame
 from kgw.protocol.message_classes import request_class
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -28,6 +28,9 @@ ResponseT = TypeVar("ResponseT", bound="Response")
 
 # "HTTP" read as a length is 1.2 GB, a TLS alert 350 MB: neither may look like a long answer.
 MAX_FRAME_BYTES = 256 << 20
+_RECEIVE_BUFFER_BYTES = 64 << 10
+# What is kept of the first bytes, for the message that says what speaks there.
+_FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
 
 
@@ -42,7 +45,7 @@ class _Waiting:
         self.future = future
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection to one server, its versions negotiated."""
 
     def __init__(self, host: str, port: int, client_id: str) -> None:
@@ -53,7 +56,8 @@ class Connection(asyncio.Protocol):
         self.versions: dict[int, tuple[int, int]] = {}
         """Lowest and highest version that the server serves, by API key."""
         self._transport: asyncio.Transport | None = None
-        self._frames = FrameBuffer(MAX_FRAME_BYTES)
+        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
         self._first_bytes = b""
         self._waiting: dict[int, _Waiting] = {}
         self._next_correlation_id = 0
@@ -229,24 +233,30 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - tells the type checker
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        """Split the stream into answers and hand each to the one who waits for it."""
-        if len(self._first_bytes) < 8:
-            self._first_bytes += data[: 8 - len(self._first_bytes)]
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._reader.room(self._receive_buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand each answer that has come to the one who waits for it."""
+        if len(self._first_bytes) < _FIRST_BYTES:
+            arrived = self._reader.room(self._receive_buffer)[:nbytes]
+            self._first_bytes = (self._first_bytes + bytes(arrived))[:_FIRST_BYTES]
         try:
-            frames = self._frames.feed(data)
+            frames = self._reader.take(self._receive_buffer, nbytes)
+            while frames:
+                for frame in frames:
+                    self._take_answer(frame)
+                frames = self._reader.take_rest()
         except ProtocolError:
             self._fail(NotKafkaError(f"{self.address} {_what_answers(self._first_bytes)}"))
-            return
-        for frame in frames:
-            self._take_answer(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail everything that waits."""
@@ -264,7 +274,7 @@ class Connection(asyncio.Protocol):
         """The peer takes bytes again."""
         self._can_write.set()
 
-    def _take_answer(self, frame: bytes | bytearray | memoryview) -> None:
+    def _take_answer(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
@@ -275,7 +285,7 @@ class Connection(asyncio.Protocol):
         version = waiting.version
         # An answer in version 0 whatever was asked is how a server says that it does not know the
         # version (KIP-511).
-        if waiting.api_key == ApiKey.API_VERSIONS and version and frame[4:6] == b"\x00\x23":
+        if waiting.api_key == ApiKey.API_VERSIONS and version and bytes(frame[4:6]) == b"\x00\x23":
             version = 0
         try:
             _, answer = decode_response(frame, waiting.api_key, version)

@@ -10,9 +10,9 @@ from functools import partial
 from operator import gt
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kgw.completion import Completion
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import CLASSIC, Group, ListedGroup
-from kgw.groups.reply import Reply
 from kgw.groups.requests import NO_MEMBER_ID, JoinResult, SyncResult
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import CONSUMER, subscribed_topics
@@ -119,9 +119,9 @@ class GroupCoordinator(GroupTable):
 
     # --- membership ------------------------------------------------------------------------------
 
-    def join(self, group_id: str, request: JoinRequest) -> Reply[JoinResult]:
+    def join(self, group_id: str, request: JoinRequest) -> Completion[JoinResult]:
         """Take part in the next generation; the reply may wait for others to do so too."""
-        waiter: Reply[JoinResult] = Reply()
+        waiter: Completion[JoinResult] = Completion()
         code = self._join_problem(group_id, request)
         if code is not NO_ERROR:
             waiter.set_result(JoinResult(code, request.member_id))
@@ -136,9 +136,9 @@ class GroupCoordinator(GroupTable):
         self._step(group, effects)
         return waiter
 
-    def sync(self, group_id: str, request: SyncRequest) -> Reply[SyncResult]:
+    def sync(self, group_id: str, request: SyncRequest) -> Completion[SyncResult]:
         """Wait for the assignment, or bring it."""
-        waiter: Reply[SyncResult] = Reply()
+        waiter: Completion[SyncResult] = Completion()
         group = self._groups.get(group_id)
         if self._is_closing:
             waiter.set_result(SyncResult(ErrorCode.NOT_COORDINATOR))
@@ -168,7 +168,7 @@ class GroupCoordinator(GroupTable):
 
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
-    ) -> Reply[list[ErrorCode]] | list[ErrorCode]:
+    ) -> Completion[list[ErrorCode]] | list[ErrorCode]:
         """Let members go; return what became of each, once what follows at once is durable.
 
         While others have yet to join that is nothing: after a crash, whoever left is a member again
@@ -196,7 +196,7 @@ class GroupCoordinator(GroupTable):
         generation: int,
         offsets: OffsetChanges,
         blocks: dict[TopicId, OffsetBlock] | None = None,
-    ) -> Reply[ErrorCode] | ErrorCode:
+    ) -> Completion[ErrorCode] | ErrorCode:
         """Store how far a group has read. Commits count in the order of these calls.
 
         Offsets are single ones, or blocks by topic in place of them.
@@ -229,12 +229,14 @@ class GroupCoordinator(GroupTable):
             self._compare(group, offsets)
             for topic_id, block in (blocks or {}).items():
                 self._compare_block(group, topic_id, block)
-        reply: Reply[ErrorCode] = Reply()
+        reply: Completion[ErrorCode] = Completion()
         write.then.append(partial(self._committed, group, reply))
         self._writer.submit(write)
         return reply
 
-    def _committed(self, group: Group, reply: Reply[ErrorCode], error: Exception | None) -> None:
+    def _committed(
+        self, group: Group, reply: Completion[ErrorCode], error: Exception | None
+    ) -> None:
         """Answer a commit that is durable, or has failed."""
         if error is not None:
             # It may have been the first thing that the group was to have.
@@ -283,7 +285,7 @@ class GroupCoordinator(GroupTable):
 
     def delete_offsets(
         self, group_id: str, places: Iterable[Place]
-    ) -> Reply[ErrorCode] | ErrorCode:
+    ) -> Completion[ErrorCode] | ErrorCode:
         """Forget committed offsets, durably. Those that do not exist are no error."""
         group = self._groups.get(group_id)
         if group is None:
@@ -374,7 +376,7 @@ class GroupCoordinator(GroupTable):
             **group.trace.export(self._clock.monotonic_s(), self._clock.wall_ms()),
         }
 
-    def delete(self, group_id: str) -> Reply[ErrorCode] | ErrorCode:
+    def delete(self, group_id: str) -> Completion[ErrorCode] | ErrorCode:
         """Delete a group and its offsets, for good: durable before the answer."""
         group = self._groups.get(group_id)
         if group is None:
@@ -467,8 +469,8 @@ def _unknown(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
-def _after(write: Write, value: ResultT, refused: ResultT) -> Reply[ResultT]:
+def _after(write: Write, value: ResultT, refused: ResultT) -> Completion[ResultT]:
     """Return a reply that is given when a write is durable; another one when it fails."""
-    reply: Reply[ResultT] = Reply()
+    reply: Completion[ResultT] = Completion()
     write.then.append(lambda error: reply.set_result(value if error is None else refused))
     return reply

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.clock import Clock
+    from kgw.completion import Completion
     from kgw.groups.effects import Effect
     from kgw.groups.group import GroupSettings
-    from kgw.groups.reply import Reply
     from kgw.groups.rows import GroupRow
     from kgw.groups.trace import Round
     from kgw.metrics import Metrics
@@ -93,10 +93,10 @@ class GroupTable:
     def _deliver(self, group: Group, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
-                waiter = cast("Reply[object]", effect.waiter)
+                waiter = cast("Completion[object]", effect.waiter)
                 if group.last_write is not None:
                     group.last_write.answers.append((waiter, effect.result))
-                elif not waiter.done():
+                elif not waiter.is_done:
                     waiter.set_result(effect.result)
             elif isinstance(effect, Persist):
                 self._persist(group, effect.row)

@@ -102,7 +102,7 @@ class GroupWriter:
             if write.is_of_machine:
                 write.group.row_written(write.row)
             for waiter, result in write.answers:
-                if not waiter.done():
+                if not waiter.is_done:
                     waiter.set_result(result)
             if write.then:
                 self._call_then(write, None)
@@ -127,7 +127,7 @@ class GroupWriter:
         for write in doomed:
             write.group.unwritten -= 1
             for waiter, result in write.answers:
-                if not waiter.done():
+                if not waiter.is_done:
                     waiter.set_result(result.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         for group in broken.values():
             group.row_failed()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from kgw.groups.reply import Reply
+    from kgw.completion import Completion
     from kgw.groups.requests import JoinResult, SyncResult
     from kgw.groups.rows import GroupRow
     from kgw.offsets.block import OffsetBlock
@@ -63,7 +63,7 @@ class Write:
     row: GroupRow | None = None
     """What the group's row becomes, if `is_of_machine`; None: it is deleted."""
 
-    answers: Sequence[tuple[Reply[object], JoinResult | SyncResult]] = ()
+    answers: Sequence[tuple[Completion[object], JoinResult | SyncResult]] = ()
     """Given before `then` is called; refused when it fails."""
 
     def __init__(self, group: StoredGroup) -> None:
@@ -82,7 +82,7 @@ class RowWrite(Write):
         super().__init__(group)
         self.row: GroupRow = row
         self.empty_since_ms = empty_since_ms
-        self.answers: list[tuple[Reply[object], JoinResult | SyncResult]] = []
+        self.answers: list[tuple[Completion[object], JoinResult | SyncResult]] = []
 
 
 class GroupDeletion(Write):

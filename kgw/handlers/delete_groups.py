@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.groups.reply import Reply
 from kgw.handlers.context import coordinates
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
@@ -32,7 +32,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
     }
     codes: dict[str, ErrorCode] = {}
     for name, outcome in outcomes.items():
-        codes[name] = await outcome if isinstance(outcome, Reply) else outcome
+        codes[name] = await outcome if isinstance(outcome, Completion) else outcome
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=codes[name])

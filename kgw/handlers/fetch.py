@@ -50,7 +50,7 @@ from kgw.turns import Share, finish
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext, Session
@@ -110,23 +110,6 @@ class _Poll:
             self.answer = EncodedBody(encoder.flexible, body)
             self.state = state
         return self.answer
-
-
-class _AfterRead(Later):
-    """What is made once a read is done."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: FetchRead, make: Callable[[], FetchResponse | EncodedBody]) -> None:
-        self.make = make
-        self.abandon = read.stop
-        self._read = read
-
-    def done(self) -> bool:
-        return self._read.is_done
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._read.when_done(callback)
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer:
@@ -208,7 +191,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
             read.stop()
         return answer
 
-    return _AfterRead(read, make)
+    return Later(read, make, read.stop)
 
 
 async def _complete_in_turns(
@@ -265,6 +248,7 @@ def _check(read: FetchRead) -> None:
 def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
     """Answer a request that says what has changed since the one before."""
     gateway = context.gateway
+    _take_poll(request, context.session)
     sessions = gateway.fetch_sessions
     by_id = context.api_version >= 13
     session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
@@ -299,7 +283,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         read.take()
         return _changes(request, read, context)
 
-    return _AfterRead(read, make)
+    return Later(read, make, read.stop)
 
 
 def _max_bytes(request: FetchRequest, gateway: Gateway) -> int:

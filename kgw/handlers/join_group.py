@@ -65,9 +65,9 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
             version >= _SKIP_ASSIGNMENT,
         ),
     )
-    if reply.done():
-        return _response(reply.result(), version)
-    return Later(reply, lambda: _response(reply.result(), version))
+    if reply.is_done:
+        return _response(reply.result, version)
+    return Later(reply, lambda: _response(reply.result, version))
 
 
 def error_response(

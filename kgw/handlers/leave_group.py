@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.handlers.context import Later, coordinator
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
@@ -35,9 +35,9 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupRes
         else [LeavingMember(request.member_id)]
     )
     codes = coordinator(request.group_id, context).leave(request.group_id, leaving)
-    if isinstance(codes, Reply):
+    if isinstance(codes, Completion):
         reply = codes
-        return Later(reply, lambda: _response(request, reply.result(), context.api_version))
+        return Later(reply, lambda: _response(request, reply.result, context.api_version))
     return _response(request, codes, context.api_version)
 
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.groups.reply import Reply
-from kgw.handlers.context import Later, coordinator, until_done
+from kgw.handlers.context import Later, coordinator
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
@@ -88,8 +88,7 @@ async def _commit_later(
         accepted = await finish(_accept(request, context), gateway.answer_turns)
     answer = _commit(request, context, accepted)
     if isinstance(answer, Later):
-        await until_done(answer)
-        answer = cast("OffsetCommitResponse", answer.make())
+        answer = cast("OffsetCommitResponse", await answer.made())
     answer.topics = await finish(
         encode_topics(
             OffsetCommitResponse,
@@ -135,9 +134,9 @@ def _commit(
                 one.error_code = one.error_code or code
         return response
 
-    if isinstance(code, Reply):
+    if isinstance(code, Completion):
         reply = code
-        return Later(reply, lambda: answer(reply.result()))
+        return Later(reply, lambda: answer(reply.result))
     return answer(code)
 
 

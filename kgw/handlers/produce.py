@@ -26,12 +26,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kgw import turns
+from kgw.completion import Completion, until_done
 from kgw.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kgw.handlers.context import Later, Submission, until_done
+from kgw.handlers.context import Later
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
-from kgw.partitions.topic import why_missing
 from kgw.partitions.validation import UnfitRecordsError
 from kgw.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -42,28 +41,31 @@ from kgw.protocol.messages.produce import (
 )
 from kgw.records.batch import read_batch
 from kgw.records.errors import RecordError
-from kgw.turns import Share, in_turns
+from kgw.turns import Share, finish, in_turns, shares
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from kgw.backend.append import Append
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, RequestContext
     from kgw.partitions.partition import Partition
-    from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest
+    from kgw.protocol.messages.produce import (
+        PartitionProduceData,
+        ProduceRequest,
+        TopicProduceData,
+    )
     from kgw.turns import Rest, Turns
     from kgw.types import Buffer
 
 _ACKS = frozenset({-1, 0, 1})
 _NEW_LEADERS = 10
+_TOPIC_IDS = 13
 PARTITIONS_PER_TURN = 150
 """To take a batch in takes 6 to 9 us, twice that where memory is touched first."""
 _BLAME_A_RECORD = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
-class Pending(NamedTuple):
+class _Pending(NamedTuple):
     """A batch on its way to the disk, and the answer that waits for it."""
 
     answer: PartitionProduceResponse
@@ -71,29 +73,6 @@ class Pending(NamedTuple):
     result: Append
     is_undecided: bool
     """Whether it may still be refused for what its records are."""
-
-
-class _AfterAppends:
-    """What an answer to several appends waits for, none of which is done yet."""
-
-    __slots__ = ("_callback", "_left")
-
-    def __init__(self, appends: Sequence[Append]) -> None:
-        self._left = len(appends)
-        self._callback: Callable[[object], object] | None = None
-        for append in appends:
-            append.when_done(self._count)
-
-    def _count(self, _: Append) -> None:
-        self._left -= 1
-        if not self._left and self._callback is not None:
-            self._callback(self)
-
-    def done(self) -> bool:
-        return not self._left
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer:
@@ -106,110 +85,133 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         )
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    pending: list[Pending] = []
+    pending: list[_Pending] = []
     response = ProduceResponse()
-    submitting = in_turns(
-        _submit(request, context, response, pending), context.gateway.answer_turns
-    )
-    if submitting is not None:
-        context.submission = Submission()
+    parts = 0
+    for topic_data in request.topic_data:
+        parts += len(topic_data.partition_data) or 1
+    if parts > PARTITIONS_PER_TURN:
+        submitting = in_turns(
+            _submit_in_turns(request, context, response, pending), context.gateway.answer_turns
+        )
+        context.submission = context.submission or Completion()
         return _answer_in_turns(submitting, request, context, response, pending)
-    if request.acks == 0:
-        return _unanswered(response, pending, context)
-    if not pending:
-        return response
+    for topic_data in request.topic_data:
+        _submit(topic_data, 0, len(topic_data.partition_data), context, response, pending)
+    if context.submission is not None:
+        context.submission.finish()
+    is_answered = request.acks != 0
+    if not is_answered:
+        pending = _undecided(response, pending)
 
-    def make() -> ProduceResponse:
+    def make() -> ProduceResponse | None:
         for one in pending:
-            finish(one, context.gateway)
-        return response
+            _fill_in(one, context.gateway)
+        if is_answered:
+            return response
+        _close_on_refusal(response)
+        return None
 
-    return _when_done(pending, make)
+    due = [one.result for one in pending if not one.result.is_done]
+    if not due:
+        return make()
+    return Later(due[0] if len(due) == 1 else _all_of(due), make)
+
+
+def _submit_in_turns(
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    pending: list[_Pending],
+) -> Turns[None]:
+    """Submit the batches of many partitions, some at a time."""
+    lengths = [len(topic_data.partition_data) for topic_data in request.topic_data]
+    for turn in shares(lengths, PARTITIONS_PER_TURN):
+        for number, start, end in turn:
+            _submit(request.topic_data[number], start, end, context, response, pending)
+        yield
 
 
 def _submit(
-    request: ProduceRequest,
+    topic_data: TopicProduceData,
+    start: int,
+    end: int,
     context: RequestContext,
     response: ProduceResponse,
-    pending: list[Pending],
-) -> Turns[None]:
-    """Submit the batches; put an answer for each in a response, and what is due in `pending`."""
+    pending: list[_Pending],
+) -> None:
+    """Submit some batches of a topic; put in `pending` what is due, and an answer for each."""
     version = context.api_version
-    catalog = context.gateway.catalog
-    share = Share(PARTITIONS_PER_TURN)
-    for topic_data in request.topic_data:
-        if version >= 13:
-            topic = catalog.by_id(topic_data.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = catalog.get(topic_data.name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers: list[PartitionProduceResponse] = []
-        for data in topic_data.partition_data:
-            answer = PartitionProduceResponse(index=data.index)
-            answers.append(answer)
-            partition = None if topic is None else topic.partition(data.index)
-            if topic is None:
-                _refuse(answer, unknown, None)
-            elif partition is None:
-                _refuse(answer, why_missing(topic, data.index), None)
-                if version >= _NEW_LEADERS and topic.has_partition(data.index):
-                    endpoints = response.node_endpoints
-                    name_leader(topic, data.index, answer, endpoints, NodeEndpoint, context)
-            else:
-                _append(answer, partition, data, version, pending)
-            if share.spend():
-                yield
+    key = topic_data.topic_id if version >= _TOPIC_IDS else topic_data.name
+    if not start:
         response.responses.append(
-            TopicProduceResponse(
-                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
-            )
+            TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
         )
-        if share.spend():
-            yield
+    answers = response.responses[-1].partition_responses
+    for data in topic_data.partition_data[start:end]:
+        answer = PartitionProduceResponse(index=data.index)
+        answers.append(answer)
+        partition, code = context.gateway.catalog.find(key, data.index)
+        if partition is not None:
+            _append(answer, partition, data, version, pending)
+            continue
+        _refuse(answer, code, None)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _NEW_LEADERS:
+            _name_leader(topic_data, answer, response, context)
+
+
+def _name_leader(
+    topic_data: TopicProduceData,
+    answer: PartitionProduceResponse,
+    response: ProduceResponse,
+    context: RequestContext,
+) -> None:
+    """Say who leads a partition of another node."""
+    catalog = context.gateway.catalog
+    topic = catalog.by_id(topic_data.topic_id) or catalog.get(topic_data.name)
+    if topic is not None:
+        name_leader(topic, answer.index, answer, response.node_endpoints, NodeEndpoint, context)
 
 
 async def _answer_in_turns(
-    submitting: Rest[None],
+    submitting: Rest[None] | None,
     request: ProduceRequest,
     context: RequestContext,
     response: ProduceResponse,
-    pending: list[Pending],
+    pending: list[_Pending],
 ) -> ProduceResponse | None:
     """Submit the rest of many batches, wait for all, and answer."""
     submission = context.submission
     assert submission is not None  # noqa: S101 - set by the caller
     try:
-        await submitting
+        if submitting is not None:
+            await submitting
     finally:
-        submission.end()
+        submission.finish()
     if request.acks == 0:
-        return await _made(_unanswered(response, pending, context))
+        pending = _undecided(response, pending)
     for one in pending:
         # Nearly all are done when one is: to be told of each took 4 ms with 10,000.
         if not one.result.is_done:
-            await _made(_when_done([one], lambda: None))
-    answer = await turns.finish(_encode(response, pending, context), context.gateway.answer_turns)
-    await turns.finish(_let_go(request), context.gateway.answer_turns)
+            await until_done(one.result)
+    if request.acks == 0:
+        for one in pending:
+            _fill_in(one, context.gateway)
+        _close_on_refusal(response)
+        return None
+    answer = await finish(_encode(response, pending, context), context.gateway.answer_turns)
+    await finish(_let_go(request), context.gateway.answer_turns)
     return answer
 
 
-async def _made(answer: ProduceResponse | Later | None) -> ProduceResponse | None:
-    """Wait for an answer that may come later."""
-    if not isinstance(answer, Later):
-        return answer
-    await until_done(answer)
-    return cast("ProduceResponse | None", answer.make())
-
-
 def _encode(
-    response: ProduceResponse, pending: list[Pending], context: RequestContext
+    response: ProduceResponse, pending: list[_Pending], context: RequestContext
 ) -> Turns[ProduceResponse]:
     """Fill in what became of many batches, and encode the answer to them."""
     version = context.api_version
     share = Share(PARTITIONS_PER_TURN)
     while pending:
-        finish(pending.pop(), context.gateway)
+        _fill_in(pending.pop(), context.gateway)
         if share.spend():
             yield
     response.responses = yield from encode_topics(
@@ -251,7 +253,7 @@ def _append(
     partition: Partition,
     data: PartitionProduceData,
     version: int,
-    pending: list[Pending],
+    pending: list[_Pending],
 ) -> None:
     """Submit one partition's batch, or fill in why not."""
     try:
@@ -259,17 +261,17 @@ def _append(
         records = cast("Buffer | None", data.records)
         appended = partition.append(records, zstd_allowed=version >= 7)
     except KafkaError as error:
-        refuse_append(answer, data, error)
+        _refuse_append(answer, data, error)
         return
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
     if appended.result is None:
         answer.base_offset = appended.base_offset
     else:
-        pending.append(Pending(answer, partition, appended.result, appended.is_undecided))
+        pending.append(_Pending(answer, partition, appended.result, appended.is_undecided))
 
 
-def refuse_append(
+def _refuse_append(
     answer: PartitionProduceResponse, data: PartitionProduceData, error: KafkaError
 ) -> None:
     """Fill in why a partition's batch may not enter."""
@@ -293,7 +295,7 @@ def _record_count(data: PartitionProduceData) -> int:
         return 0
 
 
-def finish(pending: Pending, gateway: Gateway) -> None:
+def _fill_in(pending: _Pending, gateway: Gateway) -> None:
     """Fill in what became of a submitted batch."""
     answer, partition, result, _ = pending
     error = result.error
@@ -329,24 +331,17 @@ def _refuse_records(answer: PartitionProduceResponse, error: UnfitRecordsError) 
     ]
 
 
-def _unanswered(
-    response: ProduceResponse, pending: list[Pending], context: RequestContext
-) -> ProduceResponse | Later | None:
-    """Deal with acks=0: no answer, but the connection closes when something is refused."""
+def _undecided(response: ProduceResponse, pending: list[_Pending]) -> list[_Pending]:
+    """Return what acks=0 has to wait for: batches that may still be refused for their records.
+
+    Raises ProtocolError if one is refused already.
+    """
     _close_on_refusal(response)
-    undecided = [one for one in pending if one.is_undecided]
-    if not undecided:
-        return None
-
-    def decide() -> None:
-        for one in undecided:
-            finish(one, context.gateway)
-        _close_on_refusal(response)
-
-    return _when_done(undecided, decide)
+    return [one for one in pending if one.is_undecided]
 
 
 def _close_on_refusal(response: ProduceResponse) -> None:
+    """Deal with acks=0: there is no answer, but the connection closes when a batch is refused."""
     for topic in response.responses:
         for answer in topic.partition_responses:
             if answer.error_code:
@@ -356,11 +351,17 @@ def _close_on_refusal(response: ProduceResponse) -> None:
                 )
 
 
-def _when_done(
-    pending: list[Pending], make: Callable[[], ProduceResponse | None]
-) -> ProduceResponse | Later | None:
-    """Return what `make` does, now or later."""
-    appends = [one.result for one in pending if not one.result.is_done]
-    if not appends:
-        return make()
-    return Later(appends[0] if len(appends) == 1 else _AfterAppends(appends), make)
+def _all_of(appends: list[Append]) -> Completion[None]:
+    """Return what is done when several appends are, none of which is done yet."""
+    all_done: Completion[None] = Completion()
+    left = len(appends)
+
+    def count(_: Append) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            all_done.set_result(None)
+
+    for append in appends:
+        append.when_done(count)
+    return all_done

@@ -42,22 +42,14 @@ def refuse(
     first, last = request_type.valid_versions
     if not first <= api_version <= last:
         raise ProtocolError(f"{api_key.name} has no version {api_version}")
-    header, position = decode_request_header(frame)
+    _, position = decode_request_header(frame)
     request, _ = codec(request_type, api_version).decode_prefix(frame, position)
-    context = RequestContext(
-        gateway,
-        session,
-        api_key,
-        api_version,
-        header.client_id,
-        correlation_id,
-        gateway.clock.monotonic_s(),
-    )
+    context = RequestContext(gateway, session, api_key, api_version, correlation_id)
     text = f"{api_key.name} v{api_version} is not served"
     response = (
         _plain_refusal(api_key, api_version, text)
         if handler is None
-        else handler.module.error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
+        else handler.load().error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
     )
     if response is None:
         raise ProtocolError(text)

@@ -41,9 +41,9 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupRespo
             request.protocol_name,
         ),
     )
-    if reply.done():
-        return _response(reply.result())
-    return Later(reply, lambda: _response(reply.result()))
+    if reply.is_done:
+        return _response(reply.result)
+    return Later(reply, lambda: _response(reply.result))
 
 
 def error_response(

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
+from kgw.protocol.codec import codec
 from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
+    from kgw.protocol.codec import Codec
     from kgw.protocol.schema import Request, Response
 
 
@@ -42,16 +44,20 @@ class Handler:
     """
 
     __slots__ = (
-        "_loaded",
+        "_is_loaded",
         "advertised_min",
         "api_key",
         "bug_code",
+        "codecs",
         "label",
         "max_version",
         "min_version",
+        "module",
         "module_name",
-        "request_class",
     )
+
+    module: HandlerModule
+    """What answers; there is one from `load` on."""
 
     def __init__(
         self,
@@ -69,24 +75,25 @@ class Handler:
         self.bug_code = bug_code
         self.label = api_key.name
         self.module_name = api_key.name.lower()
-        self._loaded: HandlerModule | None = None
-        self.request_class: type[Request] | None = None
+        self.codecs: dict[int, Codec[Request]] = {}
+        """Of its requests, by version: those of versions that have been asked for."""
+        self._is_loaded = False
 
     def __repr__(self) -> str:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
 
-    @property
-    def module(self) -> HandlerModule:
-        """The module that answers, imported at first use."""
-        if self._loaded is None:
-            self.load()
-        return cast("HandlerModule", self._loaded)
+    def load(self) -> HandlerModule:
+        """Return the module that answers, imported at first use."""
+        if not self._is_loaded:
+            self.module = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
+            self._is_loaded = True
+        return self.module
 
-    def load(self) -> type[Request]:
-        """Import the module that answers, and return the class of its requests."""
-        self._loaded = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
-        self.request_class = request_class(self.api_key)
-        return self.request_class
+    def codec(self, version: int) -> Codec[Request]:
+        """Load the module; return what decodes its requests of a version, kept in `codecs`."""
+        self.load()
+        found = self.codecs[version] = codec(request_class(self.api_key), version)
+        return found
 
 
 def _table(*handlers: Handler) -> dict[ApiKey, Handler]:

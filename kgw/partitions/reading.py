@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kgw.completion import Completion
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
 from kgw.offsets.ranges import is_in_range
 from kgw.partitions.emptied import read_on
@@ -13,8 +14,7 @@ from kgw.turns import Share
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from asyncio import Future
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Sequence
 
     from kgw.backend.base import EpochEnd, ReadResult
     from kgw.clock import Clock
@@ -160,7 +160,7 @@ class PartitionRead:
         return False
 
 
-class FetchRead:
+class FetchRead(Completion[None]):
     """One Fetch's reads, and its wait for more.
 
     `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
@@ -168,14 +168,12 @@ class FetchRead:
     The parts are in the order in which the client wants them served (KIP-74): each gets what the
     ones before it left of `max_bytes`, and the first batch of all comes whatever its size.
 
-    It is its own future, at a fraction of the cost: a callback runs at once, in the turn of the
-    loop in which the records have become durable. May be awaited where speed does not count.
+    Who waits is told in the turn of the loop in which the records have become durable.
     """
 
     __slots__ = (
         "_asked_min_bytes",
         "_batches",
-        "_callback",
         "_clock",
         "_deadline_s",
         "_deadlines",
@@ -187,9 +185,7 @@ class FetchRead:
         "_room",
         "_task",
         "_wait",
-        "error",
         "is_as_before",
-        "is_done",
         "may_repeat",
         "parts",
         "size_bytes",
@@ -213,15 +209,13 @@ class FetchRead:
         With `may_repeat` it goes on listening when it has ended empty, until `stop`. With
         `is_counted` what was read counts in the room until `stop`: the answer is made in turns.
         """
+        super().__init__()
+        self.result = None
         self.parts = parts
         self.size_bytes = 0
-        self.is_done = False
-        self.error: Exception | None = None
-        """Why the reads failed, where no part says so: a bug."""
         self.may_repeat = may_repeat
         self.is_as_before = False
         """Whether it was repeated, and nothing had happened to the partitions."""
-        self._callback: Callable[[object], object] | None = None
         self._max_bytes = max(0, max_bytes)
         self._asked_min_bytes = min_bytes
         # More than the answer may hold will never come together.
@@ -259,7 +253,7 @@ class FetchRead:
         self._min_bytes = min(self._asked_min_bytes, self._max_bytes)
         self._deadline_s = deadline_s
         self.is_done = False
-        self._callback = None
+        self._callbacks = None
         if self.is_resting and self._min_bytes > 0:
             self.is_as_before = True
             self._wait_for_more()
@@ -271,18 +265,6 @@ class FetchRead:
     def is_resting(self) -> bool:
         """Whether it has ended, and nothing has happened to the partitions since."""
         return self._wait is not None and self._wait.is_resting
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        """Have something called when this is done, which it must not be yet."""
-        self._callback = callback
-
-    def __await__(self) -> Generator[object, None, None]:
-        if not self.is_done:
-            done: Future[None] = asyncio.get_running_loop().create_future()
-            self.when_done(lambda _: None if done.done() else done.set_result(None))
-            yield from done
-        if self.error is not None:
-            raise self.error
 
     @property
     def may_restart(self) -> bool:
@@ -315,7 +297,7 @@ class FetchRead:
         if self._task is not None:
             self._task.cancel()
         self._count(0)
-        self._callback = None
+        self._callbacks = None
 
     def _is_complete(self) -> bool:
         if self.size_bytes >= self._min_bytes or not self.parts:
@@ -535,7 +517,4 @@ class FetchRead:
             self._drop_wait()
         if self._is_counted:
             self._count(self.size_bytes)
-        self.is_done = True
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback(self)
+        self.finish()

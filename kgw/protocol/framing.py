@@ -12,6 +12,8 @@ from kgw.protocol.headers import decode_response_header, encode_request_header
 from kgw.protocol.message_classes import response_class
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Request, Response
 
@@ -25,47 +27,165 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 # its own, because one more entry in a gather write costs less than the copy.
 _JOIN_BYTES = 16_384
 
+_API_KEY = Layout(">h")
+# A frame that was cut gets room for so many times the bytes it has sent, never for what it claims.
+GROWTH = 4
+FIRST_BUFFER_BYTES = 2048
+_ANY_NUMBER = 1 << 31
 
-class FrameBuffer:
-    """Splits a stream of bytes, cut anywhere, into frames.
 
-    Memory grows with the bytes that have come, never with the length that a peer announces.
+class FrameReader:
+    """Cuts a stream of bytes, wherever reads cut it, into frames.
+
+    Each read goes to `room`: a buffer that is lent, and may be shared by many readers, or the frame
+    that the last read left incomplete. Memory grows with the bytes that have come, never with the
+    length that a peer announces. A frame shares its bytes with nothing.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
-        self._data = bytearray()
+    __slots__ = (
+        "_api_keys",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_max_frame_bytes",
+        "_min_frame_bytes",
+        "_prefix",
+        "_rest",
+        "has_rest",
+        "held_bytes",
+        "is_within_frame",
+    )
 
-    def __len__(self) -> int:
-        """The number of bytes held of a frame that is not complete."""
-        return len(self._data)
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        min_frame_bytes: int = 0,
+        api_keys: Container[int] | None = None,
+    ) -> None:
+        """`api_keys` for requests: a frame that begins with no such key is refused by that."""
+        self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = min_frame_bytes
+        self._api_keys = api_keys
+        # Part of a length.
+        self._prefix = b""
+        self._frame: memoryview | None = None
+        self._filled = 0
+        self._frame_bytes = 0
+        self._rest: memoryview | None = None
+        self.has_rest = False
+        """Whether `take` has left something that must be taken before the next read."""
+        self.held_bytes = 0
+        """Memory for what has not been returned as a frame."""
+        self.is_within_frame = False
+        """Whether the last read ended within a frame, as far as it was cut."""
 
-    def feed(self, data: Buffer) -> list[bytes]:
-        """Take the next bytes and return the frames that they complete, without their lengths.
+    @property
+    def progress(self) -> str:
+        """How much there is of the frame that was begun."""
+        return f"{self._filled} of {self._frame_bytes} bytes"
 
-        Raises FrameTooLargeError as soon as a length above the limit can be read, and
-        ProtocolError for a negative one. The stream cannot be used after either.
+    def room(self, shared: memoryview) -> memoryview:
+        """Return where to read to: into `shared`, or into a frame that was begun."""
+        if self._frame is not None:
+            return self._frame[self._filled :]
+        prefix = self._prefix
+        if prefix:
+            shared[: len(prefix)] = prefix
+            return shared[len(prefix) :]
+        return shared
+
+    def take(self, shared: memoryview, nbytes: int, most: int = _ANY_NUMBER) -> list[memoryview]:
+        """Return the frames that are complete with `nbytes` more in `room`, without their lengths.
+
+        No more than `most` of them: while there is a rest (`has_rest`), `take_rest` must be called
+        before the next read. Raises FrameTooLargeError as soon as a length above the limit is read,
+        and ProtocolError for one below it or another API key; frames before it are returned first.
+        The stream is of no use after that.
         """
-        self._data += data
-        held = self._data
-        frames = []
+        if self._frame is not None:
+            return self._fill(self._frame, nbytes)
+        return self._cut(shared, len(self._prefix) + nbytes, most)
+
+    def take_rest(self, most: int = _ANY_NUMBER) -> list[memoryview]:
+        """Return the frames that the last call has left, if it has left any; as `take`."""
+        rest = self._rest
+        return [] if rest is None else self._cut(rest, len(rest), most)
+
+    def _cut(self, data: memoryview, end: int, most: int) -> list[memoryview]:
+        self._rest = None
+        self.has_rest = False
+        self.held_bytes = 0
+        frames: list[memoryview] = []
         position = 0
-        while len(held) - position >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(held, position)
-            if size < 0:
-                raise ProtocolError(f"a frame of {size} bytes")
-            if size > self.max_frame_bytes:
-                raise FrameTooLargeError(
-                    f"a frame of {size} bytes: at most {self.max_frame_bytes} are read"
-                )
+        while end - position >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(data, position)
             start = position + _SIZE.size
-            if start + size > len(held):
-                break
+            if start + size > end or not self._min_frame_bytes <= size <= self._max_frame_bytes:
+                problem = self._problem(size, data[start:end])
+                if problem is None:
+                    self._begin(size, data[start:end])
+                elif frames:
+                    self._keep(data[position:end])
+                else:
+                    raise problem
+                return frames
+            if len(frames) == most:
+                self._keep(data[position:end])
+                return frames
             position = start + size
-            frames.append(bytes(held[start:position]))
-        if position:
-            del held[:position]
+            frames.append(memoryview(bytearray(data[start:position])))
+        self._prefix = bytes(data[position:end])
+        self.is_within_frame = position < end
         return frames
+
+    def forget(self) -> None:
+        """Hold nothing of what has come."""
+        self._prefix = b""
+        self._frame = self._rest = None
+        self.has_rest = False
+        self.held_bytes = 0
+        self.is_within_frame = False
+
+    def _problem(self, size: int, arrived: memoryview) -> ProtocolError | None:
+        """Return why no frame may begin like this."""
+        if size > self._max_frame_bytes:
+            return FrameTooLargeError(
+                f"a frame of {size} bytes: at most {self._max_frame_bytes} are read"
+            )
+        if size < self._min_frame_bytes:
+            return ProtocolError(f"a frame of {size} bytes")
+        if self._api_keys is not None and len(arrived) >= _API_KEY.size:
+            # Garbage whose first bytes happen to be a length ends here, not at a deadline.
+            (api_key,) = _API_KEY.unpack_from(arrived)
+            if api_key not in self._api_keys:
+                return ProtocolError(f"API key {api_key} does not exist")
+        return None
+
+    def _begin(self, size: int, arrived: memoryview) -> None:
+        """Give a frame that was cut a buffer of its own."""
+        filled = len(arrived)
+        self._frame = memoryview(bytearray(min(size, max(FIRST_BUFFER_BYTES, filled * GROWTH))))
+        self._frame[:filled] = arrived
+        self._filled = filled
+        self._frame_bytes = size
+        self.held_bytes = len(self._frame)
+        self.is_within_frame = True
+
+    def _fill(self, frame: memoryview, nbytes: int) -> list[memoryview]:
+        """Count bytes that were read into a frame; return it when it is whole."""
+        filled = self._filled = self._filled + nbytes
+        if filled == self._frame_bytes:
+            self.forget()
+            return [frame]
+        if filled == len(frame):
+            self._begin(self._frame_bytes, frame)
+        return []
+
+    def _keep(self, rest: memoryview) -> None:
+        # A copy: others read into the same buffer before it is looked at again.
+        self._rest = memoryview(bytearray(rest))
+        self.has_rest = True
+        self.held_bytes = len(rest)
 
 
 def request_frame(
@@ -75,18 +195,20 @@ def request_frame(
     parts = codec(type(message), version).encode_parts(message)
     header = encode_request_header(message.api_key, version, correlation_id, client_id)
     size = len(header) + sum(map(len, parts))
-    return _join_first(_SIZE.pack(size) + header, parts)
+    return _frame(_SIZE.pack(size) + header, parts)
 
 
 def response_frame(message: Response, version: int, correlation_id: int) -> list[Buffer]:
     """Return a whole frame with this response, as buffers for one gather write."""
-    ours = codec(type(message), version)
+    ours = message.codecs.get(version) or codec(type(message), version)
     parts = ours.encode_parts(message)
     size = sum(map(len, parts))
     # As `headers.response_header_version` says, without asking it for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
-        return _join_first(_FLEXIBLE_HEADER.pack(size + 5, correlation_id), parts)
-    return _join_first(_HEADER.pack(size + 4, correlation_id), parts)
+        head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
+    else:
+        head = _HEADER.pack(size + 4, correlation_id)
+    return _frame(head, parts)
 
 
 def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buffer]:
@@ -103,7 +225,7 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Res
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
 
 
-def _join_first(head: bytes, parts: list[Buffer]) -> list[Buffer]:
+def _frame(head: bytes, parts: list[Buffer]) -> list[Buffer]:
     if len(parts[0]) <= _JOIN_BYTES:
         return [head + parts[0], *parts[1:]]
     return [head, *parts]

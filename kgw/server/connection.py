@@ -1,19 +1,22 @@
 """One client's connection: bytes to frames, frames to requests, answers back in order.
 
 Shared with every other connection: the receive buffer, the memory budget, the clock's sweep.
-Its own: what has arrived of a frame that was cut, requests that wait for their turn (`parked`), and
-requests whose answers are due (`started`). An idle connection holds none of them.
+Its own: a `FrameReader` with what has arrived of a frame that was cut, and the rest of a read whose
+turn is over; requests that wait for their turn (`parked`), and requests whose answers are due
+(`started`); a `Sender` for answers. An idle connection holds no bytes in any of them.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Transport
+from asyncio import BufferedProtocol, CancelledError, Transport
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.errors import ProtocolError
-from kgw.handlers.context import LARGE_REQUEST_BYTES, DueAnswer
-from kgw.server.receiving import LOOK_AT_NEXT_SWEEP, NEVER, FrameReceiver, TurnGiver
+from kgw.handlers.context import LARGE_REQUEST_BYTES, Later
+from kgw.protocol.api_keys import MESSAGE_KEYS
+from kgw.protocol.framing import FrameReader
+from kgw.server.sending import Sender
 from kgw.server.shared import (
     CLOSED,
     FINISHING,
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from asyncio import BaseTransport
 
     from kgw.handlers.context import Session
+    from kgw.metrics import Metrics
+    from kgw.server.limits import Limits
+    from kgw.server.memory import RequestMemory
     from kgw.server.shared import Dispatch, State
     from kgw.types import Buffer
 
@@ -34,31 +40,46 @@ if TYPE_CHECKING:
 # one may take 30 ms when it is made for that, and fifty may become complete at the same time.
 TURN_BYTES = LARGE_REQUEST_BYTES
 
+# Frames taken from one read before other connections get their turn. One read may hold thousands of
+# small requests: answering them all at once would keep everybody else waiting for 100 ms.
+FRAMES_PER_TURN = 32
+
+# API key, version, correlation id: every request has them.
+SMALLEST_FRAME_BYTES = 8
+
 # How long a client may take to close after a drained server has shut its side.
 LINGER_S = 1.0
 
-
-# Answers are written together, up to so many bytes: what is not written yet is memory that no
-# limit sees. Below it they are copied into one piece, which costs less than a gather write.
-WRITE_BYTES = 64 << 10
+LOOK_AT_NEXT_SWEEP = 0.0
+NEVER = float("inf")
 
 
-class Shared(TurnGiver, Protocol):
+class Shared(Protocol):
     """What connections have in common: the server, or a test's stand-in for it."""
+
+    limits: Limits
+    memory: RequestMemory
+    metrics: Metrics
+    receive_buffer: memoryview
+    now_s: float
+    """Monotonic time of the last sweep: exact enough for deadlines, free to read."""
+    sweep_interval_s: float
+    has_sent_much: bool
+    """Whether a Fetch has to wait for a turn: so much was sent since the loop looked at others."""
 
     @property
     def dispatcher(self) -> Dispatch: ...
 
-    has_sent_much: bool
-    """Whether a Fetch has to wait for a turn: so much was sent since the loop looked at others."""
-
     def admit(self, connection: KafkaConnection, transport: Transport) -> Session | None:
         """Count a new connection in; None refuses it."""
 
-    def hold(self, connection: FrameReceiver) -> None:
+    def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
+        """Have `take_turn` called once, after those of connections that asked before."""
+
+    def hold(self, connection: KafkaConnection) -> None:
         """Have `take_turn` called once the dispatcher has no large work."""
 
-    def answer_soon(self, connection: KafkaConnection) -> None:
+    def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
         """Have `write_answers` called once, soon: after what else is answered in this turn."""
 
     def note_sent(self, size_bytes: int) -> None:
@@ -74,51 +95,59 @@ class Shared(TurnGiver, Protocol):
         """Note an error that no handler of errors expected."""
 
 
-class KafkaConnection(FrameReceiver):
+class KafkaConnection(BufferedProtocol):
     """Reads frames, starts requests in their order, writes answers in the same order.
 
     Successive requests that may overlap (Produce) are started while earlier ones wait; any other
-    starts when everything before it is answered.
+    starts when everything before it is answered. Reading stops while too much is in hand.
     """
 
     __slots__ = (
+        "_active_s",
+        "_counted_held_bytes",
+        "_counted_partial_bytes",
+        "_frame_deadline_s",
         "_has_turn",
-        "_outgoing",
-        "_outgoing_bytes",
+        "_held_bytes",
         "_overlapping",
         "_parked",
-        "_progress_s",
-        "_queued_bytes",
-        "_sent_bytes",
+        "_reader",
+        "_reading_paused",
+        "_sender",
+        "_server",
         "_started",
         "_transport",
-        "_unsent_bytes",
-        "_writing_paused",
+        "deadline_s",
         "listener_name",
         "session",
+        "state",
     )
 
     session: Session
-
-    _server: Shared
+    _sender: Sender
+    _transport: Transport
 
     def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
-        super().__init__(server, max_frame_bytes)
+        self._server = server
         self.listener_name = listener_name
+        self.state = OPEN
+        # When the server's sweep has to look at this connection again.
+        self.deadline_s = NEVER
+        self._active_s = server.now_s
+        self._reader = FrameReader(max_frame_bytes, SMALLEST_FRAME_BYTES, MESSAGE_KEYS)
+        self._reading_paused = False
+        self._frame_deadline_s = NEVER
         # In hand. Lists, not deques: they are short, and an empty deque takes 700 bytes.
         self._parked: list[memoryview] = []
-        # Answers that are due: each the frame's buffers, or what they will come from.
-        self._started: list[list[Buffer] | DueAnswer] = []
+        # Answers that are due, each the frame's buffers or what they are encoded from; and how many
+        # bytes of its request are held for it.
+        self._started: list[tuple[list[Buffer] | Later, int]] = []
+        self._held_bytes = 0
+        # What of that, and of the reader's bytes, the budget that connections share knows.
+        self._counted_held_bytes = 0
+        self._counted_partial_bytes = 0
         self._overlapping = False
         self._has_turn = False
-        # Leaving.
-        self._outgoing: list[Buffer] = []
-        self._outgoing_bytes = 0
-        self._writing_paused = False
-        self._queued_bytes = 0
-        self._sent_bytes = 0
-        self._unsent_bytes = 0
-        self._progress_s = 0.0
 
     def __repr__(self) -> str:
         return (
@@ -129,16 +158,35 @@ class KafkaConnection(FrameReceiver):
     # --- what the transport says ------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
+        server = self._server
         self._transport = cast("Transport", transport)
-        session = self._server.admit(self, self._transport)
+        session = server.admit(self, self._transport)
         if session is None:
             self.state = NOT_ADMITTED
             self._transport.abort()
             return
         self.session = session
-        unsent_bytes = self._server.limits.unsent_bytes
+        self._sender = Sender(self._transport, server.metrics, server.note_sent)
+        unsent_bytes = server.limits.unsent_bytes
         self._transport.set_write_buffer_limits(high=unsent_bytes, low=unsent_bytes // 2)
         self.deadline_s = LOOK_AT_NEXT_SWEEP
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the rest of a frame that was cut, else the buffer that all connections share.
+
+        Both loops fill it and call `buffer_updated` before anybody else can read.
+        """
+        return self._reader.room(self._server.receive_buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self._server
+        self._active_s = server.now_s
+        server.metrics.bytes_received += nbytes
+        if self.state is OPEN:
+            self._receive(nbytes)
+            if self._sender.waiting:
+                self._sender.flush()
+            self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def eof_received(self) -> bool:
         return False
@@ -147,219 +195,230 @@ class KafkaConnection(FrameReceiver):
         if self.state is NOT_ADMITTED:
             return
         self.state = CLOSED
-        self._note_unsent(0)
+        self._sender.note_unsent(0)
         self._abandon()
-        self.session.forget_poll()
+        self.session.close()
         self._discard()
         self._server.forget(self)
 
     def pause_writing(self) -> None:
-        self._writing_paused = True
+        self._sender.is_paused = True
         self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._pump()
-        self._write_outgoing()
+        self._sender.is_paused = False
+        self._go_on()
 
     # --- frames to requests -----------------------------------------------------------------------
 
-    @property
-    def _requests_in_hand(self) -> int:
-        return len(self._started) + len(self._parked)
-
-    def _accept(self, frame: memoryview) -> None:
-        """Start a request, or park it until its turn comes."""
-        if self._unsent_bytes:
-            # Who asks for more has taken what came before, as a rule.
-            self._note_unsent(self._transport.get_write_buffer_size())
-        started = self._started
-        needs_turn = self._needs_turn(frame)
-        if (
-            self._parked
-            or self._writing_paused
-            or needs_turn
-            or (started and not (self._overlapping and self._server.dispatcher.may_overlap(frame)))
-        ):
-            self._parked.append(frame)
-            self._hold(len(frame))
-            if len(self._parked) == 1 and needs_turn:
-                self._pump()
-        else:
-            self._start(frame)
-
-    def _needs_turn(self, frame: memoryview) -> bool:
+    def _receive(self, nbytes: int | None) -> None:
+        """Start the requests in what was read; with None, in what was left of that."""
         server = self._server
-        return len(frame) > TURN_BYTES or (
-            server.has_sent_much and server.dispatcher.is_fetch(frame)
-        )
-
-    def _start(self, frame: memoryview) -> None:
-        """Have a request answered, now or later. What comes before it may still be due."""
-        dispatcher = self._server.dispatcher
+        if self._sender.unsent_bytes:
+            # Who asks for more has taken what came before, as a rule.
+            self._sender.count_unsent()
+        in_hand = len(self._started) + len(self._parked)
+        most = min(FRAMES_PER_TURN, server.limits.inflight_requests - in_hand)
         try:
-            answer = dispatcher.start(frame, self.session)
+            if nbytes is None:
+                frames = self._reader.take_rest(most)
+            else:
+                frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
             self._refuse(error)
             return
+        if frames:
+            self._frame_deadline_s = NEVER
+            self._parked += frames
+            self._held_bytes += sum(map(len, frames))
+            self._pump()
+            if self.state is not OPEN:
+                return
+        if self._reader.is_within_frame and self._frame_deadline_s == NEVER:
+            self._expect_frame()
+        if self._held_bytes or self._reader.held_bytes or self._counted_partial_bytes:
+            self._count()
+            memory = server.memory
+            if (
+                self._reader.has_rest
+                or self._is_full()
+                or (memory.is_spent and memory.must_wait(self))
+            ):
+                self._pause_reading()
+                self._read_on()
+
+    def _count(self) -> None:
+        """Tell the budget that all connections share what this one has in memory now."""
+        held_bytes = self._held_bytes - self._counted_held_bytes
+        partial_bytes = self._reader.held_bytes - self._counted_partial_bytes
+        self._counted_held_bytes += held_bytes
+        self._counted_partial_bytes += partial_bytes
+        self._server.memory.count(self, held_bytes=held_bytes, partial_bytes=partial_bytes)
+
+    def _pump(self) -> None:
+        """Start what has been parked, as far as its turn has come."""
+        server = self._server
+        dispatcher = server.dispatcher
+        parked = self._parked
+        while parked and not self._sender.is_paused and self.state is OPEN:
+            frame = parked[0]
+            if self._started and not (self._overlapping and dispatcher.may_overlap(frame)):
+                break
+            is_large = len(frame) > TURN_BYTES
+            if is_large or (server.has_sent_much and dispatcher.is_fetch(frame)):
+                if not self._has_turn:
+                    server.request_turn(self, is_fetch=not is_large)
+                    break
+                self._has_turn = False
+                if is_large and dispatcher.has_large_work and not dispatcher.may_overlap(frame):
+                    server.hold(self)
+                    break
+            del parked[0]
+            self._start(frame)
+
+    def _start(self, frame: memoryview) -> None:
+        """Have a request answered, now or later. What comes before it may still be due."""
+        server = self._server
+        try:
+            answer = server.dispatcher.start(frame, self.session)
+        except ProtocolError as error:
+            self._held_bytes -= len(frame)
+            self._refuse(error)
+            return
         except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
+            self._held_bytes -= len(frame)
             self._fail(error)
             return
-        if answer is None:
-            return
         started = self._started
-        if isinstance(answer, list):
-            if started:
-                started.append(answer)
-            else:
-                self._send(answer)
+        if isinstance(answer, Later):
+            submission = answer.context.submission
+            if submission is not None and not submission.is_done:
+                self._overlapping = False
+                submission.when_done(self._note_submission)
+            elif not started:
+                self._overlapping = server.dispatcher.may_overlap(frame)
+            started.append((answer, len(frame)))
+            answer.due.when_done(partial(server.answer_soon, self))
             return
-        if not started:
-            self._overlapping = dispatcher.may_overlap(frame)
-        answer.frame_bytes = len(frame)
-        started.append(answer)
-        self._hold(len(frame))
-        answer.when_done(self._note_answer)
-        submission = answer.submission
-        if submission is not None and not submission.is_over:
-            self._overlapping = False
-            submission.when_over(self._note_submission)
+        self._held_bytes -= len(frame)
+        if answer is not None and started:
+            started.append((answer, 0))
+        elif answer is not None:
+            self._sender.add(answer)
 
-    def _note_submission(self) -> None:
+    def _note_submission(self, _: object) -> None:
         """Start what has waited for a request that took several turns to submit its changes."""
         if self._started and self.state is OPEN:
             self._overlapping = True
-            self._pump()
-            self._write_outgoing()
+            self._go_on()
 
-    def _hold(self, frame_bytes: int) -> None:
-        self._held_bytes += frame_bytes
-        self._server.memory.held_bytes += frame_bytes
+    def _go_on(self) -> None:
+        """Start what has waited, and read on; end the connection when nothing is due any more."""
+        self._pump()
+        self._count()
+        if self.state is OPEN:
+            self._read_on()
+        elif not self._started:
+            self._end()
+        self._sender.flush()
 
-    def _let_go(self, frame_bytes: int) -> None:
-        self._held_bytes -= frame_bytes
-        self._server.memory.give_back(self, held_bytes=frame_bytes)
+    def take_turn(self) -> None:
+        """Start the request that waited for a turn, or take up the rest of the read that did."""
+        self._has_turn = True
+        self._pump()
+        self._count()
+        if self.state is OPEN and self._reader.has_rest and not self._is_full():
+            self._receive(None)
+            if self.state is OPEN:
+                self._read_on()
+        self._has_turn = False
+        self._sender.flush()
 
-    def _note_answer(self, _: object) -> None:
-        """Have what is answered written, together with what else is answered in this turn."""
-        self._server.answer_soon(self)
+    # --- answers ----------------------------------------------------------------------------------
 
     def write_answers(self) -> None:
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
         if self.state is CLOSED:
             return
-        failure = self._collect_answers()
-        if failure is None:
-            self._pump()
-        else:
+        taken = 0
+        failure: BaseException | None = None
+        for answer, held_bytes in self._started:
+            buffers: list[Buffer] | None
+            if isinstance(answer, Later):
+                if not answer.due.is_done:
+                    break
+                try:
+                    buffers = self._server.dispatcher.encode(answer)
+                except (Exception, CancelledError) as error:  # noqa: BLE001 - it ends the connection
+                    buffers, failure = None, error
+            else:
+                buffers = answer
+            taken += 1
+            self._held_bytes -= held_bytes
+            if failure is not None:
+                break
+            if buffers is not None:
+                self._sender.add(buffers)
+        del self._started[:taken]
+        if failure is not None:
             # An answer that will never come leaves no place for those behind it.
             self._abandon()
             self._fail(failure)
             # Its traceback refers to the request, and back to the error: neither would be freed
             # until the garbage collector runs.
             failure.__traceback__ = None
-        self._write_outgoing()
+        elif self._parked or self._reading_paused or self.state is not OPEN:
+            self._go_on()
+        else:
+            self._count()
+        self._sender.flush()
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
-    def _collect_answers(self) -> BaseException | None:
-        """Take answers from the front of `started`; return the error of one that has none."""
-        frame_bytes = taken = 0
-        failure: BaseException | None = None
-        for answer in self._started:
-            if isinstance(answer, list):
-                self._send(answer)
-            elif answer.done():
-                try:
-                    buffers = answer.result()
-                except (Exception, CancelledError) as error:  # noqa: BLE001 - it ends the connection
-                    failure = error
-                    break
-                frame_bytes += answer.frame_bytes
-                if buffers is not None:
-                    self._send(buffers)
-            else:
-                break
-            taken += 1
-        if taken:
-            del self._started[:taken]
-        if frame_bytes:
-            self._let_go(frame_bytes)
-        return failure
+    # --- back pressure ----------------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        """Start what has been waiting, as far as its turn has come, and read on."""
-        parked = self._parked
-        may_overlap = self._server.dispatcher.may_overlap
-        while parked and not self._writing_paused and self.state is OPEN:
-            if self._started and not (self._overlapping and may_overlap(parked[0])):
-                break
-            if self._needs_turn(parked[0]):
-                if not self._has_turn:
-                    self._server.request_turn(self, is_fetch=len(parked[0]) <= TURN_BYTES)
-                    break
-                self._has_turn = False
-                if (
-                    len(parked[0]) > TURN_BYTES
-                    and self._server.dispatcher.has_large_work
-                    and not may_overlap(parked[0])
-                ):
-                    self._server.hold(self)
-                    break
-            frame = parked.pop(0)
-            self._let_go(len(frame))
-            self._start(frame)
+    def _is_full(self) -> bool:
+        """Whether enough is in hand that no more should be read."""
+        limits = self._server.limits
+        return (
+            len(self._started) + len(self._parked) >= limits.inflight_requests
+            or self._held_bytes >= limits.inflight_bytes
+        )
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = True
+            self._server.metrics.reading_pauses += 1
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Take up what was left of the last read in a turn; when nothing is, read again."""
+        if not self._reading_paused or self._is_full():
+            return
+        if self._reader.has_rest:
+            self._server.request_turn(self)
+            return
+        if (self._held_bytes or self._reader.held_bytes) and self._server.memory.must_wait(self):
+            return
+        self._reading_paused = False
+        if self._reader.is_within_frame:
+            self._expect_frame()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def memory_available(self) -> None:
+        """The budget that all connections share has room again."""
         if self.state is OPEN:
             self._read_on()
-        elif not self._started:
-            self._end()
-
-    def take_turn(self) -> None:
-        """Start the request that waited for a turn, or take up the rest of the read that did."""
-        self._has_turn = True
-        if self._parked and self.state is OPEN:
-            self._pump()
-        if self._continuing:
-            self._continue()
-        self._has_turn = False
-        self._write_outgoing()
-
-    # --- answers ----------------------------------------------------------------------------------
-
-    def _send(self, buffers: list[Buffer]) -> None:
-        """Add an answer to those that leave together."""
-        for buffer in buffers:
-            self._outgoing_bytes += len(buffer)
-        self._outgoing += buffers
-        if self._outgoing_bytes >= WRITE_BYTES:
-            self._write_outgoing()
-
-    def _write_outgoing(self) -> None:
-        """Hand what is to leave to the transport; whoever the loop calls does so at its end."""
-        if not self._outgoing:
-            return
-        buffers, self._outgoing = self._outgoing, []
-        size, self._outgoing_bytes = self._outgoing_bytes, 0
-        self._queued_bytes += size
-        self._server.metrics.bytes_sent += size
-        self.deadline_s = LOOK_AT_NEXT_SWEEP
-        transport = self._transport
-        if transport.is_closing():
-            return
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        elif size < WRITE_BYTES:
-            transport.write(b"".join(buffers))
-        else:
-            transport.writelines(buffers)
-        if size >= WRITE_BYTES:
-            self._server.note_sent(size)
-            self._note_unsent(transport.get_write_buffer_size())
-
-    def _note_unsent(self, unsent_bytes: int) -> None:
-        """Count what the client has not taken; it takes more, unnoticed, until the next sweep."""
-        self._server.metrics.unsent_bytes += unsent_bytes - self._unsent_bytes
-        self._unsent_bytes = unsent_bytes
 
     # --- deadlines --------------------------------------------------------------------------------
+
+    def _expect_frame(self) -> None:
+        server = self._server
+        # `now_s` may be a sweep old; a client gets the difference as a present.
+        self._frame_deadline_s = (
+            server.now_s + server.sweep_interval_s + server.limits.frame_timeout_s
+        )
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     def check_deadlines(self, now_s: float) -> None:
         """Drop the connection if one of its deadlines has passed, else name the next one."""
@@ -368,36 +427,24 @@ class KafkaConnection(FrameReceiver):
                 self._transport.abort()
             return
         limits = self._server.limits
-        deadline_s = NEVER
-        unsent_bytes = self._transport.get_write_buffer_size()
-        self._note_unsent(unsent_bytes)
-        if unsent_bytes:
-            sent_bytes = self._queued_bytes - unsent_bytes
-            if sent_bytes != self._sent_bytes or not self._progress_s:
-                self._sent_bytes = sent_bytes
-                self._progress_s = now_s
-            deadline_s = self._progress_s + limits.unsent_timeout_s
-            if now_s >= deadline_s:
-                self.drop("unsent", f"{unsent_bytes} bytes of answers were not taken")
-                return
+        self.deadline_s = NEVER
+        unsent_since_s = self._sender.unsent_since(now_s)
+        if unsent_since_s is not None:
             # Whether there is progress shows only to whoever looks again.
-            deadline_s = LOOK_AT_NEXT_SWEEP
-        else:
-            self._progress_s = 0.0
-            if (self._frame is not None or self._prefix) and not self._reading_paused:
-                deadline_s = self._frame_deadline_s
-                if now_s >= deadline_s:
-                    detail = f"{self._filled} of {self._frame_bytes} bytes came in time"
-                    self.drop("slow_frame", detail)
-                    return
-            elif limits.idle_timeout_s is not None:
-                if self._started or self._parked:
-                    self._active_s = now_s
-                deadline_s = self._active_s + limits.idle_timeout_s
-                if now_s >= deadline_s:
-                    self.drop("idle", "")
-                    return
-        self.deadline_s = deadline_s
+            self.deadline_s = LOOK_AT_NEXT_SWEEP
+            if now_s >= unsent_since_s + limits.unsent_timeout_s:
+                unsent_bytes = self._sender.unsent_bytes
+                self.drop("unsent", f"{unsent_bytes} bytes of answers were not taken")
+        elif self._reader.is_within_frame and not self._reading_paused:
+            self.deadline_s = self._frame_deadline_s
+            if now_s >= self.deadline_s:
+                self.drop("slow_frame", f"{self._reader.progress} came in time")
+        elif limits.idle_timeout_s is not None:
+            if self._started or self._parked:
+                self._active_s = now_s
+            self.deadline_s = self._active_s + limits.idle_timeout_s
+            if now_s >= self.deadline_s:
+                self.drop("idle", "")
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -414,7 +461,7 @@ class KafkaConnection(FrameReceiver):
         if self.state is not OPEN:
             return
         self._stop(FINISHING)
-        if all(isinstance(one, DueAnswer) and one.is_abandonable for one in self._started):
+        if all(isinstance(one, Later) and one.abandon is not None for one, _ in self._started):
             self._abandon()
         if not self._started:
             self._end()
@@ -453,9 +500,11 @@ class KafkaConnection(FrameReceiver):
 
     def _discard(self) -> None:
         """Forget what has arrived, and requests whose turn has not come."""
-        self._discard_arriving()
-        self._let_go(sum(map(len, self._parked)))
+        self._reader.forget()
+        self._held_bytes -= sum(map(len, self._parked))
         self._parked.clear()
+        self._server.memory.leave(self)
+        self._count()
 
     def _end(self) -> None:
         """Nothing is due any more: close, or when the server drains, let the client close.
@@ -463,7 +512,7 @@ class KafkaConnection(FrameReceiver):
         Closing a socket that holds unread bytes resets the connection, and answers on their way
         would be lost with it: a producer that keeps on sending would not learn what was stored.
         """
-        self._write_outgoing()
+        self._sender.flush()
         if self.state is REFUSING:
             self._transport.close()
             return
@@ -483,16 +532,27 @@ class KafkaConnection(FrameReceiver):
         The others run to their end; until then their bytes are in memory, and counted.
         """
         started, self._started = self._started, []
-        for answer in started:
-            if isinstance(answer, list):
+        for answer, held_bytes in started:
+            if isinstance(answer, Later) and answer.abandon is None:
+                end = partial(self._end_behind, answer, held_bytes)
+                if answer.due.is_done:
+                    end(None)
+                else:
+                    answer.due.when_done(end)
                 continue
-            if answer.is_abandonable:
+            if isinstance(answer, Later) and answer.abandon is not None:
                 answer.abandon()
-            elif not answer.done():
-                answer.when_done(partial(self._note_end, answer.frame_bytes))
-                continue
-            self._let_go(answer.frame_bytes)
+            self._held_bytes -= held_bytes
+        self._count()
 
-    def _note_end(self, frame_bytes: int, _: object) -> None:
-        """Count a request out that has ended behind its connection."""
-        self._let_go(frame_bytes)
+    def _end_behind(self, answer: Later, held_bytes: int, _: object) -> None:
+        """Count a request out that has ended behind its connection; an error in it is a bug."""
+        self._held_bytes -= held_bytes
+        self._count()
+        try:
+            self._server.dispatcher.encode(answer)
+        except (ProtocolError, CancelledError):
+            # It would have ended the connection, which has ended.
+            return
+        except Exception as error:  # noqa: BLE001 - a bug
+            self._server.report_bug(error)

@@ -19,18 +19,19 @@ class MemoryUser(Protocol):
 class RequestMemory:
     """The bytes of requests that are in memory, and who has to wait while there are too many.
 
-    `partial_bytes` is room for frames that have not arrived in full, `held_bytes` complete ones
+    `partial_bytes` is memory for what has not been cut into frames yet, `held_bytes` whole frames
     that wait for their turn or their answer.
     When the budget is spent, connections wait. If most of it lies in frames that are incomplete,
     nothing would ever be given back: then the one that has waited longest may finish its frame.
     """
 
-    __slots__ = ("_exempt", "_waiting", "held_bytes", "limit_bytes", "partial_bytes")
+    __slots__ = ("_exempt", "_waiting", "held_bytes", "is_spent", "limit_bytes", "partial_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.partial_bytes = 0
         self.held_bytes = 0
+        self.is_spent = False
         self._waiting: dict[MemoryUser, None] = {}
         self._exempt: MemoryUser | None = None
 
@@ -38,13 +39,9 @@ class RequestMemory:
     def used_bytes(self) -> int:
         return self.partial_bytes + self.held_bytes
 
-    @property
-    def spent(self) -> bool:
-        return self.partial_bytes + self.held_bytes >= self.limit_bytes
-
     def must_wait(self, user: MemoryUser) -> bool:
         """Return whether this user has to stop reading; it is called back when it may go on."""
-        if not self.spent or user is self._exempt:
+        if not self.is_spent or user is self._exempt:
             return False
         self._waiting[user] = None
         chosen = self._choose_exempt()
@@ -52,22 +49,18 @@ class RequestMemory:
             chosen.memory_available()
         return chosen is not user
 
-    def give_back(
-        self, user: MemoryUser, *, partial_bytes: int = 0, held_bytes: int = 0, leaves: bool = False
-    ) -> None:
-        """Take bytes off the count, and with them the user's exemption.
-
-        `leaves` for a user that will read no more: it waits no longer either.
-        """
-        self.partial_bytes -= partial_bytes
-        self.held_bytes -= held_bytes
+    def count(self, user: MemoryUser, *, held_bytes: int, partial_bytes: int) -> None:
+        """Count more of a user's bytes, or fewer, which end its exemption and let others go on."""
+        self.held_bytes += held_bytes
+        self.partial_bytes += partial_bytes
+        self.is_spent = self.partial_bytes + self.held_bytes >= self.limit_bytes
+        if held_bytes >= 0 and partial_bytes >= 0:
+            return
         if user is self._exempt:
             self._exempt = None
-        if leaves:
-            self._waiting.pop(user, None)
         if not self._waiting:
             return
-        if not self.spent:
+        if not self.is_spent:
             waiting, self._waiting = self._waiting, {}
             for one in waiting:
                 one.memory_available()
@@ -75,6 +68,10 @@ class RequestMemory:
             chosen = self._choose_exempt()
             if chosen is not None:
                 chosen.memory_available()
+
+    def leave(self, user: MemoryUser) -> None:
+        """Let a user wait no longer: it will read no more."""
+        self._waiting.pop(user, None)
 
     def _choose_exempt(self) -> MemoryUser | None:
         """Return the user that may go on although the budget is spent, when one is due."""

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.gateway import Gateway
-    from kgw.handlers.context import EncodedBody, RequestContext, Session
-    from kgw.handlers.table import Handler
-    from kgw.protocol.schema import Request, Response, Struct
+    from kgw.handlers.context import Later, Session
+    from kgw.protocol.schema import Struct
     from kgw.types import Buffer
 
 _log = EventLogger(__name__)
@@ -180,26 +179,21 @@ class WatchedDispatcher(Dispatcher):
             offenders.end("a request", lambda: describe_request(frame))
             offenders.request.reset(token)
 
-    def make_frame(
-        self,
-        make: Callable[[], Response | EncodedBody | None],
-        handler: Handler,
-        request: Request,
-        context: RequestContext,
-    ) -> list[Buffer] | None:
-        """As `Dispatcher.make_frame`."""
+    def encode(self, later: Later) -> list[Buffer] | None:
+        """As `Dispatcher.encode`."""
         offenders = self._offenders
         offenders.begin()
         try:
-            return super().make_frame(make, handler, request, context)
+            return super().encode(later)
         finally:
+            context = later.context
             offenders.end(
                 "an answer",
                 lambda: {
-                    "name": handler.label,
+                    "name": context.api_key.name,
                     "version": context.api_version,
                     "client_id": context.client_id,
-                    **array_lengths(request),
+                    **array_lengths(context.request),
                 },
             )
 

@@ -11,10 +11,10 @@ from kgw.errors import ListenError
 from kgw.handlers.context import Session
 from kgw.logs import EventLogger, QuietLog
 from kgw.metrics import count
+from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.server.connection import KafkaConnection
 from kgw.server.listeners import bind, bound_listener, limit_sending, plain_host
 from kgw.server.memory import RequestMemory
-from kgw.server.receiving import RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from asyncio import AbstractServer, Transport
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from kgw.config import Listener
     from kgw.metrics import Metrics
     from kgw.server.limits import Limits
-    from kgw.server.receiving import FrameReceiver
     from kgw.server.shared import Dispatch
 
 _log = EventLogger(__name__)
+
+# Five requests of four batches of 16 KB, as a producer has in flight, and more: one that the end of
+# a read cuts costs two more reads, and a copy. What no read has filled takes no memory.
+RECEIVE_BUFFER_BYTES = 512 << 10
 
 SWEEP_INTERVAL_S = 1.0
 # Turns that are given before others are looked at again take so long together, and one more.
@@ -53,6 +56,7 @@ class Server:
         self.limits = limits
         self.metrics = metrics
         self.memory = RequestMemory(limits.request_memory_bytes)
+        self._repeated = RepeatBudget()
         self.loop = get_running_loop()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.sweep_interval_s = SWEEP_INTERVAL_S
@@ -66,12 +70,12 @@ class Server:
         self._due: list[KafkaConnection] = []
         self._quiet = QuietLog()
         self._answered: dict[KafkaConnection, None] = {}
-        self._large_turns: dict[FrameReceiver, None] = {}
-        self._fetch_turns: dict[FrameReceiver, None] = {}
+        self._large_turns: dict[KafkaConnection, None] = {}
+        self._fetch_turns: dict[KafkaConnection, None] = {}
         # The one that was served last stands behind the other.
         self._turns = [self._large_turns, self._fetch_turns]
         # Those whose turn has come, and who wait for a large answer of somebody else.
-        self._held: dict[FrameReceiver, None] = {}
+        self._held: dict[KafkaConnection, None] = {}
         self._giving_turns = False
         self.has_sent_much = False
         self._bytes_sent_in_turn = 0
@@ -155,6 +159,7 @@ class Server:
             client_host=host,
             listener_name=connection.listener_name,
             local_address=(plain_host(str(local[0])), int(local[1])),
+            decoder=RequestDecoder(self._repeated),
         )
 
     def forget(self, connection: KafkaConnection) -> None:
@@ -173,7 +178,7 @@ class Server:
         if not self.connections:
             self._empty.set()
 
-    def answer_soon(self, connection: KafkaConnection) -> None:
+    def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
         """Have a connection write what is answered, once for all that this turn answers.
 
         One flush of the disk answers many requests, and several of one connection.
@@ -186,13 +191,16 @@ class Server:
         answered, self._answered = self._answered, {}
         left = iter(answered)
         for connection in islice(left, CONNECTIONS_PER_TURN):
-            self._guard(connection, connection.write_answers)
+            try:
+                connection.write_answers()
+            except Exception as error:  # noqa: BLE001 - as `_guard`, for each request
+                self._end_for_bug(connection, error)
             if self.has_sent_much:
                 break
         for connection in left:
             self.answer_soon(connection)
 
-    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
+    def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
         """Queue a large request, the rest of a read that brought many, or a Fetch.
 
         Fetches and the others have turns alternately. All turns that are given before the loop
@@ -234,7 +242,7 @@ class Server:
         self._bytes_sent_in_turn = 0
         self.has_sent_much = False
 
-    def hold(self, connection: FrameReceiver) -> None:
+    def hold(self, connection: KafkaConnection) -> None:
         """Called from `take_turn` alone. The work that is waited for keeps the loop turning."""
         self._held[connection] = None
 
@@ -291,13 +299,16 @@ class Server:
         else:
             self._arm_sweep()
 
-    def _guard(self, connection: FrameReceiver, call: Callable[[], None]) -> None:
+    def _guard(self, connection: KafkaConnection, call: Callable[[], None]) -> None:
         """Call something of a connection; an error ends that one, and must not cost others."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - a bug
-            self.report_bug(error)
-            connection.cut()
+            self._end_for_bug(connection, error)
+
+    def _end_for_bug(self, connection: KafkaConnection, error: Exception) -> None:
+        self.report_bug(error)
+        connection.cut()
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -6,14 +6,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import DueAnswer, Session
+    from kgw.handlers.context import Later, Session
     from kgw.types import Buffer
 
 
 class Dispatch(Protocol):
     """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
 
-    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None: ...
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None: ...
+
+    def encode(self, later: Later) -> list[Buffer] | None: ...
 
     def may_overlap(self, frame: Buffer) -> bool: ...
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from kgw.backend.memory import MemoryBackend
+from kgw.completion import until_done
 from kgw.config import Config, Listener
 from kgw.gateway import Gateway
-from kgw.handlers.context import DueAnswer, Session
+from kgw.handlers.context import Later, Session
 from kgw.handlers.dispatch import Dispatcher
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from types import TracebackType
 
     from kgw.backend.base import Backend
@@ -31,42 +30,41 @@ _LENGTH_BYTES = 4
 class PendingResponse:
     """A request that has been started; await it for its response."""
 
-    __slots__ = ("_answer", "_api_key", "_version")
+    __slots__ = ("_answer", "_api_key", "_dispatcher", "_version")
 
     def __init__(
         self,
-        answer: list[Buffer] | DueAnswer | None,
+        answer: list[Buffer] | Later | None,
+        dispatcher: Dispatcher,
         api_key: int,
         version: int,
     ) -> None:
         self._answer = answer
+        self._dispatcher = dispatcher
         self._api_key = api_key
         self._version = version
 
     @property
     def done(self) -> bool:
         """Whether the response is there, or known not to come."""
-        return not isinstance(self._answer, DueAnswer) or self._answer.done()
+        return not isinstance(self._answer, Later) or self._answer.due.is_done
 
     @property
     def is_abandonable(self) -> bool:
         """Whether the request may be given up when nobody waits for its answer any more."""
-        return isinstance(self._answer, DueAnswer) and self._answer.is_abandonable
+        return isinstance(self._answer, Later) and self._answer.abandon is not None
 
     def cancel(self) -> None:
         """Give the request up, as a connection does that closes."""
-        if isinstance(self._answer, DueAnswer) and self._answer.is_abandonable:
+        if isinstance(self._answer, Later) and self._answer.abandon is not None:
             self._answer.abandon()
 
     async def response(self) -> Response | None:
         """Return the response; None where there is none (acks=0)."""
         answer = self._answer
-        if isinstance(answer, DueAnswer):
-            if not answer.done():
-                done: Future[None] = get_running_loop().create_future()
-                answer.when_done(lambda _: None if done.done() else done.set_result(None))
-                await done
-            buffers = answer.result()
+        if isinstance(answer, Later):
+            await until_done(answer.due)
+            buffers = self._dispatcher.encode(answer)
         else:
             buffers = answer
         if buffers is None:
@@ -129,7 +127,7 @@ class InProcessGateway:
         parts = request_frame(message, version, self._correlation_id, "in-process")
         frame = memoryview(bytearray(b"".join(parts)))[_LENGTH_BYTES:]
         answer = self.dispatcher.start(frame, session or self.session)
-        return PendingResponse(answer, message.api_key, version)
+        return PendingResponse(answer, self.dispatcher, message.api_key, version)
 
     async def request(
         self, message: Request, version: int, *, session: Session | None = None
@@ -151,6 +149,6 @@ class InProcessGateway:
             )
         return response
 
-    def raw(self, frame: bytes) -> list[Buffer] | DueAnswer | None:
+    def raw(self, frame: bytes) -> list[Buffer] | Later | None:
         """Hand a frame to the dispatcher as it is, without its length."""
         return self.dispatcher.start(memoryview(bytearray(frame)), self.session)

@@ -12,10 +12,10 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.reply import Reply
 from kgw.groups.writer import GroupWriter
 from kgw.offsets.block import OffsetBlock
 
@@ -60,7 +60,7 @@ def commits_too_far() -> None:
         generation: int,
         offsets: OffsetChanges,
         blocks: dict[TopicId, OffsetBlock] | None = None,
-    ) -> Reply[ErrorCode] | ErrorCode:
+    ) -> Completion[ErrorCode] | ErrorCode:
         far: OffsetChanges = {
             place: one and one._replace(offset=one.offset + TOO_FAR)
             for place, one in offsets.items()
@@ -98,7 +98,7 @@ def answers_first() -> None:
 
     def broken(self: GroupCoordinator, *who: Any) -> Any:
         answer = commit(self, *who)
-        return ErrorCode.NONE if isinstance(answer, Reply) else answer
+        return ErrorCode.NONE if isinstance(answer, Completion) else answer
 
     plant(GroupWriter, "_run", late)
     plant(GroupCoordinator, "commit", broken)

@@ -21,7 +21,9 @@ from kgw.cli.main import main
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.backend.append import AppendResult
     from kgw.backend.embedded.files.fs import File
+    from kgw.completion import Completion
     from kgw.types import Buffer
 
 FAILPOINT_FILE = "KGW_CAMPAIGN_FAILPOINT"
@@ -83,7 +85,7 @@ if __name__ == "__main__":
         failpoint.pass_by("synced")
         return outcomes
 
-    def failing_finish(self: Append) -> None:
+    def failing_finish(self: Completion[AppendResult]) -> None:
         """Tell what became of an append."""
         failpoint.pass_by("answering")
         finish(self)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
-from kgw.groups.reply import Reply
 from kgw.groups.requests import (
     NO_MEMBER_ID,
     JoinRequest,
@@ -100,7 +100,7 @@ class GroupDriver:
         id_first: bool = False,
         can_skip: bool = False,
         reason: str | None = None,
-    ) -> Reply[JoinResult]:
+    ) -> Completion[JoinResult]:
         """Send a JoinGroup; the answer may come later."""
         self._numbers += 1
         known = {"range": subscription("orders")} if protocols is None else protocols
@@ -133,7 +133,7 @@ class GroupDriver:
         *,
         instance: str | None = None,
         generation: int | None = None,
-    ) -> Reply[SyncResult]:
+    ) -> Completion[SyncResult]:
         """Send a SyncGroup; the answer may come later."""
         return self.groups.sync(
             self.group,
@@ -165,7 +165,7 @@ class GroupDriver:
         instance: str | None = None,
         partition: int = 0,
         topic_id: TopicId = TOPIC,
-    ) -> Reply[ErrorCode] | ErrorCode:
+    ) -> Completion[ErrorCode] | ErrorCode:
         """Send an OffsetCommit, of a member or from outside."""
         committed = CommittedOffset(
             offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
@@ -211,13 +211,13 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def answer(future: Reply[ResultT]) -> ResultT:
+async def answer(future: Completion[ResultT]) -> ResultT:
     """Return an answer that must be there within a few turns of the loop."""
     await turn()
-    assert future.done(), "no answer"
-    return future.result()
+    assert future.is_done, "no answer"
+    return future.result
 
 
-async def value(given: Reply[ResultT] | ResultT) -> ResultT:
+async def value(given: Completion[ResultT] | ResultT) -> ResultT:
     """Return an answer that came at once or comes within a few turns of the loop."""
-    return await answer(given) if isinstance(given, Reply) else given
+    return await answer(given) if isinstance(given, Completion) else given

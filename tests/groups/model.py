@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from kgw.completion import Completion
     from kgw.groups.classic import ClassicGroup
     from kgw.groups.effects import Effect
     from kgw.groups.group import Group
-    from kgw.groups.reply import Reply
     from kgw.groups.writes import Write
     from kgw.offsets.committed import OffsetChanges
     from kgw.state.base import Change
@@ -150,7 +150,7 @@ class Pending:
     """A request that has not been answered yet."""
 
     def __init__(
-        self, kind: str, future: Reply[Any], client: Client, since_s: float, member_id: str
+        self, kind: str, future: Completion[Any], client: Client, since_s: float, member_id: str
     ) -> None:
         self.kind = kind
         self.future = future
@@ -278,7 +278,7 @@ class GroupModel:
         joining = self.coordinator.join(BYSTANDER, request)
         self.clock.advance(2 * self.delay_s)
         await self.settle()
-        self.bystander = joining.result()
+        self.bystander = joining.result
         parts = ((self.bystander.member_id, b"all"),)
         await self.settle()
         self.coordinator.sync(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
@@ -320,7 +320,7 @@ class GroupModel:
             await asyncio.sleep(0)
         left = []
         for request in self.requests:
-            if request.future.done():
+            if request.future.is_done:
                 self.learn(request)
             else:
                 left.append(request)
@@ -497,11 +497,11 @@ class GroupModel:
             request = SyncRequest(member_id, instance, generation, ((member_id, b"zombie"),))
             future = self.coordinator.sync(GROUP, request)
             assert before == self.picture(), "I4: a zombie's SyncGroup changes the group"
-            if not future.done():  # behind a row that is being stored
+            if not future.is_done:  # behind a row that is being stored
                 now_s = self.clock.monotonic_s()
                 self.requests.append(Pending("sync", future, client, now_s, member_id))
                 return
-            code = future.result().error
+            code = future.result.error
         elif how == 2:
             answer = self.coordinator.commit(
                 GROUP, member_id, instance, generation, {place: self.committed(-7)}
@@ -566,8 +566,8 @@ class GroupModel:
         acknowledged, committed_at = self.acknowledged, self.now
 
         def done(_: object) -> None:
-            is_stored = answer.result() is ErrorCode.NONE
-            self.tell("commit", number, answer.result().name)
+            is_stored = answer.result is ErrorCode.NONE
+            self.tell("commit", number, answer.result.name)
             if is_stored and number > self.dropped.get(topic_id, 0):
                 for place in places:
                     if number > acknowledged.get(place, 0):
@@ -575,7 +575,7 @@ class GroupModel:
                         self.own_clock.committed([place], committed_at)
                 self.counts["commits"] += 1
 
-        if answer.done():
+        if answer.is_done:
             done(answer)
         else:
             answer.when_done(done)
@@ -595,7 +595,7 @@ class GroupModel:
             if isinstance(answer, list):
                 self.left(ids, answer)
             else:
-                answer.when_done(lambda _: self.left(ids, answer.result()))
+                answer.when_done(lambda _: self.left(ids, answer.result))
         if isinstance(answer, list):
             assert ErrorCode.UNKNOWN_MEMBER_ID is answer[0]
             assert known or set(answer) == {ErrorCode.UNKNOWN_MEMBER_ID}
@@ -737,7 +737,7 @@ class GroupModel:
     # --- what clients learn ----------------------------------------------------------------------
 
     def learn(self, request: Pending) -> None:
-        result = request.future.result()
+        result = request.future.result
         client = request.client
         self.tell(request.kind, client.number, result)
         self.own_clock.heard(request.waiting.member_id, self.clock.monotonic_s())
@@ -865,8 +865,8 @@ class GroupModel:
         code = self.coordinator.heartbeat(BYSTANDER, *self.bystander_names())
         assert ErrorCode.NONE is code, "I10: put out by what happens to another group"
         synced = self.coordinator.sync(BYSTANDER, self.bystander_sync())
-        assert synced.done(), "I10: waits for what another group stores"
-        assert b"all" == synced.result().assignment
+        assert synced.is_done, "I10: waits for what another group stores"
+        assert b"all" == synced.result.assignment
         table = self.coordinator.offsets(BYSTANDER)
         found = None if table is None else table.get(BYSTANDER_TOPIC, 0)
         assert found is not None, "an acknowledged commit of a group with members is lost"

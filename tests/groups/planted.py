@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kgw.completion import Completion
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups import classic
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.effects import Answer
 from kgw.groups.members import Member, MemberTable
-from kgw.groups.reply import Reply
 from kgw.groups.rounds import COMPLETING, NEVER_S
 from kgw.offsets.table import OffsetTable
 from tests.groups.model import BYSTANDER
@@ -112,9 +112,9 @@ def answers_before_the_store(right: Any, self: GroupCoordinator, group: Any, eff
 def commits_before_the_store(right: Any, self: GroupCoordinator, *what: Any) -> Any:
     """Answer commits before they are stored."""
     answer = right(self, *what)
-    if not isinstance(answer, Reply):
+    if not isinstance(answer, Completion):
         return answer
-    early: Reply[ErrorCode] = Reply()
+    early: Completion[ErrorCode] = Completion()
     early.set_result(NO_ERROR)
     return early
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.effects import Answer
-from kgw.groups.reply import Reply
 from kgw.groups.requests import JoinResult, LeavingMember
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
@@ -68,7 +68,7 @@ async def test_answers_wait_for_the_disk(driver: GroupDriver) -> None:
     driver.store.gate = asyncio.get_running_loop().create_future()
     joining = driver.ask_to_join(member.member_id)
     await turn()
-    assert not joining.done()
+    assert not joining.is_done
     assert ErrorCode.ILLEGAL_GENERATION is driver.heartbeat(member)
     driver.store.gate.set_result(None)
     driver.store.gate = None
@@ -93,9 +93,9 @@ async def test_leave_is_answered_when_it_is_durable(driver: GroupDriver) -> None
     (member,) = await driver.stable(1)
     driver.store.gate = asyncio.get_running_loop().create_future()
     leaving = driver.groups.leave(driver.group, [LeavingMember(member.member_id)])
-    assert isinstance(leaving, Reply)
+    assert isinstance(leaving, Completion)
     await turn()
-    assert not leaving.done()
+    assert not leaving.is_done
     driver.store.gate.set_result(None)
     driver.store.gate = None
     assert [NONE] == await answer(leaving)
@@ -136,7 +136,7 @@ async def test_many_groups_share_a_flush(driver: GroupDriver) -> None:
     driver.store.gate.set_result(None)
     driver.store.gate = None
     for one in asked:
-        assert isinstance(one, Reply)
+        assert isinstance(one, Completion)
         assert NONE is await answer(one)
     assert 2 == calls
 
@@ -189,10 +189,10 @@ async def test_initial_delay_waits_for_more() -> None:
     second = driver.ask_to_join()
     driver.advance(2.0)
     await turn()
-    assert not first.done()
+    assert not first.is_done
     third = driver.ask_to_join()
     driver.advance(2.0)
-    assert not first.done()
+    assert not first.is_done
     driver.advance(3.0)
     joined = [await answer(one) for one in (first, second, third)]
     assert [1, 1, 1] == [one.generation for one in joined]
@@ -206,7 +206,7 @@ async def test_id_that_is_not_used_holds_up_a_round_for_a_moment(driver: GroupDr
     waiting = driver.ask_to_join(member.member_id)
     driver.advance(2.9)
     await turn()
-    assert not waiting.done()
+    assert not waiting.is_done
     driver.advance(0.1)
     assert 2 == (await answer(waiting)).generation
     assert 1 == len(driver.machine.members.pending)
@@ -312,7 +312,7 @@ async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) ->
     now_s, wall_ms = driver.clock.monotonic_s(), driver.clock.wall_ms()
     short = CommittedOffset(1, -1, "", wall_ms, 1000, now_s)
     outcome = driver.groups.commit(driver.group, "", None, -1, {(TOPIC, 1): short})
-    assert isinstance(outcome, Reply)
+    assert isinstance(outcome, Completion)
     await answer(outcome)
     await driver.commit(2)
     driver.advance(601.0)
@@ -355,7 +355,7 @@ async def test_commit_without_generation_names_who_it_likes(
         assert ErrorCode.ILLEGAL_GENERATION is inside
         await driver.leave(LeavingMember(member_id, instance))
     outcome = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(2))
-    assert isinstance(outcome, Reply)
+    assert isinstance(outcome, Completion)
     assert NONE is await answer(outcome)
     assert 2 == driver.committed()
     await driver.stable(1)
@@ -406,7 +406,7 @@ async def test_ids_hold_up_a_round_that_begins_after_them(driver: GroupDriver) -
     waiting = driver.ask_to_join(member.member_id)
     driver.advance(1.9)
     await turn()
-    assert not waiting.done()
+    assert not waiting.is_done
     driver.advance(0.1)
     assert NONE is (await answer(waiting)).error
 
@@ -421,7 +421,7 @@ async def test_used_id_does_not_hold_up_a_round(driver: GroupDriver) -> None:
     waiting = [driver.ask_to_join(one) for one in (member.member_id, second.member_id)]
     driver.advance(0.9)
     await turn()
-    assert [False, False] == [one.done() for one in waiting]
+    assert [False, False] == [one.is_done for one in waiting]
     driver.advance(0.1)
     assert [2, 2] == [(await answer(one)).generation for one in waiting]
 
@@ -484,10 +484,10 @@ async def test_those_who_join_without_id_do_not_pile_up(driver: GroupDriver) -> 
 async def test_slow_disk_ends_no_session(driver: GroupDriver) -> None:
     """Whoever waits for the disk cannot send heartbeats; its session begins with the answer."""
 
-    async def stored_in_12_s(*asked: Reply[Any]) -> list[Any]:
+    async def stored_in_12_s(*asked: Completion[Any]) -> list[Any]:
         driver.advance(12.0)
         await turn()
-        assert {False} == {one.done() for one in asked}
+        assert {False} == {one.is_done for one in asked}
         gate, driver.store.gate = driver.store.gate, None
         assert gate is not None
         gate.set_result(None)
@@ -548,7 +548,7 @@ async def test_a_round_ends_with_its_time_however_long_sessions_are(driver: Grou
     waiting = driver.ask_to_join(leader.member_id, **options)
     driver.advance(4.9)
     await turn()
-    assert not waiting.done()
+    assert not waiting.is_done
     driver.advance(0.1)
     assert NONE is (await answer(waiting)).error
     assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(silent)
@@ -599,7 +599,7 @@ async def test_a_static_member_whose_process_is_replaced_is_not_new(driver: Grou
         driver.advance(30.0)
         driver.heartbeat(member)
     await turn()
-    assert not again.done()
+    assert not again.is_done
     assert NONE is (await driver.join(member.member_id, **options)).error
     assert NONE is (await answer(again)).error
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
-from kgw.groups.reply import Reply
 from kgw.groups.requests import LeavingMember
 from kgw.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kgw.protocol.messages.leave_group import (
@@ -96,7 +96,7 @@ async def test_race_1_leader_heartbeats_and_never_syncs(driver: GroupDriver) -> 
     for _ in range(7):
         driver.advance(4.0)
         assert NONE is driver.heartbeat(leader)
-    assert not waiting.done()
+    assert not waiting.is_done
     driver.advance(4.0)
     assert ErrorCode.REBALANCE_IN_PROGRESS is (await answer(waiting)).error
     assert ErrorCode.UNKNOWN_MEMBER_ID is driver.heartbeat(leader)
@@ -134,7 +134,7 @@ async def test_race_4_rejoin_does_not_wipe_or_revive_assignments(driver: GroupDr
     assert [b"", b""] == [one.assignment for one in driver.machine.members]
     waiting = driver.ask_to_sync(follower)
     await turn()
-    assert not waiting.done()
+    assert not waiting.is_done
     await driver.sync(leader, {leader.member_id: b"new"})
     assert b"" == (await answer(waiting)).assignment
 
@@ -145,7 +145,7 @@ async def test_race_5_follower_syncs_before_the_leader(driver: GroupDriver) -> N
     leader, follower = await second_joins(driver, first)
     waiting = driver.ask_to_sync(follower)
     await turn()
-    assert not waiting.done()
+    assert not waiting.is_done
     await driver.sync(leader, {leader.member_id: b"a", follower.member_id: b"b"})
     assert b"b" == (await answer(waiting)).assignment
 
@@ -169,7 +169,7 @@ async def test_race_7_dead_members_do_not_hold_up_a_restart(driver: GroupDriver)
     assert 3 == len(driver.machine.members)
     newcomer = driver.ask_to_join(session_s=6.0)
     await turn()
-    assert not newcomer.done()
+    assert not newcomer.is_done
     driver.advance(0.1)
     assert NONE is (await answer(newcomer)).error
     assert 1 == len(driver.machine.members)
@@ -197,7 +197,7 @@ async def test_race_9_retried_requests_are_each_answered_once(driver: GroupDrive
     joined = await answer(newcomer)
     sync_once, sync_twice = driver.ask_to_sync(joined), driver.ask_to_sync(joined)
     assert ErrorCode.REBALANCE_IN_PROGRESS is (await answer(sync_once)).error
-    assert not sync_twice.done()
+    assert not sync_twice.is_done
     third = driver.ask_to_join()
     assert ErrorCode.REBALANCE_IN_PROGRESS is (await answer(sync_twice)).error
     join_once, join_twice = (
@@ -205,7 +205,7 @@ async def test_race_9_retried_requests_are_each_answered_once(driver: GroupDrive
         driver.ask_to_join(joined.member_id),
     )
     assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS is (await answer(join_once)).error
-    assert not join_twice.done()
+    assert not join_twice.is_done
     await driver.join(first.member_id)
     assert [NONE, NONE] == [(await answer(one)).error for one in (join_twice, third)]
 
@@ -257,9 +257,9 @@ async def test_race_11_deleted_group_stays_deleted(driver: GroupDriver) -> None:
     await driver.leave(LeavingMember(member.member_id))
     late = driver.ask_to_commit(6)
     deletion = driver.groups.delete(driver.group)
-    assert isinstance(deletion, Reply)
+    assert isinstance(deletion, Completion)
     assert NONE is await answer(deletion)
-    assert NONE is await answer(late) if isinstance(late, Reply) else late
+    assert NONE is await answer(late) if isinstance(late, Completion) else late
     await driver.crash()
     assert "Dead" == driver.state
     assert driver.committed() is None
@@ -390,7 +390,7 @@ async def test_race_21_overlapping_commits_count_in_their_order(driver: GroupDri
     driver.store.gate.set_result(None)
     driver.store.gate = None
     for one in asked:
-        assert isinstance(one, Reply)
+        assert isinstance(one, Completion)
         assert NONE is await answer(one)
     assert 5 == driver.committed()
     await driver.crash()

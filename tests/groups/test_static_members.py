@@ -41,7 +41,7 @@ async def test_join_that_waits_is_fenced_when_its_member_is_replaced(driver: Gro
     old = driver.ask_to_join(instance="one")
     new = driver.ask_to_join(instance="one")
     assert ErrorCode.FENCED_INSTANCE_ID is (await answer(old)).error
-    assert not new.done()
+    assert not new.is_done
     assert NONE is (await driver.join(other.member_id)).error
     assert NONE is (await answer(new)).error
 

@@ -78,7 +78,7 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
             if isinstance(request, ProduceRequest):
                 request.acks = 1
             context = request_context(gateway, api_key, version)
-            response = handler.module.error_response(
+            response = handler.load().error_response(
                 request, ErrorCode.KAFKA_STORAGE_ERROR, "the disk", context
             )
             assert response is not None
@@ -90,7 +90,7 @@ def request_context(gateway: InProcessGateway, api_key: ApiKey, version: int) ->
     """Return the context of a request that was never sent."""
     from kgw.handlers.context import RequestContext
 
-    return RequestContext(gateway.gateway, gateway.session, api_key, version, None, 1, 0.0)
+    return RequestContext(gateway.gateway, gateway.session, api_key, version, 1)
 
 
 async def test_unknown_key_closes_the_connection(gateway: InProcessGateway) -> None:

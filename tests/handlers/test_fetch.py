@@ -19,6 +19,7 @@ from kgw.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
 from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
@@ -557,7 +558,7 @@ async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway)
     assert [1, 0] == [len(one) for one in waits]
     await end_empty(gateway, fetch_request(max_wait_ms=1000, index=1), 11)
     assert [0, 1] == [len(one) for one in waits]
-    gateway.session.forget_poll()
+    gateway.session.close()
     assert [0, 0] == [len(one) for one in waits]
 
 
@@ -567,18 +568,16 @@ async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
     request = fetch_request(max_wait_ms=1000)
     request.topics[0].partitions *= 10_000
     size = 280_000
-    sessions = [Session() for _ in range(5)]
+    budget = RepeatBudget()
+    sessions = [Session(decoder=RequestDecoder(budget)) for _ in range(5)]
     for session in sessions:
         pending = gateway.start(request, 11, session=session)
         gateway.manual_clock.advance(1.1)
         assert await pending.response() is not None
-    known = [one.polled for one in sessions if one.polled is not None]
-    assert 3 == len(known)
-    budget = known[0].budget
-    assert budget is not None
+    assert 3 == len([one for one in sessions if one.poll is not None])
     assert 3 * size < budget.used_bytes < 1 << 20
     for session in sessions:
-        session.forget_poll()
+        session.close()
     assert (0, {}) == (budget.used_bytes, topic.partitions[0].waits)
 
 
@@ -610,7 +609,7 @@ async def test_repeated_poll_knows_the_versions_apart(gateway: InProcessGateway)
     }
     fresh = {}
     for version in answers:
-        gateway.session.polled = gateway.session.poll = None
+        gateway.session.close()
         fresh[version] = await end_empty(gateway, request, version)
     assert fresh == answers
 

@@ -596,7 +596,7 @@ async def test_a_wait_that_is_over_is_nothing_for_the_collector(
         for one in pending:
             await answered(one)
         del one, pending
-        gateway.session.forget_poll()
+        gateway.session.close()
         assert [] == [one for one in gc.get_objects() if isinstance(one, FetchWait)]
     finally:
         gc.enable()

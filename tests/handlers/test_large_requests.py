@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.completion import until_done
 from kgw.errors import ErrorCode, ProtocolError
-from kgw.groups.reply import Reply
-from kgw.handlers.context import DueAnswer, Session
+from kgw.handlers.context import Later, Session
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.partitions.reading import PARTS_PER_TURN, PartitionRead
 from kgw.protocol.api_keys import ApiKey
@@ -34,7 +34,6 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
-    from kgw.backend.memory import MemoryBackend
     from kgw.partitions.partition import Partition
     from kgw.protocol.schema import Request
     from kgw.testing.gateway import InProcessGateway, PendingResponse
@@ -107,17 +106,15 @@ async def test_what_follows_waits_until_all_is_submitted(
     topic = await create_topic(gateway, partitions=partitions)
     frame = b"".join(request_frame(produce_to_many(partitions, b"v"), 9, 1, "test"))
     answer = gateway.dispatcher.start(memoryview(bytearray(frame))[4:], gateway.session)
-    assert isinstance(answer, DueAnswer)
-    submission = answer.submission
+    assert isinstance(answer, Later)
+    submission = answer.context.submission
     assert submission is not None
-    assert not submission.is_over
+    assert not submission.is_done
     assert topic.partitions[0].log.end_offset == (partitions == MANY)
     assert topic.partitions[partitions - 1].log.end_offset == 0
     ends: list[int] = []
-    submission.when_over(lambda: ends.append(topic.partitions[partitions - 1].log.end_offset))
-    done = asyncio.Event()
-    answer.when_done(lambda _: done.set())
-    await done.wait()
+    submission.when_done(lambda _: ends.append(topic.partitions[partitions - 1].log.end_offset))
+    await until_done(answer.due)
     assert ends == [1]
 
 
@@ -136,8 +133,8 @@ async def test_few_partitions_take_one_turn(gateway: InProcessGateway) -> None:
     topic = await create_topic(gateway)
     frame = b"".join(request_frame(produce_request(batch(bytes(100_000))), 9, 1, "test"))
     answer = gateway.dispatcher.start(memoryview(bytearray(frame))[4:], gateway.session)
-    assert isinstance(answer, DueAnswer)
-    assert answer.submission is None
+    assert isinstance(answer, Later)
+    assert answer.context.submission is None
     assert topic.partitions[0].log.end_offset == 1
 
 
@@ -153,13 +150,11 @@ async def test_a_damaged_large_request_closes_the_connection(gateway: InProcessG
     """What cannot be decoded behind the first turn is told as anywhere else."""
     frame = metadata_of_many()
     answer = gateway.dispatcher.start(memoryview(frame[:-20])[4:], gateway.session)
-    assert isinstance(answer, DueAnswer)
+    assert isinstance(answer, Later)
     assert gateway.dispatcher.has_large_work
-    done = asyncio.Event()
-    answer.when_done(lambda _: done.set())
-    await done.wait()
+    await until_done(answer.due)
     with pytest.raises(ProtocolError):
-        answer.result()
+        gateway.dispatcher.encode(answer)
     assert not gateway.dispatcher.has_large_work
 
 
@@ -168,19 +163,22 @@ async def test_a_large_request_whose_client_has_gone_gives_its_memory_back_at_on
     gateway: InProcessGateway, *, is_given_up: bool
 ) -> None:
     """Nobody asks for its answer, and no garbage collector is needed."""
-    frame = metadata_of_many()
-    if not is_given_up:
+    if is_given_up:
+        partitions = [{"partition": 0}] * ELEMENTS_PER_TURN * 2
+        fetch = request_of(ApiKey.FETCH, topics=[{"topic": "orders", "partitions": partitions}])
+        frame = bytearray(b"".join(request_frame(fetch, 11, 1, "test")))
+    else:
+        frame = metadata_of_many()
         del frame[-20:]
     gc.disable()
     try:
         answer = gateway.dispatcher.start(memoryview(frame)[4:], gateway.session)
-        assert isinstance(answer, DueAnswer)
-        done = asyncio.Event()
-        answer.when_done(lambda _: done.set())
+        assert isinstance(answer, Later)
         if is_given_up:
             await asyncio.sleep(0)
+            assert answer.abandon is not None
             answer.abandon()
-        await done.wait()
+        await until_done(answer.due)
         for _ in range(3):
             await asyncio.sleep(0)
         del answer
@@ -188,43 +186,6 @@ async def test_a_large_request_whose_client_has_gone_gives_its_memory_back_at_on
         frame.clear()
     finally:
         gc.enable()
-
-
-async def given_up(answer: object) -> None:
-    """Let an answer get as far as it comes, and give it up there."""
-    assert isinstance(answer, DueAnswer)
-    for _ in range(40):
-        await asyncio.sleep(0)
-    assert not answer.done()
-    answer.abandon()
-    while not answer.done():  # noqa: ASYNC110 - its task needs turns of the loop
-        await asyncio.sleep(0)
-
-
-async def test_a_produce_given_up_while_it_waits_for_the_disk(
-    gateway: InProcessGateway, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What is stored is told to nobody, and that is no error."""
-    topic = await create_topic(gateway, partitions=MANY)
-    backend.hold()
-    await given_up(gateway.raw(frame_of(produce_to_many(MANY, b"v"), 9)))
-    backend.release()
-    while not topic.partitions[MANY - 1].log.high_watermark:  # noqa: ASYNC110 - as above
-        await asyncio.sleep(0)
-    assert [] == complaints(caplog)
-
-
-async def test_a_commit_given_up_while_it_waits_for_the_disk(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is stored is told to nobody, and that is no error."""
-    await create_topic(gateway, partitions=MANY_OFFSETS)
-    reply: Reply[ErrorCode] = Reply()
-    monkeypatch.setattr(type(gateway.gateway.groups), "commit", lambda *_: reply)
-    topics = [different(of_many(MANY_OFFSETS))]
-    commit = request_of(ApiKey.OFFSET_COMMIT, group_id="group", topics=topics)
-    await given_up(gateway.raw(frame_of(commit, 8)))
-    reply.set_result(ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -337,7 +298,7 @@ def each(**fields: object) -> list[dict[str, object]]:
             ApiKey.PRODUCE,
             8,
             "responses",
-            50,
+            49,
             {"acks": -1, "topic_data": each(name=NAMES, partition_data=[])},
         ),
         (ApiKey.OFFSET_COMMIT, 8, "topics", 10, {"topics": each(name=NAMES, partitions=[])}),
@@ -484,7 +445,7 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
         for _ in range(turn):
             await asyncio.sleep(0)
         pending.cancel()
-        gateway.session.forget_poll()
+        gateway.session.close()
         for _ in range(3):
             await asyncio.sleep(0)
         assert not any(one.waits for one in topic.partitions.values())

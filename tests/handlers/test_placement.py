@@ -344,13 +344,6 @@ async def test_unanswered_produce_to_another_node(pair: Pair) -> None:
         await pair.gateways[ONE].start(_produce(pair.topic, 1, acks=0), 9).response()
 
 
-async def test_a_repeated_produce_to_another_node_is_refused_each_time(pair: Pair) -> None:
-    """What is remembered of requests that repeat is of partitions that live here."""
-    for index, expected in ((0, 0), (0, 0), (1, NOT_LEADER), (1, NOT_LEADER), (1, NOT_LEADER)):
-        response = await pair.gateways[ONE].request(_produce(pair.topic, index), 9)
-        assert {expected} - {0} == codes_in(response)
-
-
 async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
     """After a start, a creation and an addition of partitions."""
     for gateway in pair.gateways.values():

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.memory import MemoryPartitionLog
+from kgw.completion import Completion
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
-from kgw.groups.reply import Reply
 from kgw.lag.ages import COLD_READS
 from kgw.lag.history import history_points
 from kgw.lag.monitor import LagMonitor
@@ -49,7 +49,7 @@ async def commit(
     committed = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
     place = (topic.topic_id, index)
     code = gateway.gateway.groups.commit(group_id, "", None, -1, {place: committed})
-    assert isinstance(code, Reply)
+    assert isinstance(code, Completion)
     assert ErrorCode.NONE is await code
 
 

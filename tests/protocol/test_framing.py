@@ -11,55 +11,82 @@ from hypothesis import strategies as st
 from kgw.errors import DecodeError, FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameBuffer, decode_response, request_frame, response_frame
+from kgw.protocol.framing import FrameReader, decode_response, request_frame, response_frame
 from kgw.protocol.headers import decode_request_header
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kgw.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kgw.testing.frames import feed
 
 if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer
 
 
-@given(frames=st.lists(st.binary(max_size=60), max_size=8), cuts=st.lists(st.integers(0, 500)))
+@given(
+    frames=st.lists(st.binary(max_size=60), max_size=8),
+    cuts=st.lists(st.integers(0, 500)),
+    read_bytes=st.integers(4, 100),
+)
 def test_frames_come_out_the_same_however_the_bytes_are_cut(
-    frames: list[bytes], cuts: list[int]
+    frames: list[bytes], cuts: list[int], read_bytes: int
 ) -> None:
     """What goes in as frames comes out as frames, and nothing is held when all have ended."""
     stream = b"".join(len(frame).to_bytes(4) + frame for frame in frames)
-    buffer = FrameBuffer(max_frame_bytes=60)
+    reader = FrameReader(max_frame_bytes=60)
     found = []
     start = 0
     for cut in [*sorted(cut for cut in cuts if cut < len(stream)), len(stream)]:
-        found += buffer.feed(memoryview(stream)[start:cut])
+        found += feed(reader, memoryview(stream)[start:cut], read_bytes)
         start = cut
     assert frames == found
-    assert 0 == len(buffer)
+    assert (0, False) == (reader.held_bytes, reader.is_within_frame)
 
 
 def test_bytes_one_at_a_time() -> None:
     """A frame is complete with its last byte, not before."""
-    buffer = FrameBuffer(max_frame_bytes=10)
+    reader = FrameReader(max_frame_bytes=10)
     stream = b"\0\0\0\3abc\0\0\0\0"
-    assert [[]] * 6 == [buffer.feed(stream[at : at + 1]) for at in range(6)]
-    assert 6 == len(buffer)
-    assert [b"abc"] == buffer.feed(b"c")
-    assert [b""] == buffer.feed(b"\0\0\0\0")
+    assert [[]] * 6 == [feed(reader, stream[at : at + 1]) for at in range(6)]
+    assert reader.is_within_frame
+    assert "2 of 3 bytes" == reader.progress
+    assert [b"abc"] == feed(reader, b"c")
+    assert [b""] == feed(reader, b"\0\0\0\0")
 
 
-def test_too_large_frames_are_refused_when_their_length_is_known() -> None:
-    """The length is judged before any of the frame has come."""
-    buffer = FrameBuffer(max_frame_bytes=10)
-    assert [b"0123456789"] == buffer.feed(b"\0\0\0\x0a0123456789")
-    with pytest.raises(FrameTooLargeError, match="11 bytes: at most 10"):
-        buffer.feed(b"\0\0\0\x0b")
+def test_so_many_frames_at_a_time() -> None:
+    """The rest is kept as it is, whatever is read elsewhere into the same buffer, and cut later."""
+    reader = FrameReader(max_frame_bytes=10)
+    stream = b"\0\0\0\1a\0\0\0\1b\0\0\0\1c\0\0"
+    shared = memoryview(bytearray(stream))
+    assert [b"a"] == reader.take(shared, len(stream), 1)
+    shared[:] = bytes(len(shared))
+    assert (True, 12) == (reader.has_rest, reader.held_bytes)
+    assert [[b"b"], [b"c"], []] == [reader.take_rest(1) for _ in range(3)]
+    assert (False, True) == (reader.has_rest, reader.is_within_frame)
+    assert [b"d"] == feed(reader, b"\0\1d")
 
 
-def test_negative_lengths_are_refused() -> None:
-    """HTTP and TLS on the port often look like this, or like huge frames."""
-    with pytest.raises(ProtocolError, match="a frame of -1 bytes"):
-        FrameBuffer(max_frame_bytes=10).feed(b"\xff\xff\xff\xff")
+def test_what_no_frame_can_be_is_refused_when_it_is_known() -> None:
+    """A length above the limit or below the least, or a key that is none: before more has come."""
+    assert [b"01234567"] == feed(FrameReader(10, 8, {3}), b"\0\0\0\x0801234567")
+    for start, problem in [
+        (b"\0\0\0\x0b", "a frame of 11 bytes: at most 10"),
+        (b"\0\0\0\7", "a frame of 7 bytes"),
+        (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+        (b"\0\0\0\x09\0\4", "API key 4 does not exist"),
+    ]:
+        with pytest.raises(ProtocolError, match=problem):
+            feed(FrameReader(10, 8, {3}), start)
+
+
+def test_frames_before_a_refused_one_come_first() -> None:
+    """What was sent before it has to be answered."""
+    reader = FrameReader(max_frame_bytes=10)
+    stream = memoryview(bytearray(b"\0\0\0\1a\x0f\0\0\0"))
+    assert [b"a"] == reader.take(stream, len(stream))
+    with pytest.raises(FrameTooLargeError):
+        reader.take_rest()
 
 
 def _body(parts: list[Buffer]) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 from kgw.errors import DecodeError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameBuffer
+from kgw.protocol.framing import FrameReader
 from kgw.protocol.headers import decode_request_header
 from kgw.protocol.layout import TEXT_COST, item_memory_cost, minimum_item_size
 from kgw.protocol.messages.metadata import (
@@ -27,6 +27,7 @@ from kgw.protocol.messages.offset_commit import (
 from kgw.protocol.messages.produce import ProduceRequest
 from kgw.protocol.primitives import unsigned_varint
 from kgw.protocol.schema import Request
+from kgw.testing.frames import feed
 from tests.protocol.random_messages import all_versions
 
 if TYPE_CHECKING:
@@ -186,11 +187,11 @@ def test_tags_in_a_header_before_authentication() -> None:
 
 
 def test_announced_frame_length_allocates_nothing() -> None:
-    """A FrameBuffer holds the bytes that came, not those that were announced."""
+    """A FrameReader holds the bytes that came, not those that were announced."""
     tracemalloc.start()
     try:
-        frames = FrameBuffer(max_frame_bytes=100_000_000)
-        assert [] == frames.feed(b"\x05\xf5\xe0\xff" + b"x" * 1000)
+        reader = FrameReader(max_frame_bytes=100_000_000)
+        assert [] == feed(reader, b"\x05\xf5\xe0\xff" + b"x" * 1000, 2000)
         assert tracemalloc.get_traced_memory()[1] < 20_000
     finally:
         tracemalloc.stop()

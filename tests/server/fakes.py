@@ -6,13 +6,14 @@ import asyncio
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from kgw.completion import Completion
 from kgw.errors import ProtocolError
-from kgw.handlers.context import DueAnswer, Session, Submission
+from kgw.handlers.context import Later, RequestContext, Session
 from kgw.metrics import Metrics
 from kgw.server.connection import KafkaConnection
 from kgw.server.limits import Limits
 from kgw.server.memory import RequestMemory
-from kgw.server.receiving import RECEIVE_BUFFER_BYTES, FrameReceiver
+from kgw.server.server import RECEIVE_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,35 +37,29 @@ def answer(correlation_id: int, payload: bytes = b"") -> list[Buffer]:
     return [_ANSWER.pack(4 + len(payload), correlation_id) + payload]
 
 
-class FakeAnswer(DueAnswer):
+class FakeContext(RequestContext):
+    """What a connection looks at of a request."""
+
+    def __init__(self, submission: Completion[None] | None) -> None:
+        self.submission = submission
+
+
+class FakeAnswer(Later):
     """An answer that comes when the test says so."""
 
     def __init__(self, *, is_abandonable: bool = False) -> None:
-        self.is_abandonable = is_abandonable
-        self.submission: Submission | None = None
+        self.completion: Completion[None] = Completion()
+        super().__init__(self.completion, lambda: None, self.give_up if is_abandonable else None)
         self.is_abandoned = False
         self.outcome: list[Buffer] | BaseException | None = None
-        self._callback: Callable[[object], object] | None = None
 
-    def done(self) -> bool:
-        return self.outcome is not None
-
-    def result(self) -> list[Buffer] | None:
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        return self.outcome
-
-    def when_done(self, callback: Callable[[object], object]) -> None:
-        self._callback = callback
-
-    def abandon(self) -> None:
+    def give_up(self) -> None:
         self.is_abandoned = True
         self.finish(asyncio.CancelledError())
 
     def finish(self, outcome: list[Buffer] | BaseException) -> None:
         self.outcome = outcome
-        if self._callback is not None:
-            self._callback(self)
+        self.completion.set_result(None)
 
 
 class FakeDispatcher:
@@ -78,13 +73,13 @@ class FakeDispatcher:
         self.payloads: list[bytes] = []
         self.frames: list[memoryview] = []
         self.immediate: set[int] = set()
-        self.submissions: dict[int, Submission] = {}
+        self.submissions: dict[int, Completion[None]] = {}
         self.waiting: dict[int, FakeAnswer] = {}
         self.bug: Exception | None = None
         self.answer_bytes = 0
         self.has_large_work = False
 
-    def start(self, frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None:
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
         assert not frame.readonly
         if self.bug is not None:
@@ -98,10 +93,16 @@ class FakeDispatcher:
             return None
         if api_key == API_VERSIONS or correlation_id in self.immediate:
             return answer(correlation_id, bytes(self.answer_bytes))
-        due = FakeAnswer(is_abandonable=api_key == FETCH)
-        due.submission = self.submissions.get(correlation_id)
-        self.waiting[correlation_id] = due
-        return due
+        waiting = FakeAnswer(is_abandonable=api_key == FETCH)
+        waiting.context = FakeContext(self.submissions.get(correlation_id))
+        self.waiting[correlation_id] = waiting
+        return waiting
+
+    def encode(self, later: Later) -> list[Buffer] | None:
+        assert isinstance(later, FakeAnswer)
+        if isinstance(later.outcome, BaseException):
+            raise later.outcome
+        return later.outcome
 
     def may_overlap(self, frame: Buffer) -> bool:
         return frame[:2] == bytes(2)
@@ -204,8 +205,8 @@ class FakeServer:
         self.bugs: list[BaseException] = []
         self.forgotten = 0
         self.answered: list[KafkaConnection] = []
-        self.turns: list[FrameReceiver] = []
-        self.held: list[FrameReceiver] = []
+        self.turns: list[KafkaConnection] = []
+        self.held: list[KafkaConnection] = []
         self.fetch_turns = 0
         self.gives_turns = True
         self.has_sent_much = False
@@ -214,16 +215,16 @@ class FakeServer:
     def admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Session | None:
         return None if self.full else Session(client_host="192.0.2.1")
 
-    def request_turn(self, connection: FrameReceiver, *, is_fetch: bool = False) -> None:
+    def request_turn(self, connection: KafkaConnection, *, is_fetch: bool = False) -> None:
         self.turns.append(connection)
         self.fetch_turns += is_fetch
         if self.gives_turns:
             self.loop.call_soon(connection.take_turn)
 
-    def hold(self, connection: FrameReceiver) -> None:
+    def hold(self, connection: KafkaConnection) -> None:
         self.held.append(connection)
 
-    def answer_soon(self, connection: KafkaConnection) -> None:
+    def answer_soon(self, connection: KafkaConnection, _: object = None) -> None:
         if connection not in self.answered:
             self.answered.append(connection)
             self.loop.call_soon(self._write_answers)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgw.completion import Completion
 from kgw.errors import ProtocolError
-from kgw.handlers.context import Submission
-from kgw.server.connection import TURN_BYTES, WRITE_BYTES
+from kgw.protocol.framing import GROWTH
+from kgw.server.connection import FRAMES_PER_TURN, TURN_BYTES
 from kgw.server.limits import Limits
-from kgw.server.receiving import FRAMES_PER_TURN, GROWTH, RECEIVE_BUFFER_BYTES
+from kgw.server.sending import WRITE_BYTES
 from kgw.server.shared import State
 from tests.server.fakes import (
     API_VERSIONS,
@@ -67,23 +68,6 @@ class TestFrames:
         peer.send(at_once(1, 2, 3, 4, 5))
         assert [1, 2, 3, 4, 5] == peer.transport.answers()
         assert 3 == peer.transport.writes
-
-    async def test_takes_a_stream_cut_at_every_byte(self) -> None:
-        """Wherever one cut falls, the same frames come out."""
-        stream = request(API_VERSIONS, 1, b"one") + request(API_VERSIONS, 2, b"two" * 9)
-        for cut in range(1, len(stream)):
-            peer = Peer()
-            peer.send(stream[:cut])
-            peer.send(stream[cut:])
-            assert [1, 2] == peer.transport.answers()
-            assert [b"one", b"two" * 9] == peer.dispatcher.payloads
-
-    async def test_takes_a_stream_byte_by_byte(self) -> None:
-        """A client that sends single bytes is served like any other."""
-        peer = Peer()
-        for byte in at_once(1, 2, 3):
-            peer.send(bytes([byte]))
-        assert [1, 2, 3] == peer.transport.answers()
 
     @given(
         sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
@@ -194,13 +178,14 @@ class TestOrder:
     async def test_produce_waits_for_one_that_is_submitted_in_turns(self) -> None:
         """It starts when that has submitted everything, before either is answered."""
         peer = Peer()
-        submission = peer.dispatcher.submissions[2] = Submission()
+        submission: Completion[None] = Completion()
+        peer.dispatcher.submissions[2] = submission
         peer.send(b"".join(request(PRODUCE, one) for one in (1, 2, 3, 4)))
         assert [1, 2] == peer.dispatcher.started
         peer.finish(1)
         await settle()
         assert [1, 2] == peer.dispatcher.started
-        submission.end()
+        submission.set_result(None)
         assert [1, 2, 3, 4] == peer.dispatcher.started
         for one in (4, 3, 2):
             peer.finish(one)
@@ -210,10 +195,11 @@ class TestOrder:
     async def test_a_submission_that_outlives_its_connection(self) -> None:
         """What waited behind it is not started."""
         peer = Peer()
-        submission = peer.dispatcher.submissions[1] = Submission()
+        submission: Completion[None] = Completion()
+        peer.dispatcher.submissions[1] = submission
         peer.send(request(PRODUCE, 1) + request(PRODUCE, 2))
         peer.connection.connection_lost(None)
-        submission.end()
+        submission.set_result(None)
         assert [1] == peer.dispatcher.started
 
     async def test_others_wait_for_their_turn(self) -> None:
@@ -710,7 +696,3 @@ class TestEnd:
         peer.transport.unsent = 0
         peer.at(11)
         assert peer.transport.is_aborted()
-
-    async def test_shared_buffer_is_large_enough_for_a_turn(self) -> None:
-        """The shared buffer holds many small requests, so that one read serves a pipeline."""
-        assert RECEIVE_BUFFER_BYTES >= FRAMES_PER_TURN * 1024

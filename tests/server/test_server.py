@@ -34,7 +34,7 @@ from tests.unclosed import unclosed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kgw.handlers.context import DueAnswer, Session
+    from kgw.handlers.context import Later, Session
     from kgw.types import Buffer
 
 LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
@@ -400,7 +400,7 @@ async def test_large_requests_share_a_turn_of_the_loop() -> None:
         started: list[int] = []
         start = one.dispatcher.start
 
-        def slow(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+        def slow(frame: memoryview, session: Session) -> list[Buffer] | Later | None:
             if len(frame) > TURN_BYTES:
                 started.append(turn)
                 one.clock.advance(TURN_S / 2)
@@ -429,7 +429,7 @@ async def test_many_large_fetches_let_others_be_looked_at() -> None:
         one.dispatcher.answer_bytes = SENT_BYTES_PER_TURN // 2
         one.dispatcher.immediate |= set(range(7))
 
-        def slow(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+        def slow(frame: memoryview, session: Session) -> list[Buffer] | Later | None:
             one.clock.advance(TURN_S / 2)
             answer = start(frame, session)
             started.append((turn, one.dispatcher.started[-1]))
@@ -508,7 +508,7 @@ async def test_large_requests_wait_for_a_large_answer() -> None:
         assert [2] == one.dispatcher.started
         start = one.dispatcher.start
 
-        def begin(frame: memoryview, session: Session) -> list[Buffer] | DueAnswer | None:
+        def begin(frame: memoryview, session: Session) -> list[Buffer] | Later | None:
             one.dispatcher.has_large_work = True
             return start(frame, session)
 
