@@ -6,6 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode
+from kgw.groups.requests import MemberDescription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +95,17 @@ class Member:
         """Whether its deadline counts: not while a request of its waits, unless it is new."""
         return self.is_new or not (self.is_parked or self.is_untold)
 
+    def describe(self, protocol_name: str | None, *, is_stable: bool) -> MemberDescription:
+        """Return what administrators see: metadata and assignment only while they hold."""
+        return MemberDescription(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata(protocol_name) if is_stable else b"",
+            self.assignment if is_stable else b"",
+        )
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what the member says of itself under a protocol; b"" if it does not know it."""
         for protocol in self.protocols:
@@ -148,6 +160,11 @@ class MemberTable:
     def held_until_s(self) -> float:
         """Until when a round waits for ids that were given out; long ago if there are none."""
         return max((one.holds_until_s for one in self.pending.values()), default=0.0)
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """How long the slowest member may take to join."""
+        return max([one.rebalance_timeout_ms for one in self], default=0) / 1000
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Generator
 
+    from kgw.errors import ErrorCode
+
 ResultT = TypeVar("ResultT")
 
 
@@ -20,11 +22,13 @@ class Reply(Generic[ResultT]):
     asks groups for nothing. May be awaited where speed does not count.
     """
 
-    __slots__ = ("_callbacks", "_is_done", "_result")
+    __slots__ = ("_callbacks", "_is_done", "_refused", "_result")
 
     _result: ResultT
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
+        """Take what makes the answer of an error code."""
+        self._refused = refused
         self._is_done = False
         self._callbacks: list[Callable[[object], object]] | None = None
 
@@ -35,6 +39,10 @@ class Reply(Generic[ResultT]):
     def result(self) -> ResultT:
         """Return it, once this is done."""
         return self._result
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Answer that nothing was done, and why."""
+        self.set_result(self._refused(error))
 
     def set_result(self, result: ResultT) -> None:
         """Answer, once, and tell who waits."""

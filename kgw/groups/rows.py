@@ -13,7 +13,9 @@ from binascii import b2a_base64
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, NamedTuple
 
-from kgw.groups.requests import MemberProtocol
+from kgw.groups.machine import DecodedRow
+from kgw.groups.members import Member
+from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.groups.states import GroupState
 
 _STORED_STATES = frozenset(
@@ -35,6 +37,40 @@ class MemberRow(NamedTuple):
     has_joined: bool = True
     """False for a static member that was kept in this generation without taking part."""
 
+    @classmethod
+    def of(cls, member: Member) -> MemberRow:
+        """Return what is stored of a member."""
+        return cls(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            member.protocols,
+            member.assignment,
+            member.has_joined,
+        )
+
+    def member(self, protocol_type: str) -> Member:
+        """Return the member again, as one that has been heard of before."""
+        request = JoinRequest(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            protocol_type,
+            self.protocols,
+            self.member_id,
+        )
+        member = Member(self.member_id, request)
+        member.assignment = self.assignment
+        member.is_new = False
+        member.has_joined = self.has_joined
+        return member
+
 
 class GroupRow(NamedTuple):
     """A group in one of the states that are stored: Empty, CompletingRebalance, Stable."""
@@ -46,11 +82,12 @@ class GroupRow(NamedTuple):
     leader_id: str
     members: tuple[MemberRow, ...]
 
-    def encode(self, empty_since_ms: int) -> bytes:
-        """Return the stored form. `empty_since_ms` is wall time, -1 while there are members.
+    def encode(self, wall_ms: int) -> bytes:
+        """Return the stored form, which says of an empty group since when it is.
 
         Formatted by hand: json.dumps was a tenth of a rebalance of 100 members.
         """
+        empty_since_ms = wall_ms if self.state is GroupState.EMPTY else -1
         members = ",".join([_member_text(member) for member in self.members])
         return (
             f'{{"state":{_quote(self.state.value)},"generation":{self.generation},'
@@ -60,27 +97,24 @@ class GroupRow(NamedTuple):
             f'"members":[{members}]}}'
         ).encode()
 
-    @classmethod
-    def decode(cls, value: bytes) -> tuple[GroupRow, int]:
-        """Return what `encode` wrote, and since when the group is empty.
 
-        Raises ValueError for anything else.
-        """
-        try:
-            fields = json.loads(value)
-            if fields["state"] not in _STORED_STATES:
-                raise ValueError(f"no group is stored while it is {fields['state']}")
-            row = cls(
-                GroupState(fields["state"]),
-                int(fields["generation"]),
-                str(fields["protocol_type"]),
-                fields["protocol_name"],
-                str(fields["leader_id"]),
-                tuple(_member(one) for one in fields["members"]),
-            )
-            return row, int(fields["empty_since_ms"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a group's row: {error!r}") from error
+def decode_row(_kind: str, key: str, value: bytes) -> DecodedRow:
+    """Return what `GroupRow.encode` wrote. Raises ValueError for anything else."""
+    try:
+        fields = json.loads(value)
+        if fields["state"] not in _STORED_STATES:
+            raise ValueError(f"no group is stored while it is {fields['state']}")
+        row = GroupRow(
+            GroupState(fields["state"]),
+            int(fields["generation"]),
+            str(fields["protocol_type"]),
+            fields["protocol_name"],
+            str(fields["leader_id"]),
+            tuple(_member(one) for one in fields["members"]),
+        )
+        return DecodedRow(key, row, int(fields["empty_since_ms"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a group's row: {error!r}") from error
 
 
 def _member(fields: dict[str, Any]) -> MemberRow:

@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.handlers.context import Later, coordinator
+from kgw.handlers.groups import ask
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.join_group import JoinGroupRequest
+    from kgw.protocol.schema import Response
 
 _REBALANCE_TIMEOUT = 1
 _MEMBER_ID_FIRST = 4
@@ -43,11 +44,12 @@ _NULLABLE_PROTOCOL = 7
 _SKIP_ASSIGNMENT = 9
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Later:
+def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Later:
     version = context.api_version
     client_id = context.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
-    reply = coordinator(request.group_id, context).join(
+    return ask(
+        context,
         request.group_id,
         JoinRequest(
             request.member_id,
@@ -57,17 +59,15 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
             request.session_timeout_ms,
             request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
             request.protocol_type,
-            tuple(MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols),
+            tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
             # Of use to those alone who have none.
             "" if request.member_id else new_member_id(request.group_instance_id or client_id),
             request.reason,
             version >= _MEMBER_ID_FIRST,
             version >= _SKIP_ASSIGNMENT,
         ),
+        lambda result: _response(result, version),
     )
-    if reply.done():
-        return _response(reply.result(), version)
-    return Later(reply, lambda: _response(reply.result(), version))
 
 
 def error_response(

@@ -194,7 +194,7 @@ def _all_topics(
     for topic_id in table.topic_ids():
         topic = context.gateway.catalog.by_id(topic_id)
         if topic is not None:
-            found = table.partitions(topic_id)
+            found = table.topic(topic_id).partitions()
             known = sorted(one for one in found if topic.has_partition(one))
             yield topic.name, topic_id, known
 

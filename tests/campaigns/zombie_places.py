@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kgw.client import AsyncClient, Connection, GroupClient
 from kgw.groups.members import Member
 from kgw.handlers.context import Session
+from tests.offsets.blocks import held
 
 if TYPE_CHECKING:
     from kgw.protocol.schema import Request, Response
@@ -54,7 +55,7 @@ class InProcess:
 
     async def picture(self, group_id: str) -> object:
         groups = self._gateway.gateway.groups
-        group = groups._groups.get(group_id)
+        group: Any = groups._table.get(group_id)
         if group is None:
             return None
         machine = group.machine
@@ -65,11 +66,7 @@ class InProcess:
             machine.members.leader_id,
             sorted(machine.members.pending),
             [tuple(getattr(one, name) for name in Member.__slots__) for one in machine.members],
-            {
-                (topic, number): one.offset
-                for topic, partitions in group.offsets.topics().items()
-                for number, one in partitions.items()
-            },
+            {place: one.offset for place, one in held(group.offsets).items()},
         )
 
     async def pass_time(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ from kgw.groups.reply import Reply
 
 def test_who_waits_is_told_at_once_in_their_order() -> None:
     """No turn of a loop lies between an answer and those who wait for it."""
-    reply: Reply[int] = Reply()
+    reply: Reply[int] = Reply(int)
     told: list[object] = []
     reply.when_done(lambda one: told.append((1, one)))
     reply.when_done(lambda one: told.append((2, one)))
@@ -22,7 +22,7 @@ def test_who_waits_is_told_at_once_in_their_order() -> None:
 
 async def test_it_can_be_awaited_before_and_after() -> None:
     """Where speed does not count it is like a future, and who gives up waiting harms nobody."""
-    reply: Reply[int] = Reply()
+    reply: Reply[int] = Reply(int)
 
     async def wait() -> int:
         return await reply
