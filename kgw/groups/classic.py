@@ -97,12 +97,8 @@ class ClassicGroup:
         return self.state.value
 
     @property
-    def is_deleted(self) -> bool:
-        return self.state is DEAD
-
-    @property
     def member_count(self) -> int:
-        return len(self.members)
+        return len(self.members.all)
 
     @property
     def pending_count(self) -> int:
@@ -110,7 +106,7 @@ class ClassicGroup:
 
     @property
     def is_vacant(self) -> bool:
-        return not (self.members or self.members.pending)
+        return not (self.members.all or self.members.pending)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -121,12 +117,12 @@ class ClassicGroup:
             self._take_request(event)
         elif isinstance(event, AllStored):
             # However long it took, nobody could send heartbeats while it waited.
-            for member in self.members:
+            for member in self.members.all:
                 if member.is_untold:
                     member.is_untold = False
                     self._touch(member)
         elif isinstance(event, Abandoned):
-            for member in self.members:
+            for member in self.members.all:
                 self._release(member, event.error)
         else:
             self._expire()
@@ -156,7 +152,7 @@ class ClassicGroup:
         elif member_id == NO_MEMBER_ID:
             self._join_new(request, waiter)
         elif member_id in self.members.pending and request.group_instance_id is None:
-            code = self._offer_problem(request)
+            code = self._offer_problem(request, None)
             if code is not NO_ERROR:
                 self._refuse_join(request, waiter, code)
                 return
@@ -164,7 +160,7 @@ class ClassicGroup:
             self._add(member_id, request, waiter)
         else:
             found = self.members.find(member_id, request.group_instance_id)
-            code = self._offer_problem(request) if isinstance(found, Member) else found
+            code = self._offer_problem(request, found) if isinstance(found, Member) else found
             if isinstance(found, Member) and code is NO_ERROR:
                 self._rejoin(found, request, waiter)
             else:
@@ -243,8 +239,9 @@ class ClassicGroup:
                 del self.members.pending[member_id]
                 codes.append(NO_ERROR)
                 continue
-            if member_id == NO_MEMBER_ID and one.group_instance_id is not None:
-                member_id = self.members.static_id(one.group_instance_id) or NO_MEMBER_ID
+            static = self.members.static(one.group_instance_id)
+            if member_id == NO_MEMBER_ID and static is not None:
+                member_id = static.member_id
             found = self.members.find(member_id, one.group_instance_id)
             if not isinstance(found, Member):
                 codes.append(found)
@@ -264,7 +261,7 @@ class ClassicGroup:
         code = NO_ERROR
         if self.state is DEAD:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        elif self.members:
+        elif self.members.all:
             code = ErrorCode.NON_EMPTY_GROUP
         if code is not NO_ERROR:
             self._effects.append(Answer(waiter, code, at_once=True))
@@ -281,13 +278,13 @@ class ClassicGroup:
         for member_id in [key for key, one in pending.items() if one.expires_s <= now_s]:
             del pending[member_id]
             self._trace.note(now_s, "id never used", self.generation, member_id=member_id)
-        dead = [one for one in self.members if one.deadline_s <= now_s and one.can_expire]
+        dead = [one for one in self.members.all if one.deadline_s <= now_s and one.can_expire]
         for member in dead:
             self._remove(member, "session expired", None)
         self._go_on_without(dead, Cause.SESSION_EXPIRED, None)
         if self._times.sync_s <= now_s and self.state in {COMPLETING, STABLE}:
             self._times.sync_s = NEVER_S
-            silent = [one for one in self.members if one.has_joined and not one.has_synced]
+            silent = [one for one in self.members.all if one.has_joined and not one.has_synced]
             for member in silent:
                 self._remove(member, "never asked for its assignment", None)
             self._go_on_without(silent, Cause.SYNC_EXPIRED, None)
@@ -312,31 +309,27 @@ class ClassicGroup:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.state is DEAD else NO_ERROR
 
-    def _offer_problem(self, request: JoinRequest) -> ErrorCode:
-        """Say whether the group can use what somebody says of itself."""
-        if not self.members.can_take(request, self.protocol_type):
+    def _offer_problem(self, request: JoinRequest, own: Member | None) -> ErrorCode:
+        """Say whether the group can use what somebody says, who takes the place of `own`."""
+        if not self.members.can_take(request, own, self.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.members.size_bytes_with(request) > self._limits.max_bytes:
+        if self.members.size_bytes_with(request, own) > self._limits.max_bytes:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return NO_ERROR
 
     def _join_new(self, request: JoinRequest, waiter: object) -> None:
         """Someone without a member id: a new member, or a static one whose process is new."""
-        code = self._offer_problem(request)
+        member = self.members.static(request.group_instance_id)
+        code = self._offer_problem(request, member)
         if code is not NO_ERROR:
             self._refuse_join(request, waiter, code)
-            return
-        if request.group_instance_id is not None:
-            current = self.members.static_id(request.group_instance_id)
-            member = None if current is None else self.members.get(current)
-            if member is not None:
-                # Replaces itself: there is always room for that (KAFKA-20601).
-                self._replace(member, request, waiter)
-                return
-        if self.members.size >= self._limits.max_size:
+        elif member is not None:
+            # Replaces itself: there is always room for that (KAFKA-20601).
+            self._replace(member, request, waiter)
+        elif self.members.size >= self._limits.max_size:
             self._refuse_join(request, waiter, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif request.member_id_required and request.group_instance_id is None:
-            pending = PendingMember(self._now_s, request.session_timeout_ms)
+            pending = PendingMember.begin(self._now_s, request.session_timeout_ms)
             self.members.pending[request.new_member_id] = pending
             self._wake(pending.holds_until_s if self.state is PREPARING else pending.expires_s)
             result = JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
@@ -345,8 +338,8 @@ class ClassicGroup:
             self._add(request.new_member_id, request, waiter)
 
     def _add(self, member_id: str, request: JoinRequest, waiter: object) -> None:
-        member = Member(member_id, request)
-        if not self.members:
+        member = Member(member_id, request.group_instance_id, request)
+        if not self.members.all:
             self.protocol_type = request.protocol_type
         self.members.add(member)
         self._note("joined", member, request.reason)
@@ -357,7 +350,7 @@ class ClassicGroup:
 
     def _rejoin(self, member: Member, request: JoinRequest, waiter: object) -> None:
         member.is_new = False
-        is_same = member.protocols == request.protocols
+        is_same = member.said.protocols == request.protocols
         is_leader = member.member_id == self.members.leader_id
         if self.state is PREPARING:
             if member.join_waiter is None and self._awaiting >= self._limits.max_size:
@@ -384,7 +377,7 @@ class ClassicGroup:
         self._release(member, ErrorCode.FENCED_INSTANCE_ID)
         member.is_new = False
         old_id = member.member_id
-        is_same = is_same_interest(self.protocol_type, member.protocols, request.protocols)
+        is_same = is_same_interest(self.protocol_type, member.said.protocols, request.protocols)
         self.members.rename(member, request.new_member_id)
         self.members.update(member, request)
         self._note(f"replaced {old_id}", member, request.reason)
@@ -423,7 +416,7 @@ class ClassicGroup:
         """Ask everybody to join again."""
         was_empty = self.state is EMPTY
         self.state = next_state(self.state, GroupEvent.REBALANCE_NEEDED)
-        for member in self.members:
+        for member in self.members.all:
             if member.sync_waiter is not None:
                 self._touch(member)
                 self._release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -432,9 +425,9 @@ class ClassicGroup:
         self._wake(self._times.next_joining_s)
 
     def _maybe_complete(self) -> None:
-        if self.state is not PREPARING or self._awaiting < len(self.members):
+        if self.state is not PREPARING or self._awaiting < len(self.members.all):
             return
-        if self.members:
+        if self.members.all:
             held_until_s = self.members.held_until_s
             if held_until_s > self._now_s:
                 # Each time: it is sooner than it was when the last id given out has been used.
@@ -447,7 +440,7 @@ class ClassicGroup:
     def _complete(self) -> None:
         """Form the next generation of those who have joined."""
         now_s, members, times = self._now_s, self.members, self._times
-        missing = [one for one in members if one.join_waiter is None]
+        missing = [one for one in members.all if one.join_waiter is None]
         for member in missing:
             # A static member keeps its place until its session ends. Heartbeats alone do not keep
             # the group in this state: who can send them for so long could have joined.
@@ -456,8 +449,8 @@ class ClassicGroup:
         round_ = self._round
         if round_ is not None:
             round_.missing = member_list([one.member_id for one in missing])
-        if members and not self._awaiting:
-            longest_ms = max(one.session_timeout_ms for one in members)
+        if members.all and not self._awaiting:
+            longest_ms = max(one.said.session_timeout_ms for one in members.all)
             times.postpone(now_s + longest_ms / 1000)
             self._wake(times.join_s)
             return
@@ -465,21 +458,21 @@ class ClassicGroup:
         if round_ is not None:
             round_.formed_s = now_s
             round_.generation = self.generation
-            round_.member_count = len(members)
-        if not members:
+            round_.member_count = len(members.all)
+        if not members.all:
             times.formed(NEVER_S)
             self._become_empty()
             return
         leader = members.get(members.leader_id)
         if leader is None or leader.join_waiter is None:
             members.leader_id = next(
-                one.member_id for one in members if one.join_waiter is not None
+                one.member_id for one in members.all if one.join_waiter is not None
             )
         self.protocol_name = members.elect_protocol()
         self.state = next_state(self.state, GroupEvent.EVERYBODY_JOINED)
         times.formed(now_s + members.rebalance_timeout_s)
         self._wake(times.sync_s)
-        for member in members:
+        for member in members.all:
             # What was assigned before must never be served in this generation.
             member.assignment = b""
             member.has_synced = False
@@ -489,7 +482,7 @@ class ClassicGroup:
         if round_ is not None:
             round_.protocol_name = self.protocol_name
             self._effects.append(RoundFormed(round_))
-        for member in members:
+        for member in members.all:
             waiter = member.join_waiter
             if waiter is not None:
                 self._unpark_join(member)
@@ -512,7 +505,7 @@ class ClassicGroup:
         Everybody who is in the group was in the list that the leader worked from: whoever comes
         later begins another round. An empty assignment is one like any other.
         """
-        for member in self.members:
+        for member in self.members.all:
             member.assignment = bytes(assignments.get(member.member_id, b""))
         self.state = next_state(self.state, GroupEvent.ASSIGNED)
         leader_id = self.members.leader_id
@@ -521,7 +514,7 @@ class ClassicGroup:
         if self._round is not None:
             self._round.assigned_s = self._now_s
             self._effects.append(RoundAssigned(self._round))
-        for member in self.members:
+        for member in self.members.all:
             waiter = member.sync_waiter
             if waiter is not None:
                 member.sync_waiter = None
@@ -579,14 +572,16 @@ class ClassicGroup:
             (self.protocol_name or "") if is_stable else "",
             self.generation,
             self.members.leader_id,
-            tuple(one.describe(self.protocol_name, is_stable=is_stable) for one in self.members),
+            tuple(
+                one.describe(self.protocol_name, is_stable=is_stable) for one in self.members.all
+            ),
         )
 
     def subscribed_topics(self) -> frozenset[str] | None:
         topics: set[str] = set()
-        for member in self.members:
-            for protocol in member.protocols:
-                found = subscribed_topics(protocol.metadata)
+        for member in self.members.all:
+            for _, metadata in member.said.protocols:
+                found = subscribed_topics(metadata)
                 if self.protocol_type != CONSUMER or found is None:
                     return None
                 topics |= found
@@ -610,7 +605,7 @@ class ClassicGroup:
         return tuple(
             [
                 JoinedMember(one.member_id, one.group_instance_id, one.metadata(name))
-                for one in self.members
+                for one in self.members.all
             ]
         )
 
@@ -628,7 +623,18 @@ class ClassicGroup:
             self.protocol_type,
             self.protocol_name,
             self.members.leader_id,
-            tuple([MemberRow.of(one) for one in self.members]),
+            tuple(
+                [
+                    MemberRow(
+                        one.member_id,
+                        one.group_instance_id,
+                        one.said,
+                        one.assignment,
+                        one.has_joined,
+                    )
+                    for one in self.members.all
+                ]
+            ),
         )
 
     def _restore(self, row: GroupRow) -> None:
@@ -637,7 +643,10 @@ class ClassicGroup:
         self.protocol_type = row.protocol_type
         self.protocol_name = row.protocol_name
         for stored in row.members:
-            member = stored.member(row.protocol_type)
+            member = Member(stored.member_id, stored.group_instance_id, stored.said)
+            member.assignment = stored.assignment
+            member.is_new = False
+            member.has_joined = stored.has_joined
             member.has_synced = row.state is STABLE
             self.members.add(member)
             self._touch(member)
@@ -645,7 +654,7 @@ class ClassicGroup:
         if row.state is COMPLETING:
             self._times.sync_s = self._now_s + self.members.rebalance_timeout_s
             self._wake(self._times.sync_s)
-        if len(self.members) > self._limits.max_size and row.state is not EMPTY:
+        if len(self.members.all) > self._limits.max_size and row.state is not EMPTY:
             self._begin(Cause.TOO_MANY_MEMBERS, "", None)
 
     # --- small things ----------------------------------------------------------------------------
@@ -669,7 +678,7 @@ class ClassicGroup:
 
     def _touch(self, member: Member) -> None:
         """Let a member live for another session."""
-        member.deadline_s = self._now_s + member.session_timeout_ms / 1000
+        member.deadline_s = self._now_s + member.said.session_timeout_ms / 1000
         self._wake(member.deadline_s)
 
     def _wake(self, at_s: float) -> None:
@@ -678,7 +687,7 @@ class ClassicGroup:
 
     def _earliest_deadline_s(self) -> float:
         deadlines_s = [self._times.sync_s]
-        deadlines_s += [one.deadline_s for one in self.members if one.can_expire]
+        deadlines_s += [one.deadline_s for one in self.members.all if one.can_expire]
         deadlines_s += [one.expires_s for one in self.members.pending.values()]
         if self.state is PREPARING:
             deadlines_s.append(self._times.next_joining_s)
@@ -692,7 +701,7 @@ class ClassicGroup:
             what,
             self.generation,
             member_id=member.member_id,
-            client_id=member.client_id,
+            client_id=member.said.client_id,
             reason=reason,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.groups.machine import GroupLimits
+from kgw.groups.machine import DEAD, GroupLimits
 from kgw.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
@@ -77,26 +77,23 @@ class Group:
         """Writes of this group that are not durable yet."""
         self.timer: Timer | None = None
         self.timer_s = 0.0
-        self.counted_state: str | None = None
+        self.counted_state = DEAD
         self.counted_members = 0
 
     def __repr__(self) -> str:
         return f"<Group {self.machine!r} offsets={len(self.offsets)}>"
 
 
-class Write:
+class Write(NamedTuple):
     """One change of one group, and the answers that wait for it."""
 
-    __slots__ = ("answers", "group", "rounds", "wall_ms", "wanted")
-
-    def __init__(self, group: Group, wanted: Persist, wall_ms: int) -> None:
-        """Take what is to be stored, and the wall time at which it was submitted."""
-        self.group = group
-        self.wanted = wanted
-        self.wall_ms = wall_ms
-        self.answers: list[tuple[Reply[Any], object]] = []
-        self.rounds: list[tuple[RoundFormed | RoundAssigned, float]] = []
-        """Rounds whose answers wait for it, and since when."""
+    group: Group
+    wanted: Persist
+    wall_ms: int
+    """The wall time at which it was submitted."""
+    answers: list[tuple[Reply[Any], object]]
+    rounds: list[tuple[RoundFormed | RoundAssigned, float]]
+    """Rounds whose answers wait for it, and since when."""
 
 
 def new_member_id(name: str) -> str:

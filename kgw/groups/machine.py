@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 NEVER_S = float("inf")
+DEAD = "Dead"
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
@@ -126,11 +127,7 @@ class GroupMachine(Protocol):
 
     @property
     def state_name(self) -> str:
-        """The state as clients are told it."""
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether it waits for its deletion to be durable, or is gone."""
+        """The state as clients are told it: `DEAD` while its deletion is being stored."""
 
     @property
     def generation(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kgw.errors import ErrorCode
 from kgw.groups.group import Group, Write
 from kgw.groups.machine import (
+    DEAD,
     NEVER_S,
     Abandoned,
     AllStored,
@@ -104,7 +105,7 @@ class GroupTable:
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None
-        self._count_as(group, None, 0)
+        self._count_as(group, DEAD, 0)
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
@@ -140,7 +141,7 @@ class GroupTable:
 
     def submit(self, group: Group, wanted: Persist) -> Write:
         """Have something stored, and return what answers can wait for."""
-        write = Write(group, wanted, self._clock.wall_ms())
+        write = Write(group, wanted, self._clock.wall_ms(), [], [])
         if wanted.rows:
             group.last_write = write
             for key, row in wanted.rows.items():
@@ -260,16 +261,14 @@ class GroupTable:
 
     def _count(self, group: Group) -> None:
         """Keep the gauges of states and members."""
-        machine = group.machine
-        state = None if machine.is_deleted else machine.state_name
-        self._count_as(group, state, machine.member_count)
+        self._count_as(group, group.machine.state_name, group.machine.member_count)
 
-    def _count_as(self, group: Group, state: str | None, member_count: int) -> None:
+    def _count_as(self, group: Group, state: str, member_count: int) -> None:
         if group.counted_state != state:
             states = self._metrics.groups
-            if group.counted_state is not None:
+            if group.counted_state != DEAD:
                 states[group.counted_state] -= 1
-            if state is not None:
+            if state != DEAD:
                 count(states, state)
             group.counted_state = state
         self._metrics.group_members += member_count - group.counted_members

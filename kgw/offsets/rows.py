@@ -9,7 +9,6 @@ partitions at once; its place says from which partition to which.
 from __future__ import annotations
 
 import json
-from json.encoder import encode_basestring_ascii as _quote
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kgw.offsets.committed import CommittedOffset
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PARTITIONS_PER_ROW: Final = 16
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 OFFSET_KINDS: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 
 RowPlace: TypeAlias = tuple[str, str]
@@ -55,17 +55,12 @@ def partitions_in(place: RowPlace) -> range:
 
 
 def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
-    """Return the content of a row of single offsets, None when nothing is left of it.
-
-    Formatted by hand: json.dumps, which takes a third longer, was a fifth of a commit of a thousand
-    partitions.
-    """
+    """Return the content of a row of single offsets, None when nothing is left of it."""
     entries = [
-        f"[{partition},{one.offset},{one.leader_epoch},{one.commit_ms},{one.retention_ms},"
-        f"{_quote(one.metadata)}]"
+        [partition, one.offset, one.leader_epoch, one.commit_ms, one.retention_ms, one.metadata]
         for partition, one in sorted(offsets.items())
     ]
-    return f"[{','.join(entries)}]".encode() if entries else None
+    return _ENCODER.encode(entries).encode() if entries else None
 
 
 def decode_row(value: bytes, wall_ms: int, now_s: float) -> dict[int, CommittedOffset]:

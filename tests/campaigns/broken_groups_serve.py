@@ -128,7 +128,7 @@ def quadratic_rounds() -> None:
 
     def broken(self: ClassicGroup, *what: Any) -> Any:
         looks = LOOKS if self.generation > 1 else 0
-        sum(one.session_timeout_ms for one in self.members for _ in range(looks))
+        sum(one.said.session_timeout_ms for one in self.members.all for _ in range(looks))
         return join(self, *what)
 
     plant(ClassicGroup, "_join", broken)

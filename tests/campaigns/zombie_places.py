@@ -65,7 +65,7 @@ class InProcess:
             machine.protocol_name,
             machine.members.leader_id,
             sorted(machine.members.pending),
-            [tuple(getattr(one, name) for name in Member.__slots__) for one in machine.members],
+            [tuple(getattr(one, name) for name in Member.__slots__) for one in machine.members.all],
             {place: one.offset for place, one in held(group.offsets).items()},
         )
 

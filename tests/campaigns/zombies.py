@@ -400,8 +400,7 @@ def believes_any_process(
     self: MemberTable, member_id: str, group_instance_id: str | None
 ) -> Member | ErrorCode:
     """Stand in for the look-up of members: an instance id is enough."""
-    current = self.static_id(group_instance_id) if group_instance_id is not None else None
-    return self.get(current or member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    return self.static(group_instance_id) or self.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
 CONTROLS: Sequence[tuple[object, str, Callable[..., Any]]] = (

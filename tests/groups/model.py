@@ -341,12 +341,12 @@ class GroupModel:
                 (
                     one.member_id,
                     one.deadline_s,
-                    one.protocols,
+                    one.said.protocols,
                     one.assignment,
                     one.join_waiter,
                     one.sync_waiter,
                 )
-                for one in machine.members
+                for one in machine.members.all
             ],
         )
 
@@ -391,7 +391,7 @@ class GroupModel:
         if machine is None:
             return
         for client in self.clients:
-            if client.member_id in machine.members or client.member_id in machine.members.pending:
+            if machine.members.get(client.member_id) or client.member_id in machine.members.pending:
                 for _ in range(1 + (self.random.random() < 0.15)):
                     self.ask_to_join(client, self.request_of(client, client.member_id))
 
@@ -595,15 +595,11 @@ class GroupModel:
         if machine is None or machine.state is not GroupState.STABLE:
             return
         for client in self.clients:
-            member = (
-                None
-                if client.instance is None
-                else machine.members.get(machine.members.static_id(client.instance) or "")
-            )
+            member = machine.members.static(client.instance)
             if member is None:
                 continue
             old_id, generation, assignment = member.member_id, machine.generation, member.assignment
-            topics = subscribed_topics(member.protocols[0].metadata)
+            topics = subscribed_topics(member.said.protocols[0].metadata)
             assert topics is not None
             (topic,) = topics
             # A process that has just started owns nothing, and wants what the one before wanted.
@@ -800,7 +796,7 @@ class GroupModel:
             if not self.requests:
                 self.forget_history()
             return
-        members = list(machine.members)
+        members = list(machine.members.all)
         # I1: no two members have the same part.
         parts = [one.assignment for one in members if one.assignment]
         assert len(parts) == len(set(parts)), "I1: two owners"
@@ -820,7 +816,7 @@ class GroupModel:
             self.own_clock.judge_round(described, waiting, now_s)
         assert (0 == len(members)) == (machine.state in {GroupState.EMPTY, GroupState.DEAD})
         if members:
-            assert machine.members.leader_id in machine.members
+            assert machine.members.get(machine.members.leader_id)
 
     def check_counts(self, machine: ClassicGroup | None) -> None:
         """The gauges are those of both groups."""
@@ -829,7 +825,7 @@ class GroupModel:
         member_count = 1
         if machine is not None and machine.state is not GroupState.DEAD:
             states[machine.state.value] += 1
-            member_count += len(machine.members)
+            member_count += len(machine.members.all)
         assert states == Counter({name: count for name, count in metrics.groups.items() if count})
         assert member_count == metrics.group_members
 

@@ -69,7 +69,8 @@ def instance_is_proof(
 ) -> Any:
     """Take whoever names an instance for the member that it is."""
     if group_instance_id is not None:
-        member_id = self.static_id(group_instance_id) or member_id
+        static = self.static(group_instance_id)
+        member_id = member_id if static is None else static.member_id
     return right(self, member_id, group_instance_id)
 
 
@@ -94,7 +95,7 @@ def no_time_to_join(right: Any, self: ClassicGroup, *what: Any) -> None:
 
 def nobody_completes_a_round(right: Any, self: ClassicGroup) -> None:
     """Only its time-out ends a round, though everybody has joined."""
-    if self._now_s >= self._times.join_s or not self.members or self.group_id == BYSTANDER:
+    if self._now_s >= self._times.join_s or not self.members.all or self.group_id == BYSTANDER:
         right(self)
 
 
@@ -150,7 +151,7 @@ def static_member_rebalances(_: Any, *what: Any) -> bool:
 
 def ids_take_no_place(_: Any, self: MemberTable) -> int:
     """Count members alone."""
-    return len(self)
+    return len(self.all)
 
 
 def expires_early(
@@ -189,7 +190,7 @@ def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
 
 def dead_members_stay(right: Any, self: ClassicGroup) -> Any:
     """Let members live on for a minute after their session."""
-    for member in self.members:
+    for member in self.members.all:
         if member.deadline_s <= self._now_s:
             member.deadline_s = self._now_s + 60.0
     return right(self)

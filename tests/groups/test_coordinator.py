@@ -462,7 +462,7 @@ async def test_those_who_join_without_id_do_not_pile_up(driver: GroupDriver) -> 
     last = driver.ask_to_join(**options)
     assert NONE is (await driver.join(member.member_id, **options)).error
     assert NONE is (await answer(last)).error
-    assert 2 == len(driver.machine.members)
+    assert 2 == len(driver.machine.members.all)
 
 
 async def test_slow_disk_ends_no_session(driver: GroupDriver) -> None:

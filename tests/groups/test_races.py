@@ -120,7 +120,7 @@ async def test_race_3_same_client_id_is_not_the_same_member(driver: GroupDriver)
     """SeaweedFS 9143: client ids tell nobody apart."""
     joined = await driver.stable(3, client_id="app")
     assert 3 == len({one.member_id for one in joined})
-    assert 3 == len(driver.machine.members)
+    assert 3 == len(driver.machine.members.all)
 
 
 async def test_race_4_rejoin_does_not_wipe_or_revive_assignments(driver: GroupDriver) -> None:
@@ -131,7 +131,7 @@ async def test_race_4_rejoin_does_not_wipe_or_revive_assignments(driver: GroupDr
     assert f"part of {follower.member_id}".encode() == (await driver.sync(again)).assignment
     asked = [driver.ask_to_join(one.member_id) for one in (leader, follower)]
     leader, follower = [await answer(one) for one in asked]
-    assert [b"", b""] == [one.assignment for one in driver.machine.members]
+    assert [b"", b""] == [one.assignment for one in driver.machine.members.all]
     waiting = driver.ask_to_sync(follower)
     await turn()
     assert not waiting.done()
@@ -166,13 +166,13 @@ async def test_race_7_dead_members_do_not_hold_up_a_restart(driver: GroupDriver)
     """SeaweedFS 9243: a session ends when it ends, not when a sweep comes round."""
     await driver.stable(3, session_s=6.0)
     driver.advance(5.9)
-    assert 3 == len(driver.machine.members)
+    assert 3 == len(driver.machine.members.all)
     newcomer = driver.ask_to_join(session_s=6.0)
     await turn()
     assert not newcomer.done()
     driver.advance(0.1)
     assert NONE is (await answer(newcomer)).error
-    assert 1 == len(driver.machine.members)
+    assert 1 == len(driver.machine.members.all)
 
 
 async def test_race_8_clean_up_while_the_group_is_busy(driver: GroupDriver) -> None:

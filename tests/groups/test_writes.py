@@ -39,7 +39,7 @@ wanted = commits.map(lambda changes: Persist(offsets=changes)) | st.just(
 
 def stored(group: Group, *batch: Persist) -> list[Change]:
     """Store a batch in a group, and return the rows."""
-    changes, merged = at_once(changes_of([Write(group, one, WALL_MS) for one in batch]))
+    changes, merged = at_once(changes_of([Write(group, one, WALL_MS, [], []) for one in batch]))
     for each in merged:
         each.apply()
     return changes
@@ -87,7 +87,7 @@ def test_many_offsets_of_a_batch_take_many_turns(*, commits_first: bool) -> None
     for group in groups:
         group.offsets.apply({TOPICS[0]: block})
         changes = {TOPICS[0]: {5: COMMITTED}} if commits_first else {TOPICS[1]: block}
-        batch.append(Write(group, Persist(offsets=changes), WALL_MS))
+        batch.append(Write(group, Persist(offsets=changes), WALL_MS, [], []))
     turns, _ = counted(changes_of(batch))
     # 1,280 rows that are found to change and then made; 20 rows of 15 KB.
     assert (11 if commits_first else 3) == turns
