@@ -114,7 +114,19 @@ class ClassicGroup:
         self._now_s = now_s
         self._effects = []
         if isinstance(event, Asked):
-            self._take_request(event)
+            request, waiter = event
+            if isinstance(request, JoinRequest):
+                self._join(request, waiter)
+            elif isinstance(request, SyncRequest):
+                self._sync(request, waiter)
+            elif isinstance(request, HeartbeatRequest):
+                self._effects.append(Answer(waiter, self._heartbeat(request), at_once=True))
+            elif isinstance(request, CommitRequest):
+                self._commit(request, waiter)
+            elif isinstance(request, LeaveRequest):
+                self._leave(request, waiter)
+            else:
+                self._delete(waiter)
         elif isinstance(event, AllStored):
             # However long it took, nobody could send heartbeats while it waited.
             for member in self.members.all:
@@ -127,21 +139,6 @@ class ClassicGroup:
         else:
             self._expire()
         return self._effects
-
-    def _take_request(self, asked: Asked) -> None:
-        request, waiter = asked
-        if isinstance(request, JoinRequest):
-            self._join(request, waiter)
-        elif isinstance(request, SyncRequest):
-            self._sync(request, waiter)
-        elif isinstance(request, HeartbeatRequest):
-            self._effects.append(Answer(waiter, self._heartbeat(request), at_once=True))
-        elif isinstance(request, CommitRequest):
-            self._commit(request, waiter)
-        elif isinstance(request, LeaveRequest):
-            self._leave(request, waiter)
-        else:
-            self._delete(waiter)
 
     def _join(self, request: JoinRequest, waiter: object) -> None:
         """Answer a JoinGroup, or let it wait for the next generation."""
@@ -485,10 +482,11 @@ class ClassicGroup:
         for member in members.all:
             waiter = member.join_waiter
             if waiter is not None:
-                self._unpark_join(member)
+                member.join_waiter = None
                 member.is_new = False
                 member.is_untold = True
                 self._effects.append(Answer(waiter, self._formed(member)))
+        self._awaiting = 0
 
     def _become_empty(self) -> None:
         self.state = next_state(self.state, GroupEvent.NOBODY_LEFT)
@@ -542,7 +540,8 @@ class ClassicGroup:
     def _release_join(self, member: Member, code: ErrorCode) -> None:
         waiter = member.join_waiter
         if waiter is not None:
-            self._unpark_join(member)
+            member.join_waiter = None
+            self._awaiting -= 1
             self._effects.append(Answer(waiter, JoinResult(code, member.member_id)))
 
     def _release_sync(self, member: Member, code: ErrorCode) -> None:
@@ -550,10 +549,6 @@ class ClassicGroup:
         if waiter is not None:
             member.sync_waiter = None
             self._refuse_sync(waiter, code)
-
-    def _unpark_join(self, member: Member) -> None:
-        member.join_waiter = None
-        self._awaiting -= 1
 
     def _refuse_join(self, request: JoinRequest, waiter: object, code: ErrorCode) -> None:
         self._effects.append(Answer(waiter, request.refused(code)))
@@ -589,24 +584,23 @@ class ClassicGroup:
 
     def _formed(self, member: Member) -> JoinResult:
         """Return what a member is told of the current generation."""
-        is_leader = member.member_id == self.members.leader_id
+        name = self.protocol_name
+        listed: tuple[JoinedMember, ...] = ()
+        if member.member_id == self.members.leader_id:
+            listed = tuple(
+                [
+                    JoinedMember(one.member_id, one.group_instance_id, one.metadata(name))
+                    for one in self.members.all
+                ]
+            )
         return JoinResult(
             NO_ERROR,
             member.member_id,
             self.generation,
             self.protocol_type,
-            self.protocol_name,
+            name,
             self.members.leader_id,
-            members=self._member_list() if is_leader else (),
-        )
-
-    def _member_list(self) -> tuple[JoinedMember, ...]:
-        name = self.protocol_name
-        return tuple(
-            [
-                JoinedMember(one.member_id, one.group_instance_id, one.metadata(name))
-                for one in self.members.all
-            ]
+            members=listed,
         )
 
     def _assignment(self, member: Member) -> SyncResult:

@@ -53,6 +53,7 @@ class GroupCoordinator:
         self._settings = settings
         self._metrics = metrics
         self._table = GroupTable(state, clock, settings, metrics, report_bug, kinds)
+        self._groups = self._table.groups
         self._retention = OffsetRetention(self._table, clock, settings, metrics, report_bug)
         self.forget_topic = self._retention.forget_topic
         self.when_committed_back: list[Callable[[str, Place, int, int], None]] = []
@@ -105,9 +106,9 @@ class GroupCoordinator:
         What `requests` says of each request is what it is answered with.
         """
         reply = Reply(request.refused)
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
-            has_room = len(self._table) < self._settings.groups_max
+            has_room = len(self._groups) < self._settings.groups_max
             found = request.without_group(group_id, has_room=has_room)
             if isinstance(found, ErrorCode):
                 reply.refuse(found)
@@ -129,7 +130,7 @@ class GroupCoordinator:
         return reply
 
     def _tell_of_going_back(self, group_id: str, request: CommitRequest) -> None:
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             return
         for topic_id, change in request.offsets.items():
@@ -141,7 +142,7 @@ class GroupCoordinator:
 
     def offsets(self, group_id: str) -> OffsetTable | None:
         """Return a group's durable offsets; None when there is no such group."""
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         return None if group is None else group.offsets
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | ErrorCode:
@@ -149,7 +150,7 @@ class GroupCoordinator:
 
         GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP when nobody can say what its members read.
         """
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         topics = group.machine.subscribed_topics()
@@ -158,7 +159,7 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Reply[ErrorCode]:
         """Forget committed offsets, durably. Those that do not exist are no error."""
         reply: Reply[ErrorCode] = Reply(lambda error: error)
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         changes: dict[TopicId, dict[int, CommittedOffset | None]] = {}
         for topic_id, partition in places:
             changes.setdefault(topic_id, {})[partition] = None
@@ -183,15 +184,15 @@ class GroupCoordinator:
 
     def ids(self) -> list[str]:
         """Return the id of every group."""
-        return self._table.ids()
+        return list(self._groups)
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         return None if group is None else group.machine.describe()
 
     def explain(self, group_id: str) -> dict[str, Any] | None:
         """Return what a group decided lately and why, as plain values; None for no such group."""
-        group = self._table.get(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             return None
         machine = group.machine

@@ -115,7 +115,7 @@ class GroupLoader:
 
     def _group(self, group_id: str) -> Group:
         """Return the group of offsets that were found, one that is made for them if need be."""
-        group = self._table.get(group_id)
+        group = self._table.groups.get(group_id)
         if group is not None:
             return group
         # One that never had members: what it committed ages from the commits alone.

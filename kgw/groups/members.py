@@ -190,13 +190,13 @@ class MemberTable:
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a member says of itself now."""
         before = member.said
-        self.size_bytes = self.size_bytes_with(request, member)
-        # A reason may be long, and is of interest once.
-        member.said = request if request.reason is None else request._replace(reason=None)
         # As a rule it comes back saying what it said.
-        if before.protocols != request.protocols:
+        if (before.protocols, before.client_id) != (request.protocols, request.client_id):
+            self.size_bytes = self.size_bytes_with(request, member)
             self._count(before.protocols, -1)
             self._count(request.protocols, 1)
+        # A reason may be long, and is of interest once.
+        member.said = request if request.reason is None else request._replace(reason=None)
 
     def size_bytes_with(self, request: JoinRequest, own: Member | None) -> int:
         """Return what `size_bytes` will be when a request is taken, as that of a member or new."""

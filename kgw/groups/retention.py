@@ -47,8 +47,9 @@ class OffsetRetention:
         self._report_bug = report_bug
         self._timer: Timer | None = None
         self._gone_topics: set[TopicId] = set()
-        self._forgetting: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._is_forgetting = False
+        self._is_sweeping = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Look at all groups every now and then."""
@@ -63,8 +64,21 @@ class OffsetRetention:
     async def aclose(self) -> None:
         """Stop, and finish what has begun."""
         self.stop()
-        while tasks := [one for one in (self._forgetting, self._sweeping) if one is not None]:
-            await asyncio.wait(tasks)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _take_turns(self, work: Turns[None]) -> None:
+        rest = in_turns(work)
+        if rest is not None:
+            task = asyncio.ensure_future(rest)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._report_bug(error)
 
     # --- topics that are gone --------------------------------------------------------------------
 
@@ -74,14 +88,8 @@ class OffsetRetention:
         What a crash leaves of them is dropped at the next start.
         """
         self._gone_topics.add(topic_id)
-        if self._forgetting is None:
-            self._begin_to_forget()
-
-    def _begin_to_forget(self) -> None:
-        rest = in_turns(self._forget())
-        if rest is not None:
-            self._forgetting = asyncio.ensure_future(rest)
-            self._forgetting.add_done_callback(self._forgotten)
+        if not self._is_forgetting:
+            self._take_turns(self._forget())
 
     def _forget(self) -> Turns[None]:
         """Go through all groups, once for all the topics that have gone since the last time.
@@ -89,45 +97,40 @@ class OffsetRetention:
         Each topic by itself took a minute where 200 topics went and 20,000 groups had writes
         waiting: they had to be told of each.
         """
+        self._is_forgetting = True
         share = Share(_FORGOTTEN_PER_TURN)
-        while self._gone_topics:
-            topics: OffsetChanges = dict.fromkeys(self._gone_topics)
-            self._gone_topics.clear()
-            for group in self._table:
-                if group.unwritten or any(topic_id in group.offsets for topic_id in topics):
-                    self._table.submit(group, Persist(offsets=topics))
-                if share.spend(1 + len(topics) // 8):
-                    yield
-
-    def _forgotten(self, task: asyncio.Task[None]) -> None:
-        self._forgetting = None
-        self._report_bug_of(task)
-        if self._gone_topics and not task.cancelled():
-            # They went after the task's last look at them, and before its end was known here.
-            self._begin_to_forget()
+        try:
+            while self._gone_topics:
+                topics: OffsetChanges = dict.fromkeys(self._gone_topics)
+                self._gone_topics.clear()
+                for group in self._table:
+                    if group.unwritten or any(topic_id in group.offsets for topic_id in topics):
+                        self._table.submit(group, Persist(offsets=topics))
+                    if share.spend(1 + len(topics) // 8):
+                        yield
+        finally:
+            self._is_forgetting = False
 
     # --- age -------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         """Let expire what groups that are empty committed long ago, and groups without anything."""
-        if self._table.is_closing:
-            return
         self.start()
-        if self._sweeping is not None:
-            return
-        rest = in_turns(self._expire())
-        if rest is not None:
-            self._sweeping = asyncio.ensure_future(rest)
-            self._sweeping.add_done_callback(self._swept)
+        if not self._is_sweeping:
+            self._take_turns(self._expire())
 
     def _expire(self) -> Turns[None]:
         """Go through all groups; each is judged by what it is when its turn has come."""
+        self._is_sweeping = True
         share = Share(_SWEPT_PER_TURN)
-        for group in self._table:
-            if self._table.is_closing:
-                return
-            if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
-                yield
+        try:
+            for group in self._table:
+                if self._table.is_closing:
+                    return
+                if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
+                    yield
+        finally:
+            self._is_sweeping = False
 
     def _expire_offsets_of(self, group: Group) -> int:
         """Let go what a group need not keep any longer; return how many offsets were looked at."""
@@ -153,12 +156,3 @@ class OffsetRetention:
         elif changes:
             self._table.submit(group, Persist(offsets=changes))
         return count
-
-    def _swept(self, task: asyncio.Task[None]) -> None:
-        self._sweeping = None
-        self._report_bug_of(task)
-
-    def _report_bug_of(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._report_bug(error)

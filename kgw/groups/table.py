@@ -61,24 +61,16 @@ class GroupTable:
         self._metrics = metrics
         self._report_bug = report_bug
         self._kinds = kinds
-        self._groups: dict[str, Group] = {}
-        self._writer = GroupWriter(state, self._groups, self.load_again, self._written, report_bug)
+        self.groups: dict[str, Group] = {}
+        """By id."""
+        self._writer = GroupWriter(state, self.groups, self.load_again, self._written, report_bug)
         self.is_closing = False
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
     def __iter__(self) -> Iterator[Group]:
         """Yield every group that there was when the first was asked for, and is still there."""
-        for group in list(self._groups.values()):
-            if self._groups.get(group.group_id) is group:
+        for group in list(self.groups.values()):
+            if self.groups.get(group.group_id) is group:
                 yield group
-
-    def get(self, group_id: str) -> Group | None:
-        return self._groups.get(group_id)
-
-    def ids(self) -> list[str]:
-        return list(self._groups)
 
     def create(
         self,
@@ -92,25 +84,25 @@ class GroupTable:
         group.durable.update(rows or {})
         group.submitted.update(rows or {})
         group.machine = self._begin(group, group_type, empty_since_s)
-        self._groups[group_id] = group
+        self.groups[group_id] = group
         self._arm(group)
-        self._count(group)
+        self._count(group, group.machine.state_name, group.machine.member_count)
         return group
 
     def remove(self, group: Group) -> None:
         """Forget a group."""
-        if self._groups.get(group.group_id) is not group:
+        if self.groups.get(group.group_id) is not group:
             return
-        del self._groups[group.group_id]
+        del self.groups[group.group_id]
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None
-        self._count_as(group, DEAD, 0)
+        self._count(group, DEAD, 0)
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
         self.is_closing = True
-        for group in self._groups.values():
+        for group in self.groups.values():
             if group.timer is not None:
                 group.timer.cancel()
                 group.timer = None
@@ -127,17 +119,16 @@ class GroupTable:
 
         After a bug, which is raised, the group is what it was before, and goes on.
         """
+        now_s = self._clock.monotonic_s()
         try:
-            effects = group.machine.handle(event, self._clock.monotonic_s())
+            effects = group.machine.handle(event, now_s)
         except Exception:
             self.load_again(group)
             raise
-        self._deliver(group, effects)
+        self._deliver(group, effects, now_s)
         if self.is_closing:
             self._abandon(group, ErrorCode.NOT_COORDINATOR)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
+        self._settle(group)
 
     def submit(self, group: Group, wanted: Persist) -> Write:
         """Have something stored, and return what answers can wait for."""
@@ -160,9 +151,7 @@ class GroupTable:
         group.trace.note(now_s, "something failed; loaded again", old.generation)
         group.machine = self._begin(group, old.group_type, old.empty_since_s, old.generation)
         _log.error("a group was loaded again", group=group.group_id)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
+        self._settle(group)
 
     def _begin(
         self,
@@ -185,44 +174,40 @@ class GroupTable:
         )
 
     def _abandon(self, group: Group, error: ErrorCode) -> None:
-        effects = group.machine.handle(Abandoned(error), self._clock.monotonic_s())
-        self._deliver(group, effects)
+        now_s = self._clock.monotonic_s()
+        self._deliver(group, group.machine.handle(Abandoned(error), now_s), now_s)
 
-    def _deliver(self, group: Group, effects: list[Effect]) -> None:
+    def _deliver(self, group: Group, effects: list[Effect], now_s: float) -> None:
         write = group.last_write
         for effect in effects:
             if isinstance(effect, Answer):
                 waiter = cast("Reply[Any]", effect.waiter)
                 if write is not None and not effect.at_once:
                     write.answers.append((waiter, effect.result))
-                elif not waiter.done():
+                else:
                     waiter.set_result(effect.result)
             elif isinstance(effect, Persist):
                 write = self.submit(group, effect)
             elif write is not None:
                 if isinstance(effect, RoundFormed):
                     count(self._metrics.group_rebalances, effect.round.cause.value)
-                write.rounds.append((effect, self._clock.monotonic_s()))
+                write.rounds.append((effect, now_s))
 
     def _written(self, write: Write, error: Exception | None) -> None:
         """Go on after a write: its answers are given, and after a failure its group was loaded."""
         group = write.group
-        if error is None and write.rounds:
-            self._time_rounds(write)
-        if group.last_write is write:
-            group.last_write = None
-            self._deliver(group, group.machine.handle(_ALL_STORED, self._clock.monotonic_s()))
-            self._arm(group)
-        self._drop_if_nothing(group)
-
-    def _time_rounds(self, write: Write) -> None:
-        """Add up the coordinator's time: from the last request needed to its answers given."""
         now_s = self._clock.monotonic_s()
-        for effect, began_s in write.rounds:
+        for effect, began_s in write.rounds if error is None else ():
+            # The coordinator's time: from the last request that was needed to its answers given.
             round_ = effect.round
             round_.coordinator_s = (round_.coordinator_s or 0.0) + now_s - began_s
             if not isinstance(effect, RoundFormed):
                 self._metrics.group_coordinator_time.observe(round_.coordinator_s)
+        if group.last_write is write:
+            group.last_write = None
+            self._deliver(group, group.machine.handle(_ALL_STORED, now_s), now_s)
+            self._arm(group)
+        self._drop_if_nothing(group)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -240,7 +225,7 @@ class GroupTable:
 
     def _expire(self, group: Group) -> None:
         group.timer = None
-        if self._groups.get(group.group_id) is not group or self.is_closing:
+        if self.groups.get(group.group_id) is not group or self.is_closing:
             return
         try:
             self.step(group, _TIME_PASSED)
@@ -248,6 +233,12 @@ class GroupTable:
             self._report_bug(error)
 
     # --- small things ----------------------------------------------------------------------------
+
+    def _settle(self, group: Group) -> None:
+        """See to the timer and the gauges of a group whose machine has changed."""
+        self._arm(group)
+        self._count(group, group.machine.state_name, group.machine.member_count)
+        self._drop_if_nothing(group)
 
     def _drop_if_nothing(self, group: Group) -> None:
         """Forget a group of which nothing is stored, or will be, and in which nobody is."""
@@ -259,11 +250,8 @@ class GroupTable:
         ):
             self.remove(group)
 
-    def _count(self, group: Group) -> None:
+    def _count(self, group: Group, state: str, member_count: int) -> None:
         """Keep the gauges of states and members."""
-        self._count_as(group, group.machine.state_name, group.machine.member_count)
-
-    def _count_as(self, group: Group, state: str, member_count: int) -> None:
         if group.counted_state != state:
             states = self._metrics.groups
             if group.counted_state != DEAD:

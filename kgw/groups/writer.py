@@ -105,8 +105,7 @@ class GroupWriter:
                 else:
                     write.group.durable[key] = row
             for waiter, result in write.answers:
-                if not waiter.done():
-                    waiter.set_result(result)
+                waiter.set_result(result)
             self._tell(write, None)
 
     def _rows_again(self) -> list[Change]:
@@ -130,8 +129,7 @@ class GroupWriter:
         for write in doomed:
             write.group.unwritten -= 1
             for waiter, _ in write.answers:
-                if not waiter.done():
-                    waiter.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                waiter.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         for group in broken:
             group.last_write = None
             group.submitted = dict(group.durable)

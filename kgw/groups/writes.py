@@ -25,8 +25,8 @@ ROWS_PER_TURN = 150
 """To make a row takes 8 to 15 us."""
 BYTES_PER_ROW = 1024
 """So many bytes of a block take the time of a row."""
-TOUCHED_PER_TURN = 400
-"""To find out that a row changes takes 2 to 8 us."""
+TOUCHED_PER_ROW = 3
+"""In the time of a row so many are found to change."""
 
 
 class MergedOffsets:
@@ -80,7 +80,7 @@ def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffse
     rows: dict[RowKey, tuple[StoredRow | None, int]] = {}
     merged: dict[Group, MergedOffsets] = {}
     # The tables stand still between turns: they change when a batch is stored, one at a time.
-    share = Share(TOUCHED_PER_TURN)
+    share = Share(ROWS_PER_TURN)
     for write in batch:
         wanted = write.wanted
         for key, row in wanted.rows.items():
@@ -89,9 +89,8 @@ def changes_of(batch: list[Write]) -> Turns[tuple[list[Change], list[MergedOffse
             one = merged.get(write.group)
             if one is None:
                 one = merged[write.group] = MergedOffsets(write.group)
-            if share.spend(1 + one.add(wanted)):
+            if share.spend(1 + one.add(wanted) // TOUCHED_PER_ROW):
                 yield
-    share = Share(ROWS_PER_TURN)
     changes = []
     for (kind, row_id), (row, wall_ms) in rows.items():
         changes.append(Change(kind, row_id, None if row is None else row.encode(wall_ms)))

@@ -24,6 +24,7 @@ answer (KIP-559). v8: reasons (KIP-800). v9: a static leader is told to keep the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.errors import NO_ERROR, ErrorCode
@@ -66,7 +67,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Lat
             version >= _MEMBER_ID_FIRST,
             version >= _SKIP_ASSIGNMENT,
         ),
-        lambda result: _response(result, version),
+        partial(_response, version),
     )
 
 
@@ -80,7 +81,7 @@ def error_response(
     )
 
 
-def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     if result.error is not NO_ERROR:
         return JoinGroupResponse(
             error_code=result.error, member_id=result.member_id, protocol_name=_no_name(version)

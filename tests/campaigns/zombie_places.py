@@ -55,7 +55,7 @@ class InProcess:
 
     async def picture(self, group_id: str) -> object:
         groups = self._gateway.gateway.groups
-        group: Any = groups._table.get(group_id)
+        group: Any = groups._table.groups.get(group_id)
         if group is None:
             return None
         machine = group.machine

@@ -77,7 +77,8 @@ def instance_is_proof(
 def parked_join_is_forgotten(right: Any, self: ClassicGroup, member: Member, *what: Any) -> None:
     """Replace a static member without a word to the process that waits."""
     if member.join_waiter is not None:
-        self._unpark_join(member)
+        member.join_waiter = None
+        self._awaiting -= 1
     right(self, member, *what)
 
 
@@ -99,9 +100,10 @@ def nobody_completes_a_round(right: Any, self: ClassicGroup) -> None:
         right(self)
 
 
-def answers_before_the_store(right: Any, self: GroupTable, group: Any, effects: Any) -> None:
+def answers_before_the_store(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
     """Let no member wait for what is being stored."""
-    right(self, group, [_told_at_once(one) for one in effects])
+    effects, now_s = what
+    right(self, group, [_told_at_once(one) for one in effects], now_s)
 
 
 def _told_at_once(effect: Any) -> Any:
@@ -166,20 +168,21 @@ def sessions_by_the_wall_clock(
 ) -> Any:
     """A heartbeat keeps a member alive until a time of the wall clock."""
     reply = right(self, group_id, request)
-    group: Any = self._table.get(group_id)
+    group: Any = self._table.groups.get(group_id)
     if isinstance(request, HeartbeatRequest) and reply.result() is NO_ERROR:
         ahead_s = self._clock.wall_ms() / 1000 - START_WALL_S - self._clock.monotonic_s()
         group.machine.members.get(request.member_id).deadline_s += ahead_s + 1000.0
     return reply
 
 
-def waits_for_any_write(right: Any, self: GroupTable, group: Any, effects: Any) -> None:
+def waits_for_any_write(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
     """Answers wait for whatever is being stored, as behind a lock."""
-    busy = next((one for one in self._groups.values() if one.last_write is not None), None)
+    effects, now_s = what
+    busy = next((one for one in self.groups.values() if one.last_write is not None), None)
     written, group.last_write = group.last_write, group.last_write or (busy and busy.last_write)
-    right(self, group, [one for one in effects if isinstance(one, Answer)])
+    right(self, group, [one for one in effects if isinstance(one, Answer)], now_s)
     group.last_write = written
-    right(self, group, [one for one in effects if not isinstance(one, Answer)])
+    right(self, group, [one for one in effects if not isinstance(one, Answer)], now_s)
 
 
 def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
