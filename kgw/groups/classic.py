@@ -30,7 +30,6 @@ from kgw.groups.requests import (
     CommitRequest,
     GroupDescription,
     HeartbeatRequest,
-    JoinedMember,
     JoinRequest,
     JoinResult,
     LeaveRequest,
@@ -38,7 +37,7 @@ from kgw.groups.requests import (
     SyncResult,
 )
 from kgw.groups.rounds import RoundTimes
-from kgw.groups.rows import GroupRow, MemberRow, decode_row
+from kgw.groups.rows import GroupRow, decode_row
 from kgw.groups.states import GroupEvent, GroupState, next_state
 from kgw.groups.subscriptions import CONSUMER, is_same_interest, subscribed_topics
 from kgw.groups.trace import Cause, member_list
@@ -68,7 +67,7 @@ class ClassicGroup:
     def __init__(self, beginning: Beginning) -> None:
         """Begin empty, or as stored."""
         self.group_id = beginning.group_id
-        self.state = EMPTY
+        self.state: GroupState = EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol_name: str | None = None
@@ -91,10 +90,6 @@ class ClassicGroup:
 
     def __repr__(self) -> str:
         return f"<ClassicGroup {self.group_id!r} {self.state.value} {self.generation}>"
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
 
     @property
     def member_count(self) -> int:
@@ -430,7 +425,7 @@ class ClassicGroup:
                 # Each time: it is sooner than it was when the last id given out has been used.
                 self._wake(held_until_s)
                 return
-            if self._times.is_delayed:
+            if self._times.more_until_s != NEVER_S:
                 return
         self._complete()
 
@@ -444,7 +439,7 @@ class ClassicGroup:
             if member.group_instance_id is None or times.is_postponed:
                 self._remove(member, "did not join in time", None)
         round_ = self._round
-        if round_ is not None:
+        if round_ is not None and missing:
             round_.missing = member_list([one.member_id for one in missing])
         if members.all and not self._awaiting:
             longest_ms = max(one.said.session_timeout_ms for one in members.all)
@@ -584,23 +579,15 @@ class ClassicGroup:
 
     def _formed(self, member: Member) -> JoinResult:
         """Return what a member is told of the current generation."""
-        name = self.protocol_name
-        listed: tuple[JoinedMember, ...] = ()
-        if member.member_id == self.members.leader_id:
-            listed = tuple(
-                [
-                    JoinedMember(one.member_id, one.group_instance_id, one.metadata(name))
-                    for one in self.members.all
-                ]
-            )
+        is_leader = member.member_id == self.members.leader_id
         return JoinResult(
             NO_ERROR,
             member.member_id,
             self.generation,
             self.protocol_type,
-            name,
+            self.protocol_name,
             self.members.leader_id,
-            members=listed,
+            members=self.members.listed(self.protocol_name) if is_leader else (),
         )
 
     def _assignment(self, member: Member) -> SyncResult:
@@ -617,18 +604,7 @@ class ClassicGroup:
             self.protocol_type,
             self.protocol_name,
             self.members.leader_id,
-            tuple(
-                [
-                    MemberRow(
-                        one.member_id,
-                        one.group_instance_id,
-                        one.said,
-                        one.assignment,
-                        one.has_joined,
-                    )
-                    for one in self.members.all
-                ]
-            ),
+            self.members.rows(),
         )
 
     def _restore(self, row: GroupRow) -> None:
@@ -637,11 +613,7 @@ class ClassicGroup:
         self.protocol_type = row.protocol_type
         self.protocol_name = row.protocol_name
         for stored in row.members:
-            member = Member(stored.member_id, stored.group_instance_id, stored.said)
-            member.assignment = stored.assignment
-            member.is_new = False
-            member.has_joined = stored.has_joined
-            member.has_synced = row.state is STABLE
+            member = Member(*stored, has_synced=row.state is STABLE, is_new=False)
             self.members.add(member)
             self._touch(member)
         self.members.leader_id = row.leader_id

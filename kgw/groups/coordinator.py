@@ -179,7 +179,7 @@ class GroupCoordinator:
         for group in self._table:
             machine = group.machine
             yield ListedGroup(
-                group.group_id, machine.protocol_type, machine.state_name, machine.group_type
+                group.group_id, machine.protocol_type, machine.state.value, machine.group_type
             )
 
     def ids(self) -> list[str]:
@@ -199,7 +199,7 @@ class GroupCoordinator:
         return {
             "group_id": group_id,
             "type": machine.group_type,
-            "state": machine.state_name,
+            "state": machine.state.value,
             "generation": machine.generation,
             "members": machine.member_count,
             "pending_members": machine.pending_count,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.groups.machine import DEAD, GroupLimits
+from kgw.groups.machine import GroupLimits
 from kgw.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
+    from enum import Enum
+
     from kgw.clock import Timer
     from kgw.groups.machine import (
         GroupMachine,
@@ -77,7 +79,7 @@ class Group:
         """Writes of this group that are not durable yet."""
         self.timer: Timer | None = None
         self.timer_s = 0.0
-        self.counted_state = DEAD
+        self.counted_state: Enum | None = None
         self.counted_members = 0
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from enum import Enum
 
     from kgw.errors import ErrorCode
     from kgw.groups.requests import GroupDescription
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from kgw.offsets.topic_offsets import OffsetChanges
 
 NEVER_S = float("inf")
-DEAD = "Dead"
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
@@ -126,8 +126,8 @@ class GroupMachine(Protocol):
     """When the last member left; while there are members, that is past."""
 
     @property
-    def state_name(self) -> str:
-        """The state as clients are told it: `DEAD` while its deletion is being stored."""
+    def state(self) -> Enum:
+        """Its value is what clients are told: Dead while the deletion is being stored."""
 
     @property
     def generation(self) -> int:

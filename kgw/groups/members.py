@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import ErrorCode
-from kgw.groups.requests import MemberDescription
+from kgw.groups.requests import JoinedMember, MemberDescription
+from kgw.groups.rows import MemberRow
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinRequest, MemberProtocol
@@ -42,12 +43,12 @@ class Member:
     said: JoinRequest
     """What it said of itself when it joined last."""
     assignment: bytes = b""
+    has_joined: bool = False
+    """Whether it took part in forming the current generation."""
     join_waiter: object | None = None
     """Whom to answer when the generation has formed."""
     sync_waiter: object | None = None
     """Whom to answer when the assignment is there."""
-    has_joined: bool = False
-    """Whether it took part in forming the current generation."""
     has_synced: bool = False
     """Whether it has asked for its assignment in the current generation."""
     deadline_s: float = 0.0
@@ -202,6 +203,30 @@ class MemberTable:
         """Return what `size_bytes` will be when a request is taken, as that of a member or new."""
         before = 0 if own is None else _size_bytes(own.said, own)
         return self.size_bytes - before + _size_bytes(request, own)
+
+    def listed(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        """Return the members as their leader is told of them."""
+        return tuple(
+            [
+                JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol_name))
+                for one in self.all
+            ]
+        )
+
+    def rows(self) -> tuple[MemberRow, ...]:
+        """Return what is stored of the members."""
+        return tuple(
+            [
+                MemberRow(
+                    one.member_id,
+                    one.group_instance_id,
+                    one.said,
+                    one.assignment,
+                    one.has_joined,
+                )
+                for one in self.all
+            ]
+        )
 
     def can_take(self, request: JoinRequest, own: Member | None, protocol_type: str) -> bool:
         """Whether everybody would know a protocol in common with someone who joins.

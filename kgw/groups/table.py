@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from kgw.errors import ErrorCode
 from kgw.groups.group import Group, Write
 from kgw.groups.machine import (
-    DEAD,
     NEVER_S,
     Abandoned,
     AllStored,
@@ -30,6 +29,7 @@ from kgw.metrics import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from enum import Enum
 
     from kgw.clock import Clock
     from kgw.groups.group import GroupSettings
@@ -86,7 +86,7 @@ class GroupTable:
         group.machine = self._begin(group, group_type, empty_since_s)
         self.groups[group_id] = group
         self._arm(group)
-        self._count(group, group.machine.state_name, group.machine.member_count)
+        self._count(group, group.machine.state, group.machine.member_count)
         return group
 
     def remove(self, group: Group) -> None:
@@ -97,7 +97,7 @@ class GroupTable:
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None
-        self._count(group, DEAD, 0)
+        self._count(group, None, 0)
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
@@ -237,7 +237,7 @@ class GroupTable:
     def _settle(self, group: Group) -> None:
         """See to the timer and the gauges of a group whose machine has changed."""
         self._arm(group)
-        self._count(group, group.machine.state_name, group.machine.member_count)
+        self._count(group, group.machine.state, group.machine.member_count)
         self._drop_if_nothing(group)
 
     def _drop_if_nothing(self, group: Group) -> None:
@@ -250,14 +250,14 @@ class GroupTable:
         ):
             self.remove(group)
 
-    def _count(self, group: Group, state: str, member_count: int) -> None:
-        """Keep the gauges of states and members."""
-        if group.counted_state != state:
+    def _count(self, group: Group, state: Enum | None, member_count: int) -> None:
+        """Keep the gauges of states and members; one without a state is not counted."""
+        if group.counted_state is not state:
             states = self._metrics.groups
-            if group.counted_state != DEAD:
-                states[group.counted_state] -= 1
-            if state != DEAD:
-                count(states, state)
+            if group.counted_state is not None:
+                states[group.counted_state.value] -= 1
+            if state is not None:
+                count(states, state.value)
             group.counted_state = state
         self._metrics.group_members += member_count - group.counted_members
         group.counted_members = member_count

@@ -319,8 +319,7 @@ class GroupModel:
 
     @property
     def machine(self) -> ClassicGroup | None:
-        is_there = self.coordinator.describe(GROUP) is not None
-        return self.seen.machines[GROUP] if is_there else None
+        return self.seen.machines[GROUP] if GROUP in self.coordinator.ids() else None
 
     @property
     def is_writing(self) -> bool:
@@ -811,7 +810,7 @@ class GroupModel:
         assert len(members) + len(pending) <= MAX_SIZE, "I7: ids take no place"
         assert all(one.expires_s > now_s for one in pending.values()), "I7: an id lives on"
         # Whoever is not told yet will be: there is a row on its way.
-        assert self.is_writing or not any(one.is_untold for one in members)
+        assert not any(one.is_untold for one in members) or self.is_writing
         if self.store.gate is None:
             self.own_clock.judge_round(described, waiting, now_s)
         assert (0 == len(members)) == (machine.state in {GroupState.EMPTY, GroupState.DEAD})
@@ -823,7 +822,7 @@ class GroupModel:
         metrics = self.metrics
         states = Counter([GroupState.STABLE.value])
         member_count = 1
-        if machine is not None and machine.state is not GroupState.DEAD:
+        if machine is not None:
             states[machine.state.value] += 1
             member_count += len(machine.members.all)
         assert states == Counter({name: count for name, count in metrics.groups.items() if count})
