@@ -207,19 +207,22 @@ class Gateway:
         # Not at the top: what no start needs that has no groups would be 9 ms of it.
         from kgw.groups.coordinator import GroupCoordinator
         from kgw.groups.group import GroupSettings
-        from kgw.groups.rounds import GroupLimits
+        from kgw.groups.machine import GroupLimits
 
         config = self.config
         groups = GroupCoordinator(
             self.backend.state,
             self.clock,
             GroupSettings(
-                config.group_min_session_timeout_ms,
-                config.group_max_session_timeout_ms,
                 config.groups_max,
                 config.offsets_retention_minutes * 60.0,
                 config.offsets_retention_check_interval_ms / 1000,
-                GroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms / 1000),
+                GroupLimits(
+                    config.group_max_size,
+                    config.group_initial_rebalance_delay_ms / 1000,
+                    min_session_timeout_ms=config.group_min_session_timeout_ms,
+                    max_session_timeout_ms=config.group_max_session_timeout_ms,
+                ),
             ),
             self.metrics,
             lambda error: self.report_internal_error("groups", error),

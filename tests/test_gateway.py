@@ -12,7 +12,7 @@ from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
 from kgw.gateway import Gateway
-from kgw.groups.requests import SyncRequest
+from kgw.groups.requests import CommitRequest, JoinRequest, MemberProtocol
 from kgw.offsets.committed import CommittedOffset
 from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG
@@ -209,13 +209,20 @@ async def test_a_checkpoint_that_is_cancelled_waits_for_the_snapshot_that_it_wri
     assert once * 3 == slow.calls
 
 
+def joining(name: str) -> JoinRequest:
+    """Return what a new member asks for."""
+    protocols = (MemberProtocol("any", b""),)
+    return JoinRequest("", None, name, "/host", 10_000, 10_000, "workers", protocols, name)
+
+
 async def test_group_asked_for_first_while_the_server_stops_waits_for_nobody() -> None:
     """What is made of groups so late refuses as what was there before does."""
     async with InProcessGateway() as gateway:
         gateway.gateway.begin_to_stop()
-        reply = gateway.gateway.groups.sync("group", SyncRequest("member", None, 1))
-        assert reply.is_done
-        assert ErrorCode.NOT_COORDINATOR is reply.result.error
+        replies = [gateway.gateway.groups.ask("group", joining(one)) for one in ("a", "b")]
+        codes = [(await reply).error for reply in replies]
+        # The second would wait for the first to join again.
+        assert [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR] == codes
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
@@ -224,10 +231,10 @@ async def test_stored_groups_are_there_from_the_start(
 ) -> None:
     """A start without any is spared the code for them; one that cannot tell is not."""
     backend = MemoryBackend()
-    place = (TopicId(b"t" * 16), 0)
     async with InProcessGateway(backend=backend) as gateway:
         committed = CommittedOffset(7, -1, "", 0, -1, 0.0)
-        gateway.gateway.groups.commit("group", "", None, -1, {place: committed})
+        request = CommitRequest("", None, -1, {TopicId(b"t" * 16): {0: committed}})
+        gateway.gateway.groups.commit("group", request)
         await turns()
 
     async def kinds(_: object) -> list[str]:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from kgw.backend.memory import MemoryBackend
 from kgw.clock import SystemClock
-from kgw.completion import Completion
 from kgw.config import Config
 from kgw.gateway import Gateway
+from kgw.groups.requests import CommitRequest
 from kgw.lag.positions import ClientPositions
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.sql.sqlite import SqliteStateStore
@@ -39,20 +39,14 @@ async def fill(gateway: Gateway, partitions: int, groups: int) -> None:
     for partition in topic.partitions.values():
         await partition.log.append([make_batch([b"value"] * RECORDS)])
     for number in range(groups):
-        stored = gateway.groups.commit(
-            f"group-{number}",
-            "",
-            None,
-            -1,
-            {
-                (topic.topic_id, one.index): CommittedOffset(
-                    RECORDS if (one.index + number) % 10 else 1, -1, "", 0, NO_EXPIRY_MS, 0.0
-                )
-                for one in topic.partitions.values()
-            },
-        )
-        if isinstance(stored, Completion):
-            await stored
+        offsets = {
+            one.index: CommittedOffset(
+                RECORDS if (one.index + number) % 10 else 1, -1, "", 0, NO_EXPIRY_MS, 0.0
+            )
+            for one in topic.partitions.values()
+        }
+        request = CommitRequest("", None, -1, {topic.topic_id: offsets})
+        await gateway.groups.commit(f"group-{number}", request)
 
 
 class LongestTurn:

@@ -1,24 +1,28 @@
-"""One group as the coordinator keeps it, and the settings that hold for all of them."""
+"""One group as the coordinator keeps it, what it has stored, and the settings for all of them."""
 
 from __future__ import annotations
 
 from os import urandom
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.groups.rounds import GroupLimits
+from kgw.groups.machine import GroupLimits
 from kgw.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from enum import Enum
 
     from kgw.clock import Timer
-    from kgw.groups.classic import ClassicGroup
-    from kgw.groups.rows import GroupRow
-    from kgw.groups.states import GroupState
+    from kgw.groups.machine import (
+        GroupMachine,
+        Persist,
+        RoundAssigned,
+        RoundFormed,
+        RowKey,
+        StoredRow,
+    )
+    from kgw.groups.reply import Reply
     from kgw.groups.trace import Trace
-    from kgw.groups.writes import RowWrite
 
-CLASSIC = "classic"
 MEMBER_NAME_CHARACTERS = 255
 """As much of a client's name is part of its members' ids."""
 
@@ -26,8 +30,6 @@ MEMBER_NAME_CHARACTERS = 255
 class GroupSettings(NamedTuple):
     """The section of the configuration that concerns groups."""
 
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
     groups_max: int = 100_000
     offsets_retention_s: float = 7 * 86_400.0
     retention_check_interval_s: float = 600.0
@@ -47,47 +49,53 @@ class Group:
     """One group: its machine, what of it is durable, its one timer."""
 
     __slots__ = (
-        "_load_again",
         "counted_members",
         "counted_state",
         "durable",
         "group_id",
-        "is_being_deleted",
         "last_write",
         "machine",
         "offsets",
+        "submitted",
         "timer",
         "timer_s",
         "trace",
         "unwritten",
     )
 
-    def __init__(self, group_id: str, trace: Trace, load_again: Callable[[Group], None]) -> None:
-        self._load_again = load_again
+    machine: GroupMachine
+
+    def __init__(self, group_id: str, trace: Trace) -> None:
         self.group_id = group_id
         self.trace = trace
-        self.machine: ClassicGroup
         self.offsets = OffsetTable()
-        self.durable: GroupRow | None = None
-        self.last_write: RowWrite | None = None
-        """The last row that is being stored: answers wait for it."""
+        self.durable: dict[RowKey, StoredRow] = {}
+        """The machine's rows as they are stored."""
+        self.submitted: dict[RowKey, StoredRow] = {}
+        """The machine's rows as they will be once everything is stored."""
+        self.last_write: Write | None = None
+        """The last write of such rows, while it is being stored: answers wait for it."""
         self.unwritten = 0
+        """Writes of this group that are not durable yet."""
         self.timer: Timer | None = None
         self.timer_s = 0.0
-        self.is_being_deleted = False
-        self.counted_state: GroupState | None = None
+        self.counted_state: Enum | None = None
         self.counted_members = 0
 
     def __repr__(self) -> str:
         return f"<Group {self.machine!r} offsets={len(self.offsets)}>"
 
-    def row_written(self, row: GroupRow | None) -> None:
-        self.durable = row
 
-    def row_failed(self) -> None:
-        self.last_write = None
-        self.is_being_deleted = False
-        self._load_again(self)
+class Write(NamedTuple):
+    """One change of one group, and the answers that wait for it."""
+
+    group: Group
+    wanted: Persist
+    wall_ms: int
+    """The wall time at which it was submitted."""
+    answers: list[tuple[Reply[Any], object]]
+    rounds: list[tuple[RoundFormed | RoundAssigned, float]]
+    """Rounds whose answers wait for it, and since when."""
 
 
 def new_member_id(name: str) -> str:

@@ -4,115 +4,125 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.groups.rows import GroupRow
+from kgw.groups.requests import CLASSIC
 from kgw.logs import EventLogger
-from kgw.offsets.block import damaged_block, decode_block, parse_block_key
-from kgw.offsets.table import damaged_row, decode_row, parse_row_key
+from kgw.offsets.block import decode_block
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.rows import decode_row, parse_row_key, partitions_in, row_key
 from kgw.state.base import Change, DamagedRowsError
-from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kgw.clock import Clock
     from kgw.groups.group import Group
-    from kgw.offsets.committed import OffsetChanges
+    from kgw.groups.machine import GroupKind, RowKey, StoredRow
+    from kgw.groups.table import GroupTable
+    from kgw.offsets.topic_offsets import TopicChange
     from kgw.state.base import Row, StateStore
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)
 
+_NEVER_INHABITED_S = float("-inf")
+
 
 class GroupLoader:
-    """Loads into `groups`, to which `create` adds one, as its row says if it has any."""
+    """Loads all groups into a table that is empty."""
 
     def __init__(
-        self,
-        state: StateStore,
-        clock: Clock,
-        groups: Mapping[str, Group],
-        create: Callable[[str, GroupRow | None], Group],
+        self, state: StateStore, clock: Clock, table: GroupTable, kinds: Mapping[str, GroupKind]
     ) -> None:
         self._state = state
-        self._clock = clock
-        self._groups = groups
-        self._create = create
+        self._table = table
+        self._kinds = kinds
+        self._now_s = clock.monotonic_s()
+        self._wall_ms = clock.wall_ms()
+        self._unreadable: list[str] = []
+        """Keys of rows of groups that cannot be read."""
+        self._gone_topics: set[TopicId] = set()
 
     async def load(self, topic_exists: Callable[[TopicId], bool]) -> set[TopicId]:
         """Load every group; return topics that are gone and have offsets. Raises StorageError."""
-        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        unreadable: list[str] = []
-        for group_id, stored in (await self._load(CLASSIC_GROUP, unreadable)).items():
-            try:
-                row, empty_since_ms = GroupRow.decode(stored.value)
-            except ValueError as error:
-                _log.error(
-                    "a group cannot be read; its members join anew", group=group_id, why=error
-                )
-                unreadable.append(group_id)
-                continue
-            group = self._create(group_id, row)
-            if empty_since_ms >= 0:
-                group.machine.empty_since_s = now_s - max(0, wall_ms - empty_since_ms) / 1000
-        gone_topics: set[TopicId] = set()
-        damaged: list[str] = []
-        for key, stored in (await self._load(GROUP_OFFSETS, damaged)).items():
-            try:
-                group_id, topic_id = parse_row_key(key)
-                offsets = dict(decode_row(topic_id, stored.value, wall_ms, now_s))
-            except ValueError:
-                damaged.append(key)
-                continue
-            if not topic_exists(topic_id):
-                gone_topics.add(topic_id)
-            self._with_offsets(group_id, unreadable).offsets.apply({**offsets})
-        for key in damaged:
-            self._keep_damage(key, wall_ms, now_s)
-        gone_topics |= await self._load_blocks(topic_exists, unreadable)
-        return gone_topics
+        for group_type, kind in self._kinds.items():
+            await self._load_groups(group_type, kind)
+        # Single offsets before blocks: damage stands only where nothing else is stored.
+        for kind_of_row in (GROUP_OFFSETS, OFFSET_BLOCK):
+            await self._load_offsets(kind_of_row, topic_exists)
+        return self._gone_topics
 
-    async def _load_blocks(
-        self, topic_exists: Callable[[TopicId], bool], unreadable: list[str]
-    ) -> set[TopicId]:
-        """Load what was committed for many partitions at once; return topics that are gone."""
-        now_s, wall_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        gone_topics: set[TopicId] = set()
+    async def _load_groups(self, group_type: str, kind: GroupKind) -> None:
+        rows: dict[str, dict[RowKey, StoredRow]] = {}
+        empty_since_ms: dict[str, int] = {}
+        for row_kind in kind.row_kinds:
+            for key, stored in (await self._load(row_kind, self._unreadable)).items():
+                try:
+                    found = kind.decode(row_kind, key, stored.value)
+                except ValueError as error:
+                    _log.error(
+                        "a group cannot be read; its members join anew", group=key, why=error
+                    )
+                    self._unreadable.append(key)
+                    continue
+                rows.setdefault(found.group_id, {})[row_kind, key] = found.row
+                empty_since_ms[found.group_id] = found.empty_since_ms
+        for group_id, of_group in rows.items():
+            since_ms = empty_since_ms[group_id]
+            age_s = max(0, self._wall_ms - since_ms) / 1000 if since_ms >= 0 else 0.0
+            self._table.create(group_id, group_type, of_group, self._now_s - age_s)
+
+    async def _load_offsets(self, kind: str, topic_exists: Callable[[TopicId], bool]) -> None:
         damaged: list[str] = []
-        for key, stored in (await self._load(OFFSET_BLOCK, damaged)).items():
+        for key, stored in (await self._load(kind, damaged)).items():
             try:
-                group_id, topic_id, _ = parse_block_key(key)
-                block = decode_block(stored.value, wall_ms, now_s)
+                group_id, topic_id, _ = parse_row_key(kind, key)
+                change = self._decode(kind, stored.value)
             except ValueError:
                 damaged.append(key)
                 continue
             if not topic_exists(topic_id):
-                gone_topics.add(topic_id)
-            self._with_offsets(group_id, unreadable).offsets.apply_block(topic_id, block)
+                self._gone_topics.add(topic_id)
+            self._group(group_id).offsets.apply({topic_id: change})
         for key in damaged:
-            try:
-                group_id, _, _ = parse_block_key(key)
-                lost = damaged_block(key, wall_ms, now_s)
-            except ValueError:
-                _log.error("a block of committed offsets has no readable key", key=key)
-                continue
-            offsets = self._with_offsets(group_id, unreadable).offsets
-            marks: OffsetChanges = {
-                place: mark for place, mark in lost.items() if offsets.get(*place) is None
-            }
+            await self._keep_damage(kind, key)
+
+    def _decode(self, kind: str, value: bytes) -> TopicChange:
+        if kind == OFFSET_BLOCK:
+            return decode_block(value, self._wall_ms, self._now_s)
+        return decode_row(value, self._wall_ms, self._now_s)
+
+    async def _keep_damage(self, kind: str, key: str) -> None:
+        """Say of every partition that a row may have held that it is damaged."""
+        try:
+            group_id, topic_id, place = parse_row_key(kind, key)
+        except ValueError:
+            _log.error("a row of committed offsets has no readable key", kind=kind, key=key)
+            return
+        mark = CommittedOffset(DAMAGED_OFFSET, -1, "", self._wall_ms, NO_EXPIRY_MS, self._now_s)
+        offsets = self._group(group_id).offsets.topic(topic_id).copy()
+        marks = {one: mark for one in partitions_in(place) if offsets.get(one) is None}
+        places = offsets.change(marks)
+        if kind == OFFSET_BLOCK:
             # As single ones, so that each can be committed or deleted by itself.
-            rows = [*offsets.rows_after(group_id, marks), (OFFSET_BLOCK, key, None)]
-            await self._state.apply([Change(*row) for row in rows])
-            offsets.apply(marks)
-        return gone_topics
+            await self._state.apply(
+                [
+                    Change(one[0], row_key(group_id, topic_id, one), offsets.row(one))
+                    for one in (*sorted(places), place)
+                ]
+            )
+        self._group(group_id).offsets.replace(topic_id, offsets)
 
-    def _with_offsets(self, group_id: str, unreadable: list[str]) -> Group:
+    def _group(self, group_id: str) -> Group:
         """Return the group of offsets that were found, one that is made for them if need be."""
-        if group_id not in self._groups:
-            group = self._create(group_id, None)
-            if group_id not in unreadable:
-                # It never had members: what it committed ages from the commits alone.
-                group.machine.empty_since_s = float("-inf")
-        return self._groups[group_id]
+        group = self._table.groups.get(group_id)
+        if group is not None:
+            return group
+        # One that never had members: what it committed ages from the commits alone.
+        is_lost = group_id in self._unreadable
+        return self._table.create(
+            group_id, CLASSIC, empty_since_s=None if is_lost else _NEVER_INHABITED_S
+        )
 
     async def _load(self, kind: str, damaged: list[str]) -> dict[str, Row]:
         """Return the intact rows of a kind, and add the keys of the others to a list."""
@@ -123,11 +133,3 @@ class GroupLoader:
                 _log.error("a stored row is damaged", kind=kind, key=key)
             damaged.extend(error.damaged)
             return error.intact
-
-    def _keep_damage(self, key: str, wall_ms: int, now_s: float) -> None:
-        try:
-            group_id, _ = parse_row_key(key)
-            group = self._groups.get(group_id) or self._create(group_id, None)
-            group.offsets.apply({**damaged_row(key, wall_ms, now_s)})
-        except ValueError:
-            _log.error("a row of committed offsets has no readable key", key=key)

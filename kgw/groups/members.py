@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.errors import ErrorCode
+from kgw.groups.requests import JoinedMember, MemberDescription
+from kgw.groups.rows import MemberRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kgw.groups.requests import JoinRequest, MemberProtocol
 
 PENDING_HOLD_S = 3.0
@@ -27,62 +29,34 @@ Who joins without an id (before v4) and gives up in a long round joins as anothe
 before would otherwise pile up for as long as the round lasts.
 """
 
+_REBALANCE_TIMEOUT_MS = attrgetter("said.rebalance_timeout_ms")
+_HOLDS_UNTIL_S = attrgetter("holds_until_s")
 
+
+@dataclass(slots=True, eq=False)
 class Member:
     """One member. Times are monotonic seconds."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "deadline_s",
-        "group_instance_id",
-        "has_joined",
-        "has_synced",
-        "is_new",
-        "is_untold",
-        "join_waiter",
-        "member_id",
-        "protocol_names",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "size_bytes",
-        "sync_waiter",
-    )
-
-    def __init__(self, member_id: str, request: JoinRequest) -> None:
-        self.member_id = member_id
-        self.group_instance_id = request.group_instance_id
-        self.assignment = b""
-        self.join_waiter: object | None = None
-        """Whom to answer when the generation has formed."""
-        self.sync_waiter: object | None = None
-        """Whom to answer when the assignment is there."""
-        self.has_joined = False
-        """Whether it took part in forming the current generation."""
-        self.has_synced = False
-        """Whether it has asked for its assignment in the current generation."""
-        self.deadline_s = 0.0
-        """Dead when nothing was heard until then; see `can_expire`."""
-        self.is_new = True
-        """Whether it has been heard of once only, and waits for its first generation."""
-        self.is_untold = False
-        """Whether its answer waits for the group to be stored."""
-        self.take(request)
-
-    def __repr__(self) -> str:
-        return f"<Member {self.member_id}>"
-
-    def take(self, request: JoinRequest) -> None:
-        """Take over what a JoinGroup says of the member."""
-        self.client_id = request.client_id
-        self.client_host = request.client_host
-        self.session_timeout_ms = request.session_timeout_ms
-        self.rebalance_timeout_ms = request.rebalance_timeout_ms
-        self.protocols: tuple[MemberProtocol, ...] = request.protocols
-        self.protocol_names = [name for name, _ in request.protocols]
-        self.size_bytes = _size_bytes(request, self.group_instance_id)
+    member_id: str
+    group_instance_id: str | None
+    """One that is static stays so, whatever it says when it joins again."""
+    said: JoinRequest
+    """What it said of itself when it joined last."""
+    assignment: bytes = b""
+    has_joined: bool = False
+    """Whether it took part in forming the current generation."""
+    join_waiter: object | None = None
+    """Whom to answer when the generation has formed."""
+    sync_waiter: object | None = None
+    """Whom to answer when the assignment is there."""
+    has_synced: bool = False
+    """Whether it has asked for its assignment in the current generation."""
+    deadline_s: float = 0.0
+    """Dead when nothing was heard until then; see `can_expire`."""
+    is_new: bool = True
+    """Whether it has been heard of once only, and waits for its first generation."""
+    is_untold: bool = False
+    """Whether its answer waits for the group to be stored."""
 
     @property
     def is_parked(self) -> bool:
@@ -94,23 +68,37 @@ class Member:
         """Whether its deadline counts: not while a request of its waits, unless it is new."""
         return self.is_new or not (self.is_parked or self.is_untold)
 
+    def describe(self, protocol_name: str | None, *, is_stable: bool) -> MemberDescription:
+        """Return what administrators see: metadata and assignment only while they hold."""
+        return MemberDescription(
+            self.member_id,
+            self.group_instance_id,
+            self.said.client_id,
+            self.said.client_host,
+            self.metadata(protocol_name) if is_stable else b"",
+            self.assignment if is_stable else b"",
+        )
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what the member says of itself under a protocol; b"" if it does not know it."""
-        for protocol in self.protocols:
-            if protocol.name == protocol_name:
-                return protocol.metadata
+        for name, metadata in self.said.protocols:
+            if name == protocol_name:
+                return metadata
         return b""
 
 
-class PendingMember:
+class PendingMember(NamedTuple):
     """An id that was given to a client which has yet to join with it (KIP-394)."""
 
-    __slots__ = ("expires_s", "holds_until_s")
+    expires_s: float
+    holds_until_s: float
 
-    def __init__(self, now_s: float, session_timeout_ms: int) -> None:
+    @classmethod
+    def begin(cls, now_s: float, session_timeout_ms: int) -> PendingMember:
+        """Return one that was given its id now."""
         # Whole seconds: however many ids are asked for, they are looked through once a second.
-        self.expires_s = float(ceil(now_s + session_timeout_ms / 1000))
-        self.holds_until_s = min(self.expires_s, now_s + PENDING_HOLD_S)
+        expires_s = float(ceil(now_s + session_timeout_ms / 1000))
+        return cls(expires_s, min(expires_s, now_s + PENDING_HOLD_S))
 
 
 class MemberTable:
@@ -119,42 +107,42 @@ class MemberTable:
     Counts how many members know each protocol, so that a vote need not ask everybody.
     """
 
-    __slots__ = ("_by_id", "_by_instance", "_knowing", "leader_id", "pending", "size_bytes")
+    __slots__ = ("_by_id", "_by_instance", "_knowing", "all", "leader_id", "pending", "size_bytes")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
         self._by_instance: dict[str, str] = {}
         self._knowing: dict[str, int] = {}
+        self.all = self._by_id.values()
+        """Every member: a view, which says at any time who there is."""
         self.size_bytes = 0
         """What the members say of themselves, taken together."""
         self.pending: dict[str, PendingMember] = {}
         self.leader_id = ""
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def __iter__(self) -> Iterator[Member]:
-        return iter(self._by_id.values())
-
-    def __contains__(self, member_id: str) -> bool:
-        return member_id in self._by_id
-
     @property
     def size(self) -> int:
         """What the size limit counts: an id that was given out is a place taken (I7)."""
-        return len(self._by_id) + len(self.pending)
+        return len(self.all) + len(self.pending)
 
     @property
     def held_until_s(self) -> float:
         """Until when a round waits for ids that were given out; long ago if there are none."""
-        return max((one.holds_until_s for one in self.pending.values()), default=0.0)
+        return max(map(_HOLDS_UNTIL_S, self.pending.values()), default=0.0)
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """How long the slowest member may take to join."""
+        return max(map(_REBALANCE_TIMEOUT_MS, self.all), default=0) / 1000
 
     def get(self, member_id: str) -> Member | None:
         return self._by_id.get(member_id)
 
-    def static_id(self, group_instance_id: str) -> str | None:
-        """Return the member id that an instance has now."""
-        return self._by_instance.get(group_instance_id)
+    def static(self, group_instance_id: str | None) -> Member | None:
+        """Return the member that an instance is now."""
+        if group_instance_id is None:
+            return None
+        return self._by_id.get(self._by_instance.get(group_instance_id, ""))
 
     def find(self, member_id: str, group_instance_id: str | None) -> Member | ErrorCode:
         """Return the member that a request speaks for, or why there is none.
@@ -173,8 +161,8 @@ class MemberTable:
         self._by_id[member.member_id] = member
         if member.group_instance_id is not None:
             self._by_instance[member.group_instance_id] = member.member_id
-        self.size_bytes += member.size_bytes
-        self._count(member.protocol_names, 1)
+        self.size_bytes += _size_bytes(member.said, member)
+        self._count(member.said.protocols, 1)
         if not self.leader_id:
             self.leader_id = member.member_id
 
@@ -183,18 +171,18 @@ class MemberTable:
         del self._by_id[member.member_id]
         if member.group_instance_id is not None:
             del self._by_instance[member.group_instance_id]
-        self.size_bytes -= member.size_bytes
-        self._count(member.protocol_names, -1)
+        self.size_bytes -= _size_bytes(member.said, member)
+        self._count(member.said.protocols, -1)
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self._by_id), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of the process that replaces it."""
+        """Give a static member the id of the process that replaces it; it keeps its turn."""
         old_id = member.member_id
-        self._by_id = {
-            (member_id if key == old_id else key): one for key, one in self._by_id.items()
-        }
         member.member_id = member_id
+        renamed = {one.member_id: one for one in self.all}
+        self._by_id.clear()
+        self._by_id.update(renamed)
         assert member.group_instance_id is not None  # noqa: S101 - only static ones are replaced
         self._by_instance[member.group_instance_id] = member_id
         if self.leader_id == old_id:
@@ -202,35 +190,58 @@ class MemberTable:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a member says of itself now."""
-        known, size_bytes = member.protocol_names, member.size_bytes
-        member.take(request)
-        self.size_bytes += member.size_bytes - size_bytes
-        # As a rule it comes back knowing what it knew.
-        if member.protocol_names != known:
-            self._count(known, -1)
-            self._count(member.protocol_names, 1)
+        before = member.said
+        # As a rule it comes back saying what it said.
+        if (before.protocols, before.client_id) != (request.protocols, request.client_id):
+            self.size_bytes = self.size_bytes_with(request, member)
+            self._count(before.protocols, -1)
+            self._count(request.protocols, 1)
+        # A reason may be long, and is of interest once.
+        member.said = request if request.reason is None else request._replace(reason=None)
 
-    def size_bytes_with(self, request: JoinRequest) -> int:
-        """Return what `size_bytes` will be when a request is taken."""
-        own = self._own(request)
-        if own is None:
-            return self.size_bytes + _size_bytes(request, request.group_instance_id)
-        return self.size_bytes - own.size_bytes + _size_bytes(request, own.group_instance_id)
+    def size_bytes_with(self, request: JoinRequest, own: Member | None) -> int:
+        """Return what `size_bytes` will be when a request is taken, as that of a member or new."""
+        before = 0 if own is None else _size_bytes(own.said, own)
+        return self.size_bytes - before + _size_bytes(request, own)
 
-    def can_take(self, request: JoinRequest, protocol_type: str) -> bool:
+    def listed(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        """Return the members as their leader is told of them."""
+        return tuple(
+            [
+                JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol_name))
+                for one in self.all
+            ]
+        )
+
+    def rows(self) -> tuple[MemberRow, ...]:
+        """Return what is stored of the members."""
+        return tuple(
+            [
+                MemberRow(
+                    one.member_id,
+                    one.group_instance_id,
+                    one.said,
+                    one.assignment,
+                    one.has_joined,
+                )
+                for one in self.all
+            ]
+        )
+
+    def can_take(self, request: JoinRequest, own: Member | None, protocol_type: str) -> bool:
         """Whether everybody would know a protocol in common with someone who joins.
 
-        A group without members takes any protocol type; `protocol_type` is the group's.
+        `own` is the member whose place it takes. A group without members takes any protocol type;
+        `protocol_type` is the group's.
         """
         if not request.protocol_type or not request.protocols:
             return False
-        if not self._by_id:
+        if not self.all:
             return True
         if request.protocol_type != protocol_type:
             return False
-        own = self._own(request)
-        others = len(self._by_id) - (own is not None)
-        known_by_own = own.protocol_names if own is not None else ()
+        others = len(self.all) - (own is not None)
+        known_by_own = () if own is None else dict(own.said.protocols)
         for name, _ in request.protocols:
             if self._knowing.get(name, 0) - (name in known_by_own) == others:
                 return True
@@ -242,22 +253,15 @@ class MemberTable:
         Each votes for its first one that all know; a tie goes to the one voted for first.
         """
         votes: dict[str, int] = {}
-        for member in self._by_id.values():
-            for protocol in member.protocols:
-                if self._knowing[protocol.name] == len(self._by_id):
-                    votes[protocol.name] = votes.get(protocol.name, 0) + 1
+        for member in self.all:
+            for name, _ in member.said.protocols:
+                if self._knowing[name] == len(self.all):
+                    votes[name] = votes.get(name, 0) + 1
                     break
         return max(votes, key=votes.__getitem__)
 
-    def _own(self, request: JoinRequest) -> Member | None:
-        """Return the member whose place a request takes."""
-        own = self._by_id.get(request.member_id)
-        if own is None and request.group_instance_id is not None:
-            own = self._by_id.get(self._by_instance.get(request.group_instance_id, ""))
-        return own
-
-    def _count(self, protocol_names: list[str], change: int) -> None:
-        for name in set(protocol_names):
+    def _count(self, protocols: tuple[MemberProtocol, ...], change: int) -> None:
+        for name in dict(protocols):
             count = self._knowing.get(name, 0) + change
             if count:
                 self._knowing[name] = count
@@ -265,12 +269,13 @@ class MemberTable:
                 del self._knowing[name]
 
 
-def _size_bytes(request: JoinRequest, group_instance_id: str | None) -> int:
+def _size_bytes(said: JoinRequest, member: Member | None) -> int:
     """Return how much somebody says of itself; names are counted in characters.
 
-    A member that is static stays so, and is stored so, whatever it says when it joins again.
+    A member that is static is stored so, whatever it says when it joins again.
     """
-    size_bytes = len(request.client_id) + len(group_instance_id or "")
-    for name, metadata in request.protocols:
+    instance = said.group_instance_id if member is None else member.group_instance_id
+    size_bytes = len(said.client_id) + len(instance or "")
+    for name, metadata in said.protocols:
         size_bytes += len(name) + len(metadata)
     return size_bytes

@@ -1,12 +1,20 @@
-"""What groups are asked and what they answer, free of protocol versions: handlers translate."""
+"""What groups are asked and what they answer, free of protocol versions: handlers translate.
+
+Every request says what becomes of it where there is no such group, and how it is refused: that is
+all that the coordinator knows of it (`machine.GroupRequest`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from kgw.errors import ErrorCode
+from kgw.errors import NO_ERROR, ErrorCode
 
+if TYPE_CHECKING:
+    from kgw.offsets.topic_offsets import OffsetChanges
+
+CLASSIC = "classic"
+"""The type of group, as ListGroups names it."""
 NO_GENERATION = -1
 NO_MEMBER_ID = ""
 
@@ -43,6 +51,14 @@ class JoinRequest(NamedTuple):
     can_skip_assignment: bool = False
     """Whether a static leader that returns can be told to keep the assignment (KIP-814)."""
 
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
+        if not group_id or self.member_id != NO_MEMBER_ID:
+            return _unknown(group_id)
+        return CLASSIC if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def refused(self, error: ErrorCode) -> JoinResult:
+        return JoinResult(error, self.member_id)
+
 
 class JoinedMember(NamedTuple):
     """A member as its leader is told of it."""
@@ -64,9 +80,6 @@ class JoinResult(NamedTuple):
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
 
-    def refused(self, error: ErrorCode) -> JoinResult:
-        return JoinResult(error, self.member_id)
-
 
 class SyncRequest(NamedTuple):
     """A member waits for its assignment; the leader brings everybody's."""
@@ -82,6 +95,12 @@ class SyncRequest(NamedTuple):
 
     protocol_name: str | None = None
 
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
+        return _unknown(group_id)
+
+    def refused(self, error: ErrorCode) -> SyncResult:
+        return SyncResult(error)
+
 
 class SyncResult(NamedTuple):
     """A member's assignment."""
@@ -91,8 +110,19 @@ class SyncResult(NamedTuple):
     protocol_type: str | None = None
     protocol_name: str | None = None
 
-    def refused(self, error: ErrorCode) -> SyncResult:
-        return SyncResult(error)
+
+class HeartbeatRequest(NamedTuple):
+    """A member lives. Answered with an error code: REBALANCE_IN_PROGRESS asks it to join again."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
+        return _unknown(group_id)
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 class LeavingMember(NamedTuple):
@@ -101,6 +131,49 @@ class LeavingMember(NamedTuple):
     member_id: str
     group_instance_id: str | None = None
     reason: str | None = None
+
+
+class LeaveRequest(NamedTuple):
+    """Members leave, all of them in one rebalance. Answered with an error code for each."""
+
+    leaving: tuple[LeavingMember, ...]
+
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
+        return _unknown(group_id)
+
+    def refused(self, error: ErrorCode) -> list[ErrorCode]:
+        return [error] * len(self.leaving)
+
+
+class CommitRequest(NamedTuple):
+    """A member commits offsets, or somebody does from outside. Answered with an error code."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+    """NO_GENERATION from outside."""
+    offsets: OffsetChanges
+
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode | str:
+        """Make a group for somebody who is no member."""
+        if self.generation >= 0:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if not self.offsets:
+            return NO_ERROR
+        return CLASSIC if has_room else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+class DeleteRequest(NamedTuple):
+    """The group and its offsets are to go, if nobody is in it. Answered with an error code."""
+
+    def without_group(self, group_id: str, *, has_room: bool) -> ErrorCode:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 class MemberDescription(NamedTuple):
@@ -123,3 +196,8 @@ class GroupDescription(NamedTuple):
     generation: int
     leader_id: str
     members: tuple[MemberDescription, ...]
+
+
+def _unknown(group_id: str) -> ErrorCode:
+    """Return what a member of a group that does not exist is told."""
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID

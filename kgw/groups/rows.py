@@ -8,29 +8,25 @@ its assignment, and when a static member is replaced.
 from __future__ import annotations
 
 import json
-from base64 import b64decode
-from binascii import b2a_base64
-from json.encoder import encode_basestring_ascii as _quote
+from base64 import b64decode, b64encode
 from typing import Any, NamedTuple
 
-from kgw.groups.requests import MemberProtocol
+from kgw.groups.machine import DecodedRow
+from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.groups.states import GroupState
 
 _STORED_STATES = frozenset(
     {GroupState.EMPTY.value, GroupState.COMPLETING_REBALANCE.value, GroupState.STABLE.value}
 )
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class MemberRow(NamedTuple):
-    """A member: who it is, what it can do, what it was given."""
+    """A member: who it is, what it says of itself, what it was given."""
 
     member_id: str
     group_instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[MemberProtocol, ...]
+    said: JoinRequest
     assignment: bytes
     has_joined: bool = True
     """False for a static member that was kept in this generation without taking part."""
@@ -46,75 +42,67 @@ class GroupRow(NamedTuple):
     leader_id: str
     members: tuple[MemberRow, ...]
 
-    def encode(self, empty_since_ms: int) -> bytes:
-        """Return the stored form. `empty_since_ms` is wall time, -1 while there are members.
-
-        Formatted by hand: json.dumps was a tenth of a rebalance of 100 members.
-        """
-        members = ",".join([_member_text(member) for member in self.members])
-        return (
-            f'{{"state":{_quote(self.state.value)},"generation":{self.generation},'
-            f'"protocol_type":{_quote(self.protocol_type)},'
-            f'"protocol_name":{_nullable(self.protocol_name)},'
-            f'"leader_id":{_quote(self.leader_id)},"empty_since_ms":{empty_since_ms},'
-            f'"members":[{members}]}}'
-        ).encode()
-
-    @classmethod
-    def decode(cls, value: bytes) -> tuple[GroupRow, int]:
-        """Return what `encode` wrote, and since when the group is empty.
-
-        Raises ValueError for anything else.
-        """
-        try:
-            fields = json.loads(value)
-            if fields["state"] not in _STORED_STATES:
-                raise ValueError(f"no group is stored while it is {fields['state']}")
-            row = cls(
-                GroupState(fields["state"]),
-                int(fields["generation"]),
-                str(fields["protocol_type"]),
-                fields["protocol_name"],
-                str(fields["leader_id"]),
-                tuple(_member(one) for one in fields["members"]),
-            )
-            return row, int(fields["empty_since_ms"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a group's row: {error!r}") from error
+    def encode(self, wall_ms: int) -> bytes:
+        """Return the stored form, which says of an empty group since when it is."""
+        fields = {
+            "state": self.state.value,
+            "generation": self.generation,
+            "protocol_type": self.protocol_type,
+            "protocol_name": self.protocol_name,
+            "leader_id": self.leader_id,
+            "empty_since_ms": wall_ms if self.state is GroupState.EMPTY else -1,
+            "members": [_fields(one) for one in self.members],
+        }
+        return _ENCODER.encode(fields).encode()
 
 
-def _member(fields: dict[str, Any]) -> MemberRow:
-    return MemberRow(
-        str(fields["member_id"]),
-        fields["group_instance_id"],
+def decode_row(_kind: str, key: str, value: bytes) -> DecodedRow:
+    """Return what `GroupRow.encode` wrote. Raises ValueError for anything else."""
+    try:
+        fields = json.loads(value)
+        if fields["state"] not in _STORED_STATES:
+            raise ValueError(f"no group is stored while it is {fields['state']}")
+        protocol_type = str(fields["protocol_type"])
+        row = GroupRow(
+            GroupState(fields["state"]),
+            int(fields["generation"]),
+            protocol_type,
+            fields["protocol_name"],
+            str(fields["leader_id"]),
+            tuple(_member(one, protocol_type) for one in fields["members"]),
+        )
+        return DecodedRow(key, row, int(fields["empty_since_ms"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a group's row: {error!r}") from error
+
+
+def _fields(member: MemberRow) -> dict[str, Any]:
+    said = member.said
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": said.client_id,
+        "client_host": said.client_host,
+        "session_timeout_ms": said.session_timeout_ms,
+        "rebalance_timeout_ms": said.rebalance_timeout_ms,
+        "protocols": [[name, b64encode(data).decode()] for name, data in said.protocols],
+        "assignment": b64encode(member.assignment).decode(),
+        "has_joined": member.has_joined,
+    }
+
+
+def _member(fields: dict[str, Any], protocol_type: str) -> MemberRow:
+    member_id, group_instance_id = str(fields["member_id"]), fields["group_instance_id"]
+    said = JoinRequest(
+        member_id,
+        group_instance_id,
         str(fields["client_id"]),
         str(fields["client_host"]),
         int(fields["session_timeout_ms"]),
         int(fields["rebalance_timeout_ms"]),
+        protocol_type,
         tuple(MemberProtocol(name, b64decode(text)) for name, text in fields["protocols"]),
-        b64decode(fields["assignment"]),
-        bool(fields["has_joined"]),
+        member_id,
     )
-
-
-def _member_text(member: MemberRow) -> str:
-    protocols = ",".join(
-        [f'[{_quote(one.name)},"{_text(one.metadata)}"]' for one in member.protocols]
-    )
-    return (
-        f'{{"member_id":{_quote(member.member_id)},'
-        f'"group_instance_id":{_nullable(member.group_instance_id)},'
-        f'"client_id":{_quote(member.client_id)},"client_host":{_quote(member.client_host)},'
-        f'"session_timeout_ms":{member.session_timeout_ms},'
-        f'"rebalance_timeout_ms":{member.rebalance_timeout_ms},'
-        f'"protocols":[{protocols}],"assignment":"{_text(member.assignment)}",'
-        f'"has_joined":{"true" if member.has_joined else "false"}}}'
-    )
-
-
-def _nullable(text: str | None) -> str:
-    return "null" if text is None else _quote(text)
-
-
-def _text(data: bytes) -> str:
-    return b2a_base64(data, newline=False).decode("ascii")
+    assignment = b64decode(fields["assignment"])
+    return MemberRow(member_id, group_instance_id, said, assignment, bool(fields["has_joined"]))

@@ -8,35 +8,40 @@ awaited while a group is half changed, and no lock is held: there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kgw.errors import ErrorCode
-from kgw.groups.classic import ClassicGroup
-from kgw.groups.effects import Answer, Persist, RoundFormed
-from kgw.groups.group import Group
-from kgw.groups.rounds import NEVER_S
-from kgw.groups.states import GroupState
+from kgw.groups.group import Group, Write
+from kgw.groups.machine import (
+    NEVER_S,
+    Abandoned,
+    AllStored,
+    Answer,
+    Beginning,
+    Persist,
+    RoundFormed,
+    TimePassed,
+)
 from kgw.groups.trace import Trace
 from kgw.groups.writer import GroupWriter
-from kgw.groups.writes import GroupDeletion, RowWrite, Write
 from kgw.logs import EventLogger
 from kgw.metrics import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
+    from enum import Enum
 
     from kgw.clock import Clock
-    from kgw.completion import Completion
-    from kgw.groups.effects import Effect
     from kgw.groups.group import GroupSettings
-    from kgw.groups.rows import GroupRow
-    from kgw.groups.trace import Round
+    from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, RowKey, StoredRow
+    from kgw.groups.reply import Reply
     from kgw.metrics import Metrics
     from kgw.state.base import StateStore
 
 _log = EventLogger(__name__)
 
-ResultT = TypeVar("ResultT")
+_ALL_STORED = AllStored()
+_TIME_PASSED = TimePassed()
 
 
 class GroupTable:
@@ -49,98 +54,167 @@ class GroupTable:
         settings: GroupSettings,
         metrics: Metrics,
         report_bug: Callable[[BaseException], None],
+        kinds: Mapping[str, GroupKind],
     ) -> None:
-        self._state = state
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
         self._report_bug = report_bug
-        self._groups: dict[str, Group] = {}
-        self._writer = GroupWriter(state, self._groups, report_bug)
-        self._is_closing = False
+        self._kinds = kinds
+        self.groups: dict[str, Group] = {}
+        """By id."""
+        self._writer = GroupWriter(state, self.groups, self.load_again, self._written, report_bug)
+        self.is_closing = False
+
+    def __iter__(self) -> Iterator[Group]:
+        """Yield every group that there was when the first was asked for, and is still there."""
+        for group in list(self.groups.values()):
+            if self.groups.get(group.group_id) is group:
+                yield group
+
+    def create(
+        self,
+        group_id: str,
+        group_type: str,
+        rows: Mapping[RowKey, StoredRow] | None = None,
+        empty_since_s: float | None = None,
+    ) -> Group:
+        """Add a group that is new, or as its rows say."""
+        group = Group(group_id, Trace())
+        group.durable.update(rows or {})
+        group.submitted.update(rows or {})
+        group.machine = self._begin(group, group_type, empty_since_s)
+        self.groups[group_id] = group
+        self._arm(group)
+        self._count(group, group.machine.state, group.machine.member_count)
+        return group
+
+    def remove(self, group: Group) -> None:
+        """Forget a group."""
+        if self.groups.get(group.group_id) is not group:
+            return
+        del self.groups[group.group_id]
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        self._count(group, None, 0)
+
+    def release(self) -> None:
+        """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
+        self.is_closing = True
+        for group in self.groups.values():
+            if group.timer is not None:
+                group.timer.cancel()
+                group.timer = None
+            self._abandon(group, ErrorCode.NOT_COORDINATOR)
+
+    async def aclose(self) -> None:
+        """Wait until everything that was submitted is stored, or has failed."""
+        await self._writer.aclose()
 
     # --- steps -----------------------------------------------------------------------------------
+
+    def step(self, group: Group, event: Event) -> None:
+        """Let a machine take an event, and do what it wants.
+
+        After a bug, which is raised, the group is what it was before, and goes on.
+        """
+        now_s = self._clock.monotonic_s()
+        try:
+            effects = group.machine.handle(event, now_s)
+        except Exception:
+            self.load_again(group)
+            raise
+        self._deliver(group, effects, now_s)
+        if self.is_closing:
+            self._abandon(group, ErrorCode.NOT_COORDINATOR)
+        self._settle(group)
+
+    def submit(self, group: Group, wanted: Persist) -> Write:
+        """Have something stored, and return what answers can wait for."""
+        write = Write(group, wanted, self._clock.wall_ms(), [], [])
+        if wanted.rows:
+            group.last_write = write
+            for key, row in wanted.rows.items():
+                if row is None:
+                    group.submitted.pop(key, None)
+                else:
+                    group.submitted[key] = row
+        self._writer.submit(write)
+        return write
 
     def load_again(self, group: Group) -> None:
         """Go back to what is stored of a group, or is about to be: what followed did not happen."""
         old = group.machine
-        row = group.durable if group.last_write is None else group.last_write.row
-        self._deliver(group, old.abandon(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         now_s = self._clock.monotonic_s()
         group.trace.note(now_s, "something failed; loaded again", old.generation)
-        group.machine = self._machine(group, row, generation_floor=old.generation)
-        group.machine.empty_since_s = old.empty_since_s
+        group.machine = self._begin(group, old.group_type, old.empty_since_s, old.generation)
         _log.error("a group was loaded again", group=group.group_id)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
+        self._settle(group)
 
-    def _guarded(self, group: Group, step: Callable[[], ResultT]) -> ResultT:
-        """Take a step of a machine; after a bug the group is what it was before, and goes on."""
-        try:
-            return step()
-        except Exception:
-            self.load_again(group)
-            raise
+    def _begin(
+        self,
+        group: Group,
+        group_type: str,
+        empty_since_s: float | None,
+        generation_floor: int = 0,
+    ) -> GroupMachine:
+        now_s = self._clock.monotonic_s()
+        return self._kinds[group_type].begin(
+            Beginning(
+                group.group_id,
+                self._settings.limits,
+                group.trace,
+                now_s,
+                now_s if empty_since_s is None else empty_since_s,
+                group.submitted,
+                generation_floor,
+            )
+        )
 
-    def _step(self, group: Group, effects: list[Effect]) -> None:
-        """Carry out what a step of the machine wants."""
-        self._deliver(group, effects)
-        self._arm(group)
-        self._count(group)
-        self._drop_if_nothing(group)
+    def _abandon(self, group: Group, error: ErrorCode) -> None:
+        now_s = self._clock.monotonic_s()
+        self._deliver(group, group.machine.handle(Abandoned(error), now_s), now_s)
 
-    def _deliver(self, group: Group, effects: list[Effect]) -> None:
+    def _deliver(self, group: Group, effects: list[Effect], now_s: float) -> None:
+        write = group.last_write
         for effect in effects:
             if isinstance(effect, Answer):
-                waiter = cast("Completion[object]", effect.waiter)
-                if group.last_write is not None:
-                    group.last_write.answers.append((waiter, effect.result))
-                elif not waiter.is_done:
+                waiter = cast("Reply[Any]", effect.waiter)
+                if write is not None and not effect.at_once:
+                    write.answers.append((waiter, effect.result))
+                else:
                     waiter.set_result(effect.result)
             elif isinstance(effect, Persist):
-                self._persist(group, effect.row)
-            elif group.last_write is not None:
-                self._time(group.last_write, effect.round, formed=isinstance(effect, RoundFormed))
+                write = self.submit(group, effect)
+            elif write is not None:
+                if isinstance(effect, RoundFormed):
+                    count(self._metrics.group_rebalances, effect.round.cause.value)
+                write.rounds.append((effect, now_s))
 
-    def _persist(self, group: Group, row: GroupRow) -> None:
-        empty_since_ms = self._clock.wall_ms() if row.state is GroupState.EMPTY else -1
-        write = RowWrite(group, row, empty_since_ms)
-        self._writer.submit(write)
-        group.last_write = write
-
-        def done(_: Exception | None) -> None:
-            # Not after a failure: then the group has been loaded again, and has no last write.
-            if group.last_write is write:
-                group.last_write = None
-                group.machine.stored(self._clock.monotonic_s())
-                self._arm(group)
-            self._drop_if_nothing(group)
-
-        write.then.append(done)
-
-    def _time(self, write: Write, round_: Round, *, formed: bool) -> None:
-        """Take the coordinator's time: from the last request needed to its answers given."""
-        began_s = self._clock.monotonic_s()
-        if formed:
-            count(self._metrics.group_rebalances, round_.cause.value)
-
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                return
-            took_s = self._clock.monotonic_s() - began_s
-            round_.coordinator_s = (round_.coordinator_s or 0.0) + took_s
-            if not formed:
+    def _written(self, write: Write, error: Exception | None) -> None:
+        """Go on after a write: its answers are given, and after a failure its group was loaded."""
+        group = write.group
+        now_s = self._clock.monotonic_s()
+        for effect, began_s in write.rounds if error is None else ():
+            # The coordinator's time: from the last request that was needed to its answers given.
+            round_ = effect.round
+            round_.coordinator_s = (round_.coordinator_s or 0.0) + now_s - began_s
+            if not isinstance(effect, RoundFormed):
                 self._metrics.group_coordinator_time.observe(round_.coordinator_s)
-
-        write.then.append(done)
+        if group.last_write is write:
+            group.last_write = None
+            self._deliver(group, group.machine.handle(_ALL_STORED, now_s), now_s)
+            self._arm(group)
+        self._drop_if_nothing(group)
 
     # --- time ------------------------------------------------------------------------------------
 
     def _arm(self, group: Group) -> None:
         """Have the group's timer go off no later than its machine wants."""
         deadline_s = group.machine.next_deadline_s
-        if self._is_closing or deadline_s == NEVER_S:
+        if self.is_closing or deadline_s == NEVER_S:
             return
         if group.timer is not None:
             if group.timer_s <= deadline_s:
@@ -151,89 +225,39 @@ class GroupTable:
 
     def _expire(self, group: Group) -> None:
         group.timer = None
-        if self._groups.get(group.group_id) is not group or self._is_closing:
+        if self.groups.get(group.group_id) is not group or self.is_closing:
             return
-        now_s = self._clock.monotonic_s()
         try:
-            step = self._guarded(group, lambda: group.machine.expire(now_s))
+            self.step(group, _TIME_PASSED)
         except Exception as error:  # noqa: BLE001 - a timer has nobody to raise to
             self._report_bug(error)
-            return
-        self._step(group, step)
 
-    # --- the table -------------------------------------------------------------------------------
+    # --- small things ----------------------------------------------------------------------------
 
-    def _get_or_create(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
-        return self._create(group_id) if group is None else group
-
-    def _create(self, group_id: str, row: GroupRow | None = None) -> Group:
-        group = Group(group_id, Trace(), self.load_again)
-        group.durable = row
-        group.machine = self._machine(group, row)
-        self._groups[group_id] = group
+    def _settle(self, group: Group) -> None:
+        """See to the timer and the gauges of a group whose machine has changed."""
         self._arm(group)
-        self._count(group)
-        return group
-
-    def _machine(
-        self, group: Group, row: GroupRow | None, *, generation_floor: int = 0
-    ) -> ClassicGroup:
-        return ClassicGroup(
-            group.group_id,
-            self._settings.limits,
-            group.trace,
-            self._clock.monotonic_s(),
-            row,
-            generation_floor=generation_floor,
-        )
-
-    def _delete(self, group: Group) -> Write:
-        group.is_being_deleted = True
-        write = self._writer.submit(GroupDeletion(group))
-
-        def done(error: Exception | None) -> None:
-            if error is None:
-                self._remove(group)
-
-        write.then.append(done)
-        return write
-
-    def _drop_if_nothing(self, group: Group) -> None:
-        """Forget a group that was never stored and in which nobody is."""
-        if (
-            group.durable is None
-            and not group.unwritten
-            and group.machine.is_vacant
-            and group.offsets.is_empty
-        ):
-            self._remove(group)
-
-    def _drop_after(self, group: Group, _: Exception | None) -> None:
+        self._count(group, group.machine.state, group.machine.member_count)
         self._drop_if_nothing(group)
 
-    def _remove(self, group: Group) -> None:
-        if self._groups.get(group.group_id) is not group:
-            return
-        del self._groups[group.group_id]
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
-        group.machine.delete()
-        self._count(group)
+    def _drop_if_nothing(self, group: Group) -> None:
+        """Forget a group of which nothing is stored, or will be, and in which nobody is."""
+        if (
+            not group.durable
+            and not group.unwritten
+            and not group.offsets
+            and group.machine.is_vacant
+        ):
+            self.remove(group)
 
-    def _count(self, group: Group) -> None:
-        """Keep the gauges of states and members."""
-        state = group.machine.state
-        member_count = len(group.machine.members)
+    def _count(self, group: Group, state: Enum | None, member_count: int) -> None:
+        """Keep the gauges of states and members; one without a state is not counted."""
         if group.counted_state is not state:
             states = self._metrics.groups
             if group.counted_state is not None:
                 states[group.counted_state.value] -= 1
-            if state is GroupState.DEAD:
-                group.counted_state = None
-            else:
-                group.counted_state = state
+            if state is not None:
                 count(states, state.value)
+            group.counted_state = state
         self._metrics.group_members += member_count - group.counted_members
         group.counted_members = member_count

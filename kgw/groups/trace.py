@@ -6,11 +6,12 @@ Client ids, instance ids and reasons in it come from clients: whoever shows them
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 DECISIONS_KEPT = 200
 ROUNDS_KEPT = 50
@@ -31,59 +32,34 @@ class Cause(Enum):
     TOO_MANY_MEMBERS = "too_many_members"
 
 
+@dataclass(slots=True)
 class Round:
     """One rebalance, from what caused it to the assignment. Times are monotonic seconds."""
 
-    __slots__ = (
-        "assigned_s",
-        "began_s",
-        "cause",
-        "coordinator_s",
-        "formed_s",
-        "generation",
-        "member_count",
-        "member_id",
-        "missing",
-        "protocol_name",
-        "reason",
-    )
-
-    def __init__(self, began_s: float, cause: Cause, member_id: str, reason: str | None) -> None:
-        self.began_s = began_s
-        self.cause = cause
-        self.member_id = member_id
-        self.reason = reason
-        self.formed_s: float | None = None
-        self.assigned_s: float | None = None
-        self.coordinator_s: float | None = None
-        """What of it was ours: from each last request needed to the last answer."""
-        self.generation = -1
-        self.member_count = 0
-        self.protocol_name: str | None = None
-        self.missing: list[str] = []
-        """Members that did not join in time."""
+    began_s: float
+    cause: Cause
+    member_id: str
+    reason: str | None
+    formed_s: float | None = None
+    assigned_s: float | None = None
+    coordinator_s: float | None = None
+    """What of it was ours: from each last request needed to the last answer."""
+    generation: int = -1
+    member_count: int = 0
+    protocol_name: str | None = None
+    missing: Sequence[str] = ()
+    """Members that did not join in time."""
 
 
-class Decision:
+class Decision(NamedTuple):
     """One thing that happened to a group."""
 
-    __slots__ = ("at_s", "client_id", "generation", "member_id", "reason", "what")
-
-    def __init__(
-        self,
-        at_s: float,
-        what: str,
-        generation: int,
-        member_id: str,
-        client_id: str,
-        reason: str | None,
-    ) -> None:
-        self.at_s = at_s
-        self.what = what
-        self.generation = generation
-        self.member_id = member_id
-        self.client_id = client_id
-        self.reason = reason
+    at_s: float
+    what: str
+    generation: int
+    member_id: str
+    client_id: str
+    reason: str | None
 
 
 class Trace:
@@ -139,22 +115,22 @@ class Trace:
                 }
                 for one in self.rounds
             ],
-            "decisions": [_decision(one, at_ms(one.at_s)) for one in self.decisions],
+            "decisions": [
+                {
+                    "at_ms": at_ms(one.at_s),
+                    "what": one.what,
+                    "generation": one.generation,
+                    "member_id": one.member_id,
+                    "client_id": one.client_id,
+                    "reason": one.reason,
+                }
+                for one in self.decisions
+            ],
         }
 
 
-def _decision(one: Decision, at_ms: int | None) -> dict[str, Any]:
-    return {
-        "at_ms": at_ms,
-        "what": one.what,
-        "generation": one.generation,
-        "member_id": one.member_id,
-        "client_id": one.client_id,
-        "reason": one.reason,
-    }
-
-
-def member_list(member_ids: Iterable[str]) -> list[str]:
+def member_list(member_ids: Sequence[str]) -> Sequence[str]:
     """Return some of many member ids, for a trace that must stay small."""
-    listed = list(member_ids)
-    return listed if len(listed) <= 20 else [*listed[:20], f"and {len(listed) - 20} more"]
+    if len(member_ids) <= 20:
+        return member_ids
+    return [*member_ids[:20], f"and {len(member_ids) - 20} more"]

@@ -11,25 +11,20 @@ from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, StorageError
 from kgw.groups.writes import changes_of
-from kgw.offsets.table import group_of
+from kgw.offsets.rows import OFFSET_KINDS, parse_row_key
 from kgw.state.base import Change
-from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.turns import Rest, Share, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kgw.groups.writes import StoredGroup, Write
+    from kgw.groups.group import Group, Write
     from kgw.state.base import StateStore
 
 FLUSH_WRITES = 1_000
 """A flush takes no more writes than this: what they change waits in memory for the disk."""
 FINISHED_PER_TURN = 400
 """To take over what is stored, and to answer, takes 2 to 4 us each."""
-OFFSETS_PER_WRITE = 8
-"""So many offsets are taken over in the time of a write of one."""
-
-OFFSET_KINDS = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
 
 
 class GroupWriter:
@@ -38,25 +33,32 @@ class GroupWriter:
     def __init__(
         self,
         state: StateStore,
-        groups: Mapping[str, StoredGroup],
+        groups: Mapping[str, Group],
+        load_again: Callable[[Group], None],
+        done: Callable[[Write, Exception | None], None],
         report_bug: Callable[[BaseException], None],
     ) -> None:
+        """Take whom to tell: `load_again` when rows of a group could not be stored, `done` always.
+
+        What followed from rows that could not be stored did not happen. `done` is told of a write
+        once it has been answered.
+        """
         self._state = state
         self._groups = groups
+        self._load_again = load_again
+        self._done = done
         self._report_bug = report_bug
         self._queue: list[Write] = []
         self._task: asyncio.Task[None] | None = None
-        self._doubtful: dict[tuple[str, str], str] = {}
-        """Kind and key of rows of offsets that may have been stored or not, and their groups."""
-        self.failures = 0
+        self._doubtful: set[tuple[str, str]] = set()
+        """Kind and key of rows of offsets that may have been stored or not."""
 
-    def submit(self, write: Write) -> Write:
-        """Queue a write and return it."""
+    def submit(self, write: Write) -> None:
+        """Queue a write."""
         write.group.unwritten += 1
         self._queue.append(write)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-        return write
 
     async def aclose(self) -> None:
         """Wait until everything that was submitted is stored, or has failed."""
@@ -83,9 +85,7 @@ class GroupWriter:
                 self._doubtful.clear()
         except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
             self._doubtful.update(
-                ((change.kind, change.key), group_of(change.key))
-                for change in changes
-                if change.kind in OFFSET_KINDS
+                (change.kind, change.key) for change in changes if change.kind in OFFSET_KINDS
             )
             if not isinstance(error, StorageError):
                 self._report_bug(error)
@@ -93,19 +93,20 @@ class GroupWriter:
             return
         share = Share(FINISHED_PER_TURN)
         for one in merged:
-            if share.spend(1 + one.apply() // OFFSETS_PER_WRITE):
+            if share.spend(one.apply()):
                 await asyncio.sleep(0)
         for write in batch:
             if share.spend():
                 await asyncio.sleep(0)
             write.group.unwritten -= 1
-            if write.is_of_machine:
-                write.group.row_written(write.row)
+            for key, row in write.wanted.rows.items():
+                if row is None:
+                    write.group.durable.pop(key, None)
+                else:
+                    write.group.durable[key] = row
             for waiter, result in write.answers:
-                if not waiter.is_done:
-                    waiter.set_result(result)
-            if write.then:
-                self._call_then(write, None)
+                waiter.set_result(result)
+            self._tell(write, None)
 
     def _rows_again(self) -> list[Change]:
         """Return the rows that a failure left in doubt as they should be.
@@ -113,30 +114,31 @@ class GroupWriter:
         Rows depend on each other: an offset moves from a block to a row of its own, and back.
         """
         again = []
-        for (kind, key), group_id in self._doubtful.items():
+        for kind, key in self._doubtful:
+            group_id, topic_id, place = parse_row_key(kind, key)
             group = self._groups.get(group_id)
-            again.append(Change(kind, key, None if group is None else group.offsets.row(kind, key)))
+            value = None if group is None else group.offsets.topic(topic_id).row(place)
+            again.append(Change(kind, key, value))
         return again
 
     def _fail(self, batch: list[Write], error: Exception) -> None:
-        """Refuse a batch, and what was queued behind a row of it and follows from it."""
-        self.failures += 1
-        broken = {id(write.group): write.group for write in batch if write.is_of_machine}
-        doomed = [*batch, *(one for one in self._queue if id(one.group) in broken)]
-        self._queue = [one for one in self._queue if id(one.group) not in broken]
+        """Refuse a batch, and what was queued behind rows of it and follows from them."""
+        broken = dict.fromkeys(write.group for write in batch if write.wanted.rows)
+        doomed = [*batch, *(one for one in self._queue if one.group in broken)]
+        self._queue = [one for one in self._queue if one.group not in broken]
         for write in doomed:
             write.group.unwritten -= 1
-            for waiter, result in write.answers:
-                if not waiter.is_done:
-                    waiter.set_result(result.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        for group in broken.values():
-            group.row_failed()
+            for waiter, _ in write.answers:
+                waiter.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        for group in broken:
+            group.last_write = None
+            group.submitted = dict(group.durable)
+            self._load_again(group)
         for write in doomed:
-            self._call_then(write, error)
+            self._tell(write, error)
 
-    def _call_then(self, write: Write, error: Exception | None) -> None:
-        for then in write.then:
-            try:
-                then(error)
-            except Exception as bug:  # noqa: BLE001 - the others must be answered all the same
-                self._report_bug(bug)
+    def _tell(self, write: Write, error: Exception | None) -> None:
+        try:
+            self._done(write, error)
+        except Exception as bug:  # noqa: BLE001 - the others must be answered all the same
+            self._report_bug(bug)

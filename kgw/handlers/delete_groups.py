@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
+from kgw.groups.requests import DeleteRequest
 from kgw.handlers.context import coordinates
 from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
@@ -24,15 +24,14 @@ from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     # A group that is named twice is deleted once and answered twice, with the same code.
-    outcomes = {
-        name: context.gateway.groups.delete(name)
-        if coordinates(name, context)
-        else ErrorCode.NOT_COORDINATOR
+    replies = {
+        name: context.gateway.groups.ask(name, DeleteRequest())
         for name in dict.fromkeys(request.groups_names)
+        if coordinates(name, context)
     }
-    codes: dict[str, ErrorCode] = {}
-    for name, outcome in outcomes.items():
-        codes[name] = await outcome if isinstance(outcome, Completion) else outcome
+    codes = dict.fromkeys(request.groups_names, ErrorCode.NOT_COORDINATOR)
+    for name, reply in replies.items():
+        codes[name] = await reply
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=codes[name])

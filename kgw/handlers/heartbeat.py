@@ -13,20 +13,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.handlers.context import coordinator
+from kgw.groups.requests import HeartbeatRequest as Heartbeat
+from kgw.handlers.groups import ask
 from kgw.protocol.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
     from kgw.errors import ErrorCode
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.heartbeat import HeartbeatRequest
+    from kgw.protocol.schema import Response
 
 
-def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    code = coordinator(request.group_id, context).heartbeat(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+def handle(request: HeartbeatRequest, context: RequestContext) -> Response | Later:
+    return ask(
+        context,
+        request.group_id,
+        Heartbeat(request.member_id, request.group_instance_id, request.generation_id),
+        lambda code: HeartbeatResponse(error_code=code),
     )
-    return HeartbeatResponse(error_code=code)
 
 
 def error_response(

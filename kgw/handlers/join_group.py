@@ -24,18 +24,20 @@ answer (KIP-559). v8: reasons (KIP-800). v9: a static leader is told to keep the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups.group import new_member_id
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.handlers.context import Later, coordinator
+from kgw.handlers.groups import ask
 from kgw.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
     from kgw.groups.requests import JoinResult
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.join_group import JoinGroupRequest
+    from kgw.protocol.schema import Response
 
 _REBALANCE_TIMEOUT = 1
 _MEMBER_ID_FIRST = 4
@@ -43,11 +45,12 @@ _NULLABLE_PROTOCOL = 7
 _SKIP_ASSIGNMENT = 9
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Later:
+def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Later:
     version = context.api_version
     client_id = context.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
-    reply = coordinator(request.group_id, context).join(
+    return ask(
+        context,
         request.group_id,
         JoinRequest(
             request.member_id,
@@ -57,17 +60,15 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
             request.session_timeout_ms,
             request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
             request.protocol_type,
-            tuple(MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols),
+            tuple([MemberProtocol(one.name, bytes(one.metadata)) for one in request.protocols]),
             # Of use to those alone who have none.
             "" if request.member_id else new_member_id(request.group_instance_id or client_id),
             request.reason,
             version >= _MEMBER_ID_FIRST,
             version >= _SKIP_ASSIGNMENT,
         ),
+        partial(_response, version),
     )
-    if reply.is_done:
-        return _response(reply.result, version)
-    return Later(reply, lambda: _response(reply.result, version))
 
 
 def error_response(
@@ -80,7 +81,7 @@ def error_response(
     )
 
 
-def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+def _response(version: int, result: JoinResult) -> JoinGroupResponse:
     if result.error is not NO_ERROR:
         return JoinGroupResponse(
             error_code=result.error, member_id=result.member_id, protocol_name=_no_name(version)

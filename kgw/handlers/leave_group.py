@@ -15,30 +15,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.groups.requests import LeavingMember
-from kgw.handlers.context import Later, coordinator
+from kgw.groups.requests import LeaveRequest, LeavingMember
+from kgw.handlers.groups import ask
 from kgw.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.leave_group import LeaveGroupRequest
+    from kgw.protocol.schema import Response
 
 _SEVERAL_MEMBERS = 3
 
 
-def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Later:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> Response | Later:
     leaving = (
         [LeavingMember(one.member_id, one.group_instance_id, one.reason) for one in request.members]
         if context.api_version >= _SEVERAL_MEMBERS
         else [LeavingMember(request.member_id)]
     )
-    codes = coordinator(request.group_id, context).leave(request.group_id, leaving)
-    if isinstance(codes, Completion):
-        reply = codes
-        return Later(reply, lambda: _response(request, reply.result, context.api_version))
-    return _response(request, codes, context.api_version)
+    return ask(
+        context,
+        request.group_id,
+        LeaveRequest(tuple(leaving)),
+        lambda codes: _response(request, codes, context.api_version),
+    )
 
 
 def error_response(

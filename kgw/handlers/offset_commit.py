@@ -20,12 +20,13 @@ v3: throttle time. v5: no retention time (KIP-211). v6: leader epochs (KIP-320).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
+from kgw.groups.requests import CommitRequest
 from kgw.handlers.context import Later, coordinator
 from kgw.handlers.encoding_turns import encode_topics
+from kgw.handlers.groups import when_answered
 from kgw.offsets.block import OffsetBlock
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.messages.offset_commit import (
@@ -39,13 +40,14 @@ from kgw.turns import Rest, Share, finish, in_turns
 
 if TYPE_CHECKING:
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.offsets.committed import OffsetChanges
+    from kgw.offsets.topic_offsets import TopicChange
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
     )
+    from kgw.protocol.schema import Response
     from kgw.turns import Turns
     from kgw.types import TopicId
 
@@ -63,10 +65,9 @@ PARTITIONS_PER_TURN = 500
 
 
 class _Accepted(NamedTuple):
-    """What can be stored of a request, by place or by topic, and an answer for every partition."""
+    """What can be stored of a request, and an answer for every partition."""
 
-    offsets: OffsetChanges
-    blocks: dict[TopicId, OffsetBlock] | None
+    offsets: dict[TopicId, TopicChange]
     response: OffsetCommitResponse
 
 
@@ -83,61 +84,60 @@ async def _commit_later(
     """Take the rest of many offsets in, commit all of them together, and answer."""
     gateway = context.gateway
     accepted = await accepting
-    while not all(map(gateway.catalog.by_id, _topic_ids(accepted))):
+    while not all(map(gateway.catalog.by_id, accepted.offsets)):
         # Deleted meanwhile: their offsets have been forgotten, and must not come back.
         accepted = await finish(_accept(request, context), gateway.answer_turns)
-    answer = _commit(request, context, accepted)
+    answer: Any = _commit(request, context, accepted)
     if isinstance(answer, Later):
-        answer = cast("OffsetCommitResponse", await answer.made())
-    answer.topics = await finish(
+        answer = await answer.made()
+    response: OffsetCommitResponse = answer
+    response.topics = await finish(
         encode_topics(
             OffsetCommitResponse,
-            answer.topics,
+            response.topics,
             "partitions",
             context.api_version,
             Share(2 * PARTITIONS_PER_TURN),
         ),
         gateway.answer_turns,
     )
-    return answer
-
-
-def _topic_ids(accepted: _Accepted) -> set[TopicId]:
-    if accepted.blocks is not None:
-        return set(accepted.blocks)
-    return {topic_id for topic_id, _ in accepted.offsets}
+    return response
 
 
 def _commit(
     request: OffsetCommitRequest, context: RequestContext, accepted: _Accepted
-) -> OffsetCommitResponse | Later:
-    offsets, blocks, response = accepted
-    code = coordinator(request.group_id, context).commit(
+) -> Response | Later:
+    reply = coordinator(request.group_id, context).commit(
         request.group_id,
-        request.member_id,
-        request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
-        request.generation_id_or_member_epoch,
-        offsets,
-        blocks,
+        CommitRequest(
+            request.member_id,
+            request.group_instance_id if context.api_version >= _STATIC_MEMBERS else None,
+            request.generation_id_or_member_epoch,
+            accepted.offsets,
+        ),
     )
+    return when_answered(reply, lambda code: _answer(request, context, accepted.response, code))
 
-    def answer(code: ErrorCode) -> OffsetCommitResponse:
-        """Give the group's code to every partition that has no error of its own."""
-        if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
-            code = ErrorCode.ILLEGAL_GENERATION
-        if code is ErrorCode.NONE:
-            return response
-        if blocks is not None:
-            return error_response(request, code, None, context)
-        for topic in response.topics:
+
+def _answer(
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    response: OffsetCommitResponse,
+    code: ErrorCode,
+) -> OffsetCommitResponse:
+    """Give the group's code to every partition that has no error of its own."""
+    if code is ErrorCode.NONE:
+        return response
+    if code is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < _GROUP_ID_NOT_FOUND:
+        code = ErrorCode.ILLEGAL_GENERATION
+    for topic, wanted in zip(response.topics, request.topics, strict=True):
+        partitions: Any = topic.partitions
+        if isinstance(partitions, EncodedItems):
+            topic.partitions = [_partition(one.partition_index, code) for one in wanted.partitions]
+        else:
             for one in topic.partitions:
                 one.error_code = one.error_code or code
-        return response
-
-    if isinstance(code, Completion):
-        reply = code
-        return Later(reply, lambda: answer(reply.result))
-    return answer(code)
+    return response
 
 
 def error_response(
@@ -157,59 +157,75 @@ def error_response(
 
 def _accept(request: OffsetCommitRequest, context: RequestContext) -> Turns[_Accepted]:
     """Return what can be stored. It is answered with NONE so far."""
-    response = OffsetCommitResponse()
+    accepted = _Accepted({}, OffsetCommitResponse())
     share = Share(PARTITIONS_PER_TURN)
-    blocks = yield from _accept_blocks(request, context, response, share)
-    offsets: OffsetChanges = {}
-    if blocks is None:
-        offsets = yield from _accept_offsets(request, context, response, share)
-    return _Accepted(offsets, blocks, response)
-
-
-def _accept_offsets(
-    request: OffsetCommitRequest,
-    context: RequestContext,
-    response: OffsetCommitResponse,
-    share: Share,
-) -> Turns[OffsetChanges]:
-    """Return the offsets that can be stored, and put an answer for every partition in it."""
-    clock = context.gateway.clock
-    now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
-    limit = context.gateway.config.offset_metadata_max_bytes
-    retention_ms = request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
-    by_id = context.api_version >= _TOPIC_IDS
-    accepted: OffsetChanges = {}
     for wanted in request.topics:
         topic = _topic(wanted, context)
-        answers = []
-        for one in wanted.partitions:
-            index = one.partition_index
-            code = _problem(one, limit)
-            if topic is None:
-                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif not topic.has_partition(index):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif code is ErrorCode.NONE:
-                accepted[topic.topic_id, index] = CommittedOffset(
-                    one.committed_offset,
-                    one.committed_leader_epoch,
-                    one.committed_metadata or "",
-                    # v1 alone lets the client say when it committed.
-                    one.commit_timestamp if one.commit_timestamp >= 0 else wall_ms,
-                    retention_ms,
-                    now_s,
-                )
-            answers.append(_partition(index, code))
-            if share.spend():
-                yield
-        response.topics.append(
+        block = None
+        if topic is not None and topic.topic_id not in accepted.offsets:
+            block = _block(request, wanted, topic, context)
+        if topic is not None and block is not None:
+            accepted.offsets[topic.topic_id] = block
+            answers: Any = _encoded_answers(block, context.api_version)
+            units = _BLOCK_UNITS + len(block) // _BLOCK_UNITS
+        else:
+            offsets, answers = yield from _accept_singly(request, wanted, topic, context, share)
+            if topic is not None and offsets:
+                before = accepted.offsets.get(topic.topic_id, {})
+                if isinstance(before, OffsetBlock):
+                    before = before.entries()
+                accepted.offsets[topic.topic_id] = {**(before or {}), **offsets}
+            units = 1
+        accepted.response.topics.append(
             OffsetCommitResponseTopic(
                 name=wanted.name, topic_id=wanted.topic_id, partitions=answers
             )
         )
-        if share.spend():
+        if share.spend(units):
             yield
     return accepted
+
+
+def _accept_singly(
+    request: OffsetCommitRequest,
+    wanted: OffsetCommitRequestTopic,
+    topic: Topic | None,
+    context: RequestContext,
+    share: Share,
+) -> Turns[tuple[dict[int, CommittedOffset], list[OffsetCommitResponsePartition]]]:
+    """Return the offsets of one topic that can be stored, and an answer for every partition."""
+    clock = context.gateway.clock
+    now_s, wall_ms = clock.monotonic_s(), clock.wall_ms()
+    limit = context.gateway.config.offset_metadata_max_bytes
+    retention_ms = _retention_ms(request)
+    by_id = context.api_version >= _TOPIC_IDS
+    accepted: dict[int, CommittedOffset] = {}
+    answers = []
+    for one in wanted.partitions:
+        index = one.partition_index
+        code = _problem(one, limit)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not topic.has_partition(index):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif code is ErrorCode.NONE:
+            accepted[index] = CommittedOffset(
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata or "",
+                # v1 alone lets the client say when it committed.
+                one.commit_timestamp if one.commit_timestamp >= 0 else wall_ms,
+                retention_ms,
+                now_s,
+            )
+        answers.append(_partition(index, code))
+        if share.spend():
+            yield
+    return accepted, answers
+
+
+def _retention_ms(request: OffsetCommitRequest) -> int:
+    return request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
 
 
 def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
@@ -222,62 +238,52 @@ def _problem(one: OffsetCommitRequestPartition, limit: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _accept_blocks(
+def _block(
     request: OffsetCommitRequest,
+    wanted: OffsetCommitRequestTopic,
+    topic: Topic,
     context: RequestContext,
-    response: OffsetCommitResponse,
-    share: Share,
-) -> Turns[dict[TopicId, OffsetBlock] | None]:
-    """Do the same for a request of which all can be stored and all came packed; else return None.
+) -> OffsetBlock | None:
+    """Return the same as columns where they came packed and all can be stored, else None.
 
-    Nothing is said in the response then. tests/handlers/test_group_offsets.py compares the two.
+    tests/handlers/test_group_offsets.py compares the two.
     """
+    items = wanted.partitions
+    if not isinstance(items, PackedItems):
+        return None
     clock = context.gateway.clock
-    retention_ms = request.retention_time_ms if request.retention_time_ms >= 0 else NO_EXPIRY_MS
-    blocks: dict[TopicId, OffsetBlock] = {}
-    answers = []
-    for wanted in request.topics:
-        items = wanted.partitions
-        topic = _topic(wanted, context)
-        if not isinstance(items, PackedItems) or topic is None or topic.topic_id in blocks:
-            return None
-        columns, count = items.columns, len(items)
-        indexes = numbers_of(columns["partition_index"], count)
-        offsets = numbers_of(columns["committed_offset"], count)
-        if (
-            # v1 alone lets the client say when it committed.
-            "commit_timestamp" in columns
-            or min(offsets) < 0
-            or not topic.has_partition(min(indexes))
-            or not topic.has_partition(max(indexes))
-            or len(set(indexes)) < count
-            or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
-        ):
-            return None
-        blocks[topic.topic_id] = OffsetBlock(
-            columns["partition_index"],
-            columns["committed_offset"],
-            columns.get("committed_leader_epoch", b"\xff" * 4 * count),
-            items.text or "",
-            clock.wall_ms(),
-            retention_ms,
-            clock.monotonic_s(),
-        )
-        # Partition index and error code NONE; flexible versions end an element with no tags.
-        answer_bytes = 7 if context.api_version >= _FLEXIBLE else 6
-        answer = bytearray(count * answer_bytes)
-        for number in range(4):
-            answer[number::answer_bytes] = columns["partition_index"][number::4]
-        encoded: Any = EncodedItems(count, [bytes(answer)])
-        answers.append(
-            OffsetCommitResponseTopic(
-                name=wanted.name, topic_id=wanted.topic_id, partitions=encoded
-            )
-        )
-        if share.spend(_BLOCK_UNITS + count // _BLOCK_UNITS):
-            yield
-    response.topics += answers
-    return blocks
+    columns, count = items.columns, len(items)
+    indexes = numbers_of(columns["partition_index"], count)
+    offsets = numbers_of(columns["committed_offset"], count)
+    if (
+        # v1 alone lets the client say when it committed.
+        "commit_timestamp" in columns
+        or min(offsets) < 0
+        or not topic.has_partition(min(indexes))
+        or not topic.has_partition(max(indexes))
+        or len(set(indexes)) < count
+        or len((items.text or "").encode()) > context.gateway.config.offset_metadata_max_bytes
+    ):
+        return None
+    return OffsetBlock(
+        columns["partition_index"],
+        columns["committed_offset"],
+        columns.get("committed_leader_epoch", b"\xff" * 4 * count),
+        items.text or "",
+        clock.wall_ms(),
+        _retention_ms(request),
+        clock.monotonic_s(),
+    )
+
+
+def _encoded_answers(block: OffsetBlock, version: int) -> EncodedItems:
+    """Return the answers for a block: partition index and error code NONE."""
+    # Flexible versions end an element with no tags.
+    answer_bytes = 7 if version >= _FLEXIBLE else 6
+    answer = bytearray(len(block) * answer_bytes)
+    for number in range(4):
+        answer[number::answer_bytes] = block.partitions[number::4]
+    return EncodedItems(len(block), [bytes(answer)])
 
 
 def _topic(wanted: OffsetCommitRequestTopic, context: RequestContext) -> Topic | None:

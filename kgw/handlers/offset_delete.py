@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.context import coordinator
 from kgw.protocol.messages.offset_delete import (
@@ -47,8 +46,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                 places.append((topic.topic_id, index))
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=answers))
-    outcome = groups.delete_offsets(request.group_id, places)
-    code = await outcome if isinstance(outcome, Completion) else outcome
+    code = await groups.delete_offsets(request.group_id, places)
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return response

@@ -18,13 +18,14 @@ epoch of the consumer protocol, not looked at in a classic group (KIP-848). v10:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import coordinates, coordinator
 from kgw.handlers.encoding_turns import AnswerSize, encode_in_turns, encode_topics
 from kgw.offsets.committed import DAMAGED_OFFSET
 from kgw.protocol.messages.offset_fetch import (
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -36,14 +37,13 @@ from kgw.turns import Share, in_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from kgw.handlers.context import Answer, RequestContext
-    from kgw.offsets.committed import CommittedOffset
     from kgw.offsets.table import OffsetTable
-    from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+    from kgw.partitions.topic import Topic
+    from kgw.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
     from kgw.turns import Turns
-    from kgw.types import TopicId
 
 _GROUP_ERROR = 2
 _SEVERAL_GROUPS = 8
@@ -62,11 +62,16 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> Answer:
 
 def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[OffsetFetchResponse]:
     share = Share(PARTITIONS_PER_TURN)
+    size = AnswerSize()
     if context.api_version >= _SEVERAL_GROUPS:
         groups = []
-        size = AnswerSize()
         for group in request.groups:
-            answer = yield from _group(group, context, share, size)
+            answer = OffsetFetchResponseGroup(group_id=group.group_id)
+            if coordinates(group.group_id, context):
+                table = context.gateway.groups.offsets(group.group_id)
+                answer.topics = yield from _topics(group.topics, table, context, share, size)
+            else:
+                answer.error_code = ErrorCode.NOT_COORDINATOR
             groups.append(answer)
             if share.spend(_GROUP_UNITS):
                 yield
@@ -75,32 +80,8 @@ def _look_up(request: OffsetFetchRequest, context: RequestContext) -> Turns[Offs
         )
         return OffsetFetchResponse(groups=groups_encoded)
     table = coordinator(request.group_id, context).offsets(request.group_id)
-    if request.topics is None:
-        wanted: Iterable[tuple[str, list[int]]] = (
-            (name, indexes) for name, _, indexes in _all_topics(table, context)
-        )
-    else:
-        wanted = ((one.name, one.partition_indexes) for one in request.topics)
-    topics = []
-    for name, indexes in wanted:
-        topic = context.gateway.catalog.get(name)
-        topic_id = None if topic is None else topic.topic_id
-        answers = []
-        for index in indexes:
-            answers.append(_partition(index, _find(table, topic_id, index)))
-            if share.spend():
-                yield
-        if context.api_version == 0:
-            for one in answers:
-                if one.committed_offset == NO_OFFSET and not one.error_code:
-                    one.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
-        if share.spend():
-            yield
-    encoded = yield from encode_topics(
-        OffsetFetchResponse, topics, "partitions", context.api_version, share, AnswerSize()
-    )
-    return OffsetFetchResponse(topics=encoded)
+    topics = yield from _topics(request.topics, table, context, share, size)
+    return OffsetFetchResponse(topics=topics)
 
 
 def error_response(
@@ -132,101 +113,84 @@ def error_response(
     )
 
 
-def _group(
-    wanted: OffsetFetchRequestGroup, context: RequestContext, share: Share, size: AnswerSize
-) -> Turns[OffsetFetchResponseGroup]:
-    """Answer for one group, by names or by ids."""
-    answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
-    if not coordinates(wanted.group_id, context):
-        answer.error_code = ErrorCode.NOT_COORDINATOR
-        return answer
-    catalog = context.gateway.catalog
-    table = context.gateway.groups.offsets(wanted.group_id)
+def _topics(
+    wanted: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    table: OffsetTable | None,
+    context: RequestContext,
+    share: Share,
+    size: AnswerSize,
+) -> Turns[Any]:
+    """Answer for some topics of a group, or for all of them."""
+    has_groups = context.api_version >= _SEVERAL_GROUPS
+    topic_class: Any = OffsetFetchResponseTopics if has_groups else OffsetFetchResponseTopic
     topics = []
-    by_id = context.api_version >= _TOPIC_IDS
-    if wanted.topics is None:
-        for name, topic_id, indexes in _all_topics(table, context):
-            answers = yield from _answers(table, topic_id, indexes, share)
-            topics.append(
-                OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
-            )
-    else:
-        for asked in wanted.topics:
-            topic = catalog.by_id(asked.topic_id) if by_id else catalog.get(asked.name)
-            found_id = None if topic is None else topic.topic_id
-            answers = yield from _answers(table, found_id, asked.partition_indexes, share)
-            if by_id and topic is None:
-                for one in answers:
-                    one.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-            topics.append(
-                OffsetFetchResponseTopics(
-                    name=asked.name, topic_id=asked.topic_id, partitions=answers
-                )
-            )
+    for names, topic, indexes in _asked(wanted, table, context):
+        answers = []
+        for index in indexes:
+            answers.append(_partition(index, table, topic, context.api_version))
             if share.spend():
                 yield
-    answer.topics = yield from encode_topics(
-        OffsetFetchResponse, topics, "partitions", context.api_version, share, size
-    )
-    return answer
-
-
-def _answers(
-    table: OffsetTable | None, topic_id: TopicId | None, indexes: Iterable[int], share: Share
-) -> Turns[list[OffsetFetchResponsePartitions]]:
-    answers = []
-    for index in indexes:
-        answers.append(_partitions(index, _find(table, topic_id, index)))
+        topics.append(topic_class(**names, partitions=answers))
         if share.spend():
             yield
-    return answers
+    encoded = yield from encode_topics(
+        OffsetFetchResponse, topics, "partitions", context.api_version, share, size
+    )
+    return encoded
 
 
-def _all_topics(
-    table: OffsetTable | None, context: RequestContext
-) -> Iterator[tuple[str, TopicId, list[int]]]:
-    """Yield name, id and partitions of everything committed in topics that exist.
+def _asked(
+    wanted: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    table: OffsetTable | None,
+    context: RequestContext,
+) -> Iterator[tuple[dict[str, Any], Topic | None, Sequence[int]]]:
+    """Yield by which names topics are answered for, the topics, and their partitions.
 
     A damaged row may stand for more partitions than its topic has.
     """
-    if table is None:
-        return
-    for topic_id in table.topic_ids():
-        topic = context.gateway.catalog.by_id(topic_id)
-        if topic is not None:
-            found = table.partitions(topic_id)
-            known = sorted(one for one in found if topic.has_partition(one))
-            yield topic.name, topic_id, known
+    catalog, version = context.gateway.catalog, context.api_version
+    if wanted is not None:
+        for one in wanted:
+            if isinstance(one, OffsetFetchRequestTopic):
+                yield {"name": one.name}, catalog.get(one.name), one.partition_indexes
+            else:
+                by_id = version >= _TOPIC_IDS
+                topic = catalog.by_id(one.topic_id) if by_id else catalog.get(one.name)
+                names = {"name": one.name, "topic_id": one.topic_id}
+                yield names, topic, one.partition_indexes
+    elif table is not None:
+        for topic_id in table.topic_ids():
+            topic = catalog.by_id(topic_id)
+            if topic is not None:
+                found = table.topic(topic_id).partitions()
+                names = {"name": topic.name}
+                if version >= _SEVERAL_GROUPS:
+                    names["topic_id"] = topic_id
+                yield names, topic, sorted(one for one in found if topic.has_partition(one))
 
 
-def _find(
-    table: OffsetTable | None, topic_id: TopicId | None, index: int
-) -> CommittedOffset | None:
-    return None if table is None or topic_id is None else table.get(topic_id, index)
-
-
-def _partition(index: int, found: CommittedOffset | None) -> OffsetFetchResponsePartition:
-    if found is None or found.offset == DAMAGED_OFFSET:
-        return OffsetFetchResponsePartition(
-            partition_index=index,
-            committed_offset=NO_OFFSET,
-            metadata="",
-            error_code=ErrorCode.NONE if found is None else ErrorCode.CORRUPT_MESSAGE,
+def _partition(index: int, table: OffsetTable | None, topic: Topic | None, version: int) -> Any:
+    """Answer for one partition."""
+    found = None if table is None or topic is None else table.get(topic.topic_id, index)
+    code = ErrorCode.NONE
+    if topic is None and version >= _TOPIC_IDS:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif found is None and version == 0:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif found is not None and found.offset == DAMAGED_OFFSET:
+        code, found = ErrorCode.CORRUPT_MESSAGE, None
+    answer: Any = (
+        OffsetFetchResponsePartitions
+        if version >= _SEVERAL_GROUPS
+        else OffsetFetchResponsePartition
+    )
+    if found is None:
+        return answer(
+            partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
         )
-    return OffsetFetchResponsePartition(
+    return answer(
         partition_index=index,
         committed_offset=found.offset,
         committed_leader_epoch=found.leader_epoch,
         metadata=found.metadata,
-    )
-
-
-def _partitions(index: int, found: CommittedOffset | None) -> OffsetFetchResponsePartitions:
-    one = _partition(index, found)
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=one.committed_offset,
-        committed_leader_epoch=one.committed_leader_epoch,
-        metadata=one.metadata,
-        error_code=one.error_code,
     )

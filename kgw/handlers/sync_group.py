@@ -19,18 +19,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.groups.requests import SyncRequest
-from kgw.handlers.context import Later, coordinator
+from kgw.handlers.groups import ask
 from kgw.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from kgw.errors import ErrorCode
     from kgw.groups.requests import SyncResult
-    from kgw.handlers.context import RequestContext
+    from kgw.handlers.context import Later, RequestContext
     from kgw.protocol.messages.sync_group import SyncGroupRequest
+    from kgw.protocol.schema import Response
 
 
-def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Later:
-    reply = coordinator(request.group_id, context).sync(
+def handle(request: SyncGroupRequest, context: RequestContext) -> Response | Later:
+    return ask(
+        context,
         request.group_id,
         SyncRequest(
             request.member_id,
@@ -40,10 +42,8 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupRespo
             request.protocol_type,
             request.protocol_name,
         ),
+        _response,
     )
-    if reply.is_done:
-        return _response(reply.result)
-    return Later(reply, lambda: _response(reply.result))
 
 
 def error_response(

@@ -313,9 +313,11 @@ class LagMonitor:
         What it committed to a topic that is gone goes too.
         """
         table = self._groups.offsets(group_id)
-        for topic_id in [] if table is None else table.topic_ids():
+        if table is None:
+            return
+        for topic_id in table.topic_ids():
             topic = self._topics.by_id(topic_id)
-            committed = None if table is None else table.of_topic(topic_id)
+            committed = table.topic(topic_id).entries()
             if topic is not None and committed:
                 yield topic, [(index, one.offset) for index, one in committed.items()]
 

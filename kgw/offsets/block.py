@@ -1,8 +1,8 @@
 """What one large commit said of one topic: columns of numbers, stored and kept as they came. Pure.
 
 A group that commits a thousand partitions at a time says the same partitions each time. A block of
-them is one row, which the next one replaces. No place is in two blocks, or both in a block and
-among the single offsets: `OffsetTable` sees to that. Rows are of kind `group-offset-block`.
+them is one row, which the next one replaces. No partition is in two blocks, or both in a block and
+among the single offsets: `TopicOffsets` sees to that.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.committed import CommittedOffset
 from kgw.protocol.packed import numbers_of
-from kgw.types import TopicId, format_uuid, parse_uuid
+from kgw.state.kinds import OFFSET_BLOCK
 
 if TYPE_CHECKING:
     from array import array
 
-    from kgw.offsets.committed import Place
+    from kgw.offsets.rows import RowPlace
 
 _HEAD: Final = Struct(">BIqqH")
 """Format, number of partitions, commit time, retention time, bytes of metadata; then the metadata
@@ -35,6 +35,7 @@ class OffsetBlock:
     """
 
     __slots__ = (
+        "_place",
         "_positions",
         "commit_ms",
         "committed_s",
@@ -63,6 +64,7 @@ class OffsetBlock:
         self.retention_ms = retention_ms
         self.committed_s = committed_s
         self._positions: dict[int, int] | None = None
+        self._place: RowPlace | None = None
 
     def __len__(self) -> int:
         return len(self.partitions) // _INT32.size
@@ -76,7 +78,7 @@ class OffsetBlock:
 
     def follow(self, before: OffsetBlock) -> None:
         """Take over what an earlier block of the same partitions has found out of them."""
-        self._positions = before._positions
+        self._positions, self._place = before._positions, before._place
 
     def offset_numbers(self) -> array[int]:
         """Return the offsets, in the order of the partitions."""
@@ -114,10 +116,12 @@ class OffsetBlock:
             self.committed_s,
         )
 
-    def row_key(self, group_id: str, topic_id: TopicId) -> str:
-        """Return the key of its row. Blocks that share no partition have different keys."""
-        positions = self.positions()
-        return f"{format_uuid(topic_id)}/{min(positions)}-{max(positions)}/{group_id}"
+    def place(self) -> RowPlace:
+        """Return which row it is. Blocks that share no partition are different ones."""
+        if self._place is None:
+            positions = self.positions()
+            self._place = (OFFSET_BLOCK, f"{min(positions)}-{max(positions)}")
+        return self._place
 
     def encode(self) -> bytes:
         """Return the content of its row."""
@@ -145,20 +149,3 @@ def decode_block(value: bytes, wall_ms: int, now_s: float) -> OffsetBlock:
         retention_ms,
         now_s - max(0, wall_ms - commit_ms) / 1000,
     )
-
-
-def parse_block_key(key: str) -> tuple[str, TopicId, range]:
-    """Return group, topic, and what a block's partitions lie in. Raises ValueError."""
-    topic_id, span, group_id = key.split("/", 2)
-    first, last = span.split("-")
-    return group_id, TopicId(parse_uuid(topic_id)), range(int(first), int(last) + 1)
-
-
-def damaged_block(key: str, wall_ms: int, now_s: float) -> dict[Place, CommittedOffset]:
-    """Return what may take the place of a block that cannot be read, if nothing else does.
-
-    Its partitions are among these. Raises ValueError as the key's.
-    """
-    _, topic_id, span = parse_block_key(key)
-    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", wall_ms, NO_EXPIRY_MS, now_s)
-    return {(topic_id, partition): damaged for partition in span}

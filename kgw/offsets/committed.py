@@ -33,6 +33,3 @@ class CommittedOffset(NamedTuple):
 
 Place: TypeAlias = tuple[TopicId, int]
 """Topic id and partition."""
-
-OffsetChanges: TypeAlias = "dict[Place, CommittedOffset | None]"
-"""New offsets by place; None deletes."""

@@ -12,18 +12,18 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from kgw.cli.main import main
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.reply import Reply
 from kgw.groups.writer import GroupWriter
 from kgw.offsets.block import OffsetBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.offsets.committed import OffsetChanges
-    from kgw.types import TopicId
+    from kgw.groups.requests import CommitRequest
+    from kgw.offsets.topic_offsets import TopicChange
 
 HASTE_S = 0.3
 BLOCKED_S = 0.01
@@ -41,9 +41,9 @@ def everybody_gets_everything() -> None:
     """Give each member the longest part of the assignment: two owners."""
     assign = ClassicGroup._assign
 
-    def broken(self: ClassicGroup, effects: Any, assignments: Any, now_s: float) -> None:
+    def broken(self: ClassicGroup, assignments: Any) -> None:
         longest = max(assignments.values(), key=len, default=b"")
-        assign(self, effects, dict.fromkeys(assignments, longest), now_s)
+        assign(self, dict.fromkeys(assignments, longest))
 
     plant(ClassicGroup, "_assign", broken)
 
@@ -52,29 +52,21 @@ def commits_too_far() -> None:
     """Store offsets that are two too high, single ones and blocks alike: records are skipped."""
     commit = GroupCoordinator.commit
 
-    def broken(
-        self: GroupCoordinator,
-        group_id: str,
-        member_id: str,
-        group_instance_id: str | None,
-        generation: int,
-        offsets: OffsetChanges,
-        blocks: dict[TopicId, OffsetBlock] | None = None,
-    ) -> Completion[ErrorCode] | ErrorCode:
-        far: OffsetChanges = {
-            place: one and one._replace(offset=one.offset + TOO_FAR)
-            for place, one in offsets.items()
-        }
-        far_blocks = {topic_id: farther(block) for topic_id, block in (blocks or {}).items()}
-        return commit(
-            self, group_id, member_id, group_instance_id, generation, far, far_blocks or None
-        )
+    def broken(self: GroupCoordinator, group_id: str, request: CommitRequest) -> Reply[ErrorCode]:
+        far = {topic_id: farther(change) for topic_id, change in request.offsets.items()}
+        return commit(self, group_id, request._replace(offsets=far))
 
     plant(GroupCoordinator, "commit", broken)
 
 
-def farther(block: OffsetBlock) -> OffsetBlock:
-    """Return a block whose offsets are two higher."""
+def farther(change: TopicChange) -> TopicChange:
+    """Return a change whose offsets are two higher."""
+    if not isinstance(change, OffsetBlock):
+        return {
+            partition: one and one._replace(offset=one.offset + TOO_FAR)
+            for partition, one in (change or {}).items()
+        }
+    block = change
     offsets = [offset + TOO_FAR for offset in block.offset_numbers()]
     return OffsetBlock(
         block.partitions,
@@ -98,7 +90,11 @@ def answers_first() -> None:
 
     def broken(self: GroupCoordinator, *who: Any) -> Any:
         answer = commit(self, *who)
-        return ErrorCode.NONE if isinstance(answer, Completion) else answer
+        if answer.is_done:
+            return answer
+        early: Reply[ErrorCode] = Reply(lambda error: error)
+        early.set_result(ErrorCode.NONE)
+        return early
 
     plant(GroupWriter, "_run", late)
     plant(GroupCoordinator, "commit", broken)
@@ -106,7 +102,7 @@ def answers_first() -> None:
 
 def nobody_expires() -> None:
     """Keep dead members: rounds wait for them."""
-    plant(ClassicGroup, "expire", lambda *_: [])
+    plant(ClassicGroup, "_expire", lambda _: None)
 
 
 def forgets_members() -> None:
@@ -119,57 +115,57 @@ def generations_skip() -> None:
     """Give out every second generation only."""
     complete = ClassicGroup._complete
 
-    def broken(self: ClassicGroup, effects: Any, now_s: float) -> None:
+    def broken(self: ClassicGroup) -> None:
         self.generation += 1
-        complete(self, effects, now_s)
+        complete(self)
 
     plant(ClassicGroup, "_complete", broken)
 
 
 def quadratic_rounds() -> None:
     """Look at every member many times over whenever one joins a group that has formed."""
-    join = ClassicGroup.join
+    join: Callable[..., Any] = ClassicGroup._join
 
     def broken(self: ClassicGroup, *what: Any) -> Any:
         looks = LOOKS if self.generation > 1 else 0
-        sum(one.session_timeout_ms for one in self.members for _ in range(looks))
+        sum(one.said.session_timeout_ms for one in self.members.all for _ in range(looks))
         return join(self, *what)
 
-    plant(ClassicGroup, "join", broken)
+    plant(ClassicGroup, "_join", broken)
 
 
 def blocking_syncs() -> None:
     """Hold everybody up for 10 ms with each assignment."""
     assign = ClassicGroup._assign
 
-    def broken(self: ClassicGroup, *what: Any) -> None:
+    def broken(self: ClassicGroup, assignments: Any) -> None:
         time.sleep(BLOCKED_S)
-        assign(self, *what)
+        assign(self, assignments)
 
     plant(ClassicGroup, "_assign", broken)
 
 
 def blocking_heartbeats() -> None:
     """Hold everybody up for 10 ms with each heartbeat."""
-    heartbeat: Callable[..., Any] = GroupCoordinator.heartbeat
+    heartbeat: Callable[..., Any] = ClassicGroup._heartbeat
 
-    def broken(self: GroupCoordinator, *who: Any) -> Any:
+    def broken(self: ClassicGroup, *who: Any) -> Any:
         time.sleep(BLOCKED_S)
         return heartbeat(self, *who)
 
-    plant(GroupCoordinator, "heartbeat", broken)
+    plant(ClassicGroup, "_heartbeat", broken)
 
 
 def heartbeats_leak() -> None:
     """Keep 4 KB of every heartbeat."""
-    heartbeat: Callable[..., Any] = GroupCoordinator.heartbeat
+    heartbeat: Callable[..., Any] = ClassicGroup._heartbeat
     kept: list[bytes] = []
 
-    def broken(self: GroupCoordinator, *who: Any) -> Any:
+    def broken(self: ClassicGroup, *who: Any) -> Any:
         kept.append(b"x" * LEAK_BYTES)
         return heartbeat(self, *who)
 
-    plant(GroupCoordinator, "heartbeat", broken)
+    plant(ClassicGroup, "_heartbeat", broken)
 
 
 BUGS: dict[str, Callable[[], None]] = {

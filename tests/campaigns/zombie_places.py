@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgw.client import AsyncClient, Connection, GroupClient
 from kgw.handlers.context import Session
+from tests.offsets.blocks import held
 
 if TYPE_CHECKING:
     from kgw.protocol.schema import Request, Response
@@ -54,11 +55,7 @@ class InProcess:
     async def picture(self, group_id: str) -> object:
         groups = self._gateway.gateway.groups
         offsets = groups.offsets(group_id)
-        committed = {
-            (topic, number): one.offset
-            for topic, partitions in (offsets.topics().items() if offsets is not None else ())
-            for number, one in partitions.items()
-        }
+        committed = {place: one.offset for place, one in held(offsets).items()} if offsets else {}
         return groups.explain(group_id), groups.describe(group_id), committed
 
     async def pass_time(self, seconds: float) -> None:

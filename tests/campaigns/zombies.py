@@ -389,19 +389,16 @@ async def over_sockets(report: Report, random: Random, attempts: int) -> None:
                 await asyncio.to_thread(gateway.stop)
 
 
-def believes_any_generation(
-    self: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int
-) -> Member | ErrorCode:
+def believes_any_generation(self: ClassicGroup, request: Any) -> Member | ErrorCode:
     """Stand in for the look-up of members, without a word about generations."""
-    return self.members.find(member_id, group_instance_id)
+    return self.members.find(request.member_id, request.group_instance_id)
 
 
 def believes_any_process(
     self: MemberTable, member_id: str, group_instance_id: str | None
 ) -> Member | ErrorCode:
     """Stand in for the look-up of members: an instance id is enough."""
-    current = self.static_id(group_instance_id) if group_instance_id is not None else None
-    return self.get(current or member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    return self.static(group_instance_id) or self.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
 CONTROLS: Sequence[tuple[object, str, Callable[..., Any]]] = (

@@ -11,7 +11,7 @@ from kgw.cli.group_offsets import parse_duration_ms
 from kgw.cli.group_what_if import what_if
 from kgw.client import AsyncClient
 from kgw.groups.requests import JoinRequest, MemberProtocol
-from kgw.offsets.table import damaged_row, row_key
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -210,7 +210,7 @@ def test_shares_of_workers_are_not_made_up() -> None:
 
     async def story() -> None:
         async with ServedGateway() as served:
-            joining = served.gateway.groups.join("workers", worker)
+            joining = served.gateway.groups.ask("workers", worker)
             await joining
             host, _, port = served.address.rpartition(":")
             async with await AsyncClient.connect(host, int(port)) as client:
@@ -267,7 +267,8 @@ def test_damaged_offset_is_shown_and_reset(
     table = server.gateway.groups.offsets("harmed")
     assert topic is not None
     assert table is not None
-    table.apply({**damaged_row(row_key("harmed", topic.topic_id, 0), 0, 0.0)})
+    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", 0, NO_EXPIRY_MS, 0.0)
+    table.apply({topic.topic_id: dict.fromkeys(range(16), damaged)})
     rows = kgw.json("groups", "offsets", "harmed")
     assert [(0, None, "damaged"), (1, None, "damaged")] == [
         (one["partition"], one["offset"], one["anomaly"]) for one in rows

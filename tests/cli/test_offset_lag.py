@@ -15,7 +15,7 @@ from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import Listener
 from kgw.errors import ErrorCode
 from kgw.lag.history import history_points
-from kgw.offsets.table import damaged_row, row_key
+from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
 from tests.cli.conftest import Commands
 from tests.client.serving import ServerThread
 
@@ -174,7 +174,8 @@ def test_anomalies(kgw: Commands, server: WatchedThread, tmp_path: Path) -> None
     topic = server.gateway.catalog.topics["odd"]
     table = server.gateway.groups.offsets("ahead")
     assert table is not None
-    table.apply({**damaged_row(row_key("ahead", topic.topic_id, 0), 0, 0.0)})
+    damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", 0, NO_EXPIRY_MS, 0.0)
+    table.apply({topic.topic_id: dict.fromkeys(range(16), damaged)})
     server.run(server.gateway.lag.sample())
     admin = ("--admin", server.admin)
     text = kgw.succeed("offsets", "lag", "--anomalies", *admin)

@@ -5,31 +5,37 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
+from kgw.groups.classic import CLASSIC_KIND, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
 from kgw.groups.group import GroupSettings
+from kgw.groups.machine import GroupLimits
 from kgw.groups.requests import (
+    CLASSIC,
     NO_MEMBER_ID,
+    CommitRequest,
+    HeartbeatRequest,
     JoinRequest,
     JoinResult,
+    LeaveRequest,
     LeavingMember,
     MemberProtocol,
     SyncRequest,
     SyncResult,
 )
-from kgw.groups.rounds import GroupLimits
 from kgw.metrics import Metrics
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
 from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
-from tests.groups.model import FlakyStore
+from tests.groups.life import FlakyStore, OneLife, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kgw.groups.classic import ClassicGroup
+    from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.groups.reply import Reply
+    from kgw.offsets.topic_offsets import OffsetChanges
 
 ResultT = TypeVar("ResultT")
 
@@ -39,6 +45,18 @@ TOPIC = TopicId(bytes(range(16)))
 def subscription(*topics: str) -> bytes:
     """Return what a consumer of these topics says of itself."""
     return encode_blob(ConsumerProtocolSubscription(topics=list(topics)), 1)
+
+
+class WatchedGroup(ClassicGroup):
+    """A machine that notes what it is told."""
+
+    def __init__(self, beginning: Beginning, events: list[Event]) -> None:
+        super().__init__(beginning)
+        self._events = events
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        self._events.append(event)
+        return super().handle(event, now_s)
 
 
 class GroupDriver:
@@ -56,26 +74,39 @@ class GroupDriver:
             offsets_retention_s=3600.0, limits=GroupLimits(max_size, delay_s)
         )
         self._numbers = 0
+        self._machines: dict[str, ClassicGroup] = {}
+        self.events: list[Event] = []
+        """What machines were told."""
 
     async def start(self, topic_exists: Callable[[TopicId], bool] = lambda _: True) -> GroupDriver:
         """Begin, or begin again over the same store."""
+        self._life = OneLife(self.clock)
         self.groups = GroupCoordinator(
-            self.store, self.clock, self.settings, self.metrics, self.bugs.append
+            self.store,
+            self._life,
+            self.settings,
+            self.metrics,
+            self.bugs.append,
+            {CLASSIC: CLASSIC_KIND._replace(begin=self._begin)},
         )
         await self.groups.open(topic_exists)
         return self
 
     async def crash(self) -> None:
         """Forget everything that is not stored, and start."""
-        self.groups._is_closing = True
-        for group in self.groups._groups.values():
-            if group.timer is not None:
-                group.timer.cancel()
+        self._life.end()
         await self.start()
+
+    def _begin(self, beginning: Beginning) -> ClassicGroup:
+        machine = WatchedGroup(beginning, self.events)
+        self._machines[beginning.group_id] = machine
+        return machine
 
     @property
     def machine(self) -> ClassicGroup:
-        return self.groups._groups[self.group].machine
+        """The machine of the group that is meant, which there is."""
+        assert self.groups.describe(self.group) is not None
+        return self._machines[self.group]
 
     @property
     def state(self) -> str:
@@ -100,11 +131,11 @@ class GroupDriver:
         id_first: bool = False,
         can_skip: bool = False,
         reason: str | None = None,
-    ) -> Completion[JoinResult]:
+    ) -> Reply[JoinResult]:
         """Send a JoinGroup; the answer may come later."""
         self._numbers += 1
         known = {"range": subscription("orders")} if protocols is None else protocols
-        return self.groups.join(
+        return self.groups.ask(
             self.group,
             JoinRequest(
                 member_id,
@@ -133,9 +164,9 @@ class GroupDriver:
         *,
         instance: str | None = None,
         generation: int | None = None,
-    ) -> Completion[SyncResult]:
+    ) -> Reply[SyncResult]:
         """Send a SyncGroup; the answer may come later."""
-        return self.groups.sync(
+        return self.groups.ask(
             self.group,
             SyncRequest(
                 joined.member_id,
@@ -152,10 +183,15 @@ class GroupDriver:
         return await answer(self.ask_to_sync(joined, assignments, **options))
 
     def heartbeat(self, joined: JoinResult, instance: str | None = None) -> ErrorCode:
-        return self.groups.heartbeat(self.group, joined.member_id, instance, joined.generation)
+        request = HeartbeatRequest(joined.member_id, instance, joined.generation)
+        return at_once(self.groups.ask(self.group, request))
+
+    def ask_to_leave(self, *leaving: LeavingMember) -> Reply[list[ErrorCode]]:
+        """Send a LeaveGroup; the answer may come later."""
+        return self.groups.ask(self.group, LeaveRequest(leaving))
 
     async def leave(self, *leaving: LeavingMember) -> list[ErrorCode]:
-        return await value(self.groups.leave(self.group, leaving))
+        return await answer(self.ask_to_leave(*leaving))
 
     def ask_to_commit(
         self,
@@ -165,7 +201,7 @@ class GroupDriver:
         instance: str | None = None,
         partition: int = 0,
         topic_id: TopicId = TOPIC,
-    ) -> Completion[ErrorCode] | ErrorCode:
+    ) -> Reply[ErrorCode]:
         """Send an OffsetCommit, of a member or from outside."""
         committed = CommittedOffset(
             offset, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, self.clock.monotonic_s()
@@ -173,14 +209,24 @@ class GroupDriver:
         member_id, generation = (
             (NO_MEMBER_ID, -1) if joined is None else (joined.member_id, joined.generation)
         )
-        return self.groups.commit(
-            self.group, member_id, instance, generation, {(topic_id, partition): committed}
-        )
+        offsets = {topic_id: {partition: committed}}
+        return self.ask_to_commit_all(offsets, member_id, instance, generation)
+
+    def ask_to_commit_all(
+        self,
+        offsets: OffsetChanges,
+        member_id: str = NO_MEMBER_ID,
+        instance: str | None = None,
+        generation: int = -1,
+    ) -> Reply[ErrorCode]:
+        """Send an OffsetCommit of any form."""
+        request = CommitRequest(member_id, instance, generation, offsets)
+        return self.groups.commit(self.group, request)
 
     async def commit(
         self, offset: int, joined: JoinResult | None = None, **options: Any
     ) -> ErrorCode:
-        return await value(self.ask_to_commit(offset, joined, **options))
+        return await answer(self.ask_to_commit(offset, joined, **options))
 
     def committed(self, partition: int = 0, topic_id: TopicId = TOPIC) -> int | None:
         table = self.groups.offsets(self.group)
@@ -211,13 +257,8 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def answer(future: Completion[ResultT]) -> ResultT:
+async def answer(future: Reply[ResultT]) -> ResultT:
     """Return an answer that must be there within a few turns of the loop."""
     await turn()
     assert future.is_done, "no answer"
     return future.result
-
-
-async def value(given: Completion[ResultT] | ResultT) -> ResultT:
-    """Return an answer that came at once or comes within a few turns of the loop."""
-    return await answer(given) if isinstance(given, Completion) else given

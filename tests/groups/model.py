@@ -19,20 +19,25 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kgw.errors import ErrorCode, StorageError
+from kgw.errors import ErrorCode
+from kgw.groups.classic import CLASSIC_KIND, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.effects import Answer
 from kgw.groups.group import GroupSettings
+from kgw.groups.machine import Answer, GroupLimits, Persist
 from kgw.groups.requests import (
+    CLASSIC,
     NO_MEMBER_ID,
+    CommitRequest,
+    DeleteRequest,
+    HeartbeatRequest,
     JoinRequest,
     JoinResult,
+    LeaveRequest,
     LeavingMember,
     MemberProtocol,
     SyncRequest,
     SyncResult,
 )
-from kgw.groups.rounds import GroupLimits
 from kgw.groups.states import GroupState
 from kgw.groups.subscriptions import subscribed_topics
 from kgw.metrics import Metrics
@@ -45,21 +50,16 @@ from kgw.protocol.blobs import (
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
+from tests.groups.life import FlakyStore, OneLife, at_once
 from tests.groups.own_clock import Moment, OwnClock, Times, Waiting
-from tests.offsets.blocks import block_of
+from tests.offsets.blocks import block_of, held
 
 if TYPE_CHECKING:
-    from asyncio import Future
-    from collections.abc import Callable, Sequence
     from random import Random
 
-    from kgw.completion import Completion
-    from kgw.groups.classic import ClassicGroup
-    from kgw.groups.effects import Effect
-    from kgw.groups.group import Group
-    from kgw.groups.writes import Write
-    from kgw.offsets.committed import OffsetChanges
-    from kgw.state.base import Change
+    from kgw.groups.machine import Beginning, Effect, Event
+    from kgw.groups.reply import Reply
+    from kgw.offsets.topic_offsets import OffsetChanges
 
 GROUP = "g"
 BYSTANDER = "bystander"
@@ -72,61 +72,36 @@ TOPICS = tuple(TopicId(bytes([index]) * 16) for index in (1, 2))
 BYSTANDER_TOPIC = TopicId(bytes([3]) * 16)
 
 
-class FlakyStore(MemoryStateStore):
-    """A store that fails, is slow, or fails after having stored."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failures = 0
-        self.outcome = "stored"
-        self.gate: Future[None] | None = None
-        self.held: Sequence[Change] = ()
-
-    async def apply(self, changes: Sequence[Change]) -> None:
-        self.held = changes
-        if self.gate is not None:
-            await self.gate
-        self.held = ()
-        outcome, self.outcome = self.outcome, "stored"
-        if outcome != "refused":
-            await super().apply(changes)
-        if outcome != "stored":
-            self.failures += 1
-            raise StorageError(f"the disk says {outcome}")
-
-
-class JumpyClock(ManualClock):
-    """A clock whose wall time is set by hand now and then (I9); tells when something was due."""
-
-    jump_ms = 0
-    when_due: Callable[[], None] = staticmethod(lambda: None)
-
-    def _run_due(self) -> None:
-        super()._run_due()
-        self.when_due()
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.jump_ms
-
-
-class WatchedCoordinator(GroupCoordinator):
+class WatchedGroup(ClassicGroup):
     """Sees every answer that a machine gives: no waiter may be answered twice (I8)."""
 
-    answered: set[int]
-    kept: list[object]
-    deletions = 0
+    def __init__(self, beginning: Beginning, seen: Seen) -> None:
+        super().__init__(beginning)
+        self._seen = seen
 
-    def _delete(self, group: Group) -> Write:
-        self.deletions += 1
-        return super()._delete(group)
-
-    def _deliver(self, group: Group, effects: list[Effect]) -> None:
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        effects = super().handle(event, now_s)
         for effect in effects:
             if isinstance(effect, Answer):
-                assert id(effect.waiter) not in self.answered, "I8: answered twice"
-                self.answered.add(id(effect.waiter))
-                self.kept.append(effect.waiter)
-        super()._deliver(group, effects)
+                assert effect.waiter not in self._seen.answered, "I8: answered twice"
+                self._seen.answered.add(effect.waiter)
+            elif isinstance(effect, Persist) and effect.drops_offsets:
+                self._seen.deletions += 1
+        return effects
+
+
+class Seen:
+    """What machines of one process have done."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, ClassicGroup] = {}
+        self.answered: set[object] = set()
+        self.deletions = 0
+
+    def begin(self, beginning: Beginning) -> ClassicGroup:
+        machine = WatchedGroup(beginning, self)
+        self.machines[beginning.group_id] = machine
+        return machine
 
 
 class Client:
@@ -150,7 +125,7 @@ class Pending:
     """A request that has not been answered yet."""
 
     def __init__(
-        self, kind: str, future: Completion[Any], client: Client, since_s: float, member_id: str
+        self, kind: str, future: Reply[Any], client: Client, since_s: float, member_id: str
     ) -> None:
         self.kind = kind
         self.future = future
@@ -169,8 +144,9 @@ class GroupModel:
         self.counts: Counter[str] = Counter()
         self.transcript: list[object] = []
         """All that anybody was told, and when."""
-        self.clock = JumpyClock()
-        self.clock.when_due = self.look
+        self.clock = ManualClock()
+        self.jump_ms = 0
+        self.metrics = Metrics()
         self.store = FlakyStore()
         self.clients = [
             Client(number, f"static-{number}" if number % 3 == 0 else None) for number in range(6)
@@ -246,20 +222,24 @@ class GroupModel:
         await self.end()
 
     async def start(self) -> None:
-        self.coordinator = WatchedCoordinator(
+        self.seen = Seen()
+        self.metrics = Metrics()
+        self.life = OneLife(self.clock, self.look)
+        self.life.jump_ms = self.jump_ms
+        self.coordinator = GroupCoordinator(
             self.store,
-            self.clock,
+            self.life,
             GroupSettings(
-                max_session_timeout_ms=BYSTANDER_SESSION_MS,
                 groups_max=10,
                 offsets_retention_s=RETENTION_S,
-                limits=GroupLimits(MAX_SIZE, self.delay_s),
+                limits=GroupLimits(
+                    MAX_SIZE, self.delay_s, max_session_timeout_ms=BYSTANDER_SESSION_MS
+                ),
             ),
-            Metrics(),
+            self.metrics,
             self.bugs.append,
+            {CLASSIC: CLASSIC_KIND._replace(begin=self.seen.begin)},
         )
-        self.coordinator.answered = set()
-        self.coordinator.kept = []
         await self.coordinator.open(lambda _: True)
 
     async def form_bystander(self) -> None:
@@ -275,16 +255,16 @@ class GroupModel:
             (MemberProtocol("range", b""),),
             "bystander-1",
         )
-        joining = self.coordinator.join(BYSTANDER, request)
+        joining = self.coordinator.ask(BYSTANDER, request)
         self.clock.advance(2 * self.delay_s)
         await self.settle()
         self.bystander = joining.result
         parts = ((self.bystander.member_id, b"all"),)
         await self.settle()
-        self.coordinator.sync(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
+        self.coordinator.ask(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
         await self.settle()
-        places: OffsetChanges = {(BYSTANDER_TOPIC, 0): self.committed(1)}
-        self.coordinator.commit(BYSTANDER, *self.bystander_names(), places)
+        offsets: OffsetChanges = {BYSTANDER_TOPIC: {0: self.committed(1)}}
+        self.coordinator.commit(BYSTANDER, CommitRequest(*self.bystander_names(), offsets))
         await self.settle()
 
     def bystander_names(self) -> tuple[str, str | None, int]:
@@ -295,7 +275,7 @@ class GroupModel:
 
     @property
     def now(self) -> Moment:
-        return Moment(self.clock.monotonic_s(), self.clock.wall_ms())
+        return Moment(self.clock.monotonic_s(), self.life.wall_ms())
 
     def look(self) -> None:
         """See by the model's own clock what has become of the group."""
@@ -338,13 +318,13 @@ class GroupModel:
     # --- what a group's machine looks like -------------------------------------------------------
 
     @property
-    def group(self) -> Group | None:
-        return self.coordinator._groups.get(GROUP)
+    def machine(self) -> ClassicGroup | None:
+        return self.seen.machines[GROUP] if GROUP in self.coordinator.ids() else None
 
     @property
-    def machine(self) -> ClassicGroup | None:
-        group = self.group
-        return None if group is None else group.machine
+    def is_writing(self) -> bool:
+        """Whether something is on its way to the store."""
+        return len(asyncio.all_tasks()) > 1
 
     def picture(self) -> object:
         """Everything of the machine that a refused request must leave alone (I4)."""
@@ -360,12 +340,12 @@ class GroupModel:
                 (
                     one.member_id,
                     one.deadline_s,
-                    one.protocols,
+                    one.said.protocols,
                     one.assignment,
                     one.join_waiter,
                     one.sync_waiter,
                 )
-                for one in machine.members
+                for one in machine.members.all
             ],
         )
 
@@ -410,7 +390,7 @@ class GroupModel:
         if machine is None:
             return
         for client in self.clients:
-            if client.member_id in machine.members or client.member_id in machine.members.pending:
+            if machine.members.get(client.member_id) or client.member_id in machine.members.pending:
                 for _ in range(1 + (self.random.random() < 0.15)):
                     self.ask_to_join(client, self.request_of(client, client.member_id))
 
@@ -430,7 +410,7 @@ class GroupModel:
         now_s = self.clock.monotonic_s()
         self.own_clock.asked(now_s)
         self.own_clock.heard(member_id, now_s)
-        future = self.coordinator.join(GROUP, request)
+        future = self.coordinator.ask(GROUP, request)
         self.requests.append(Pending("join", future, client, now_s, member_id))
 
     async def sync(self) -> None:
@@ -453,7 +433,7 @@ class GroupModel:
 
     def ask_to_sync(self, client: Client, assignments: tuple[tuple[str, bytes], ...]) -> None:
         request = SyncRequest(client.member_id, client.instance, client.generation, assignments)
-        future = self.coordinator.sync(GROUP, request)
+        future = self.coordinator.ask(GROUP, request)
         now_s = self.clock.monotonic_s()
         self.own_clock.heard(client.member_id, now_s)
         pending = Pending("sync", future, client, now_s, client.member_id)
@@ -462,14 +442,18 @@ class GroupModel:
 
     async def heartbeat(self) -> None:
         for client in self.clients:
-            code = self.coordinator.heartbeat(
-                GROUP, client.member_id, client.instance, client.generation
-            )
+            code = self.heartbeat_of(client.member_id, client.instance, client.generation)
             self.tell("heartbeat", client.number, code.name)
             if code is ErrorCode.NONE or code is ErrorCode.REBALANCE_IN_PROGRESS:
                 self.own_clock.heard(client.member_id, self.clock.monotonic_s())
             if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}:
                 client.member_id, client.generation = NO_MEMBER_ID, -1
+
+    def heartbeat_of(
+        self, member_id: str, instance: str | None, generation: int, group_id: str = GROUP
+    ) -> ErrorCode:
+        request = HeartbeatRequest(member_id, instance, generation)
+        return at_once(self.coordinator.ask(group_id, request))
 
     async def zombie(self) -> None:
         """A wrong generation, an unknown member or a fenced instance changes nothing (I4)."""
@@ -490,12 +474,11 @@ class GroupModel:
             static = self.clients[0]
             member_id, instance, generation = "someone-before", static.instance, current
         how = self.random.randrange(4)
-        place = (TOPICS[0], 0)
         if how == 0:
-            code = self.coordinator.heartbeat(GROUP, member_id, instance, generation)
+            code = self.heartbeat_of(member_id, instance, generation)
         elif how == 1:
             request = SyncRequest(member_id, instance, generation, ((member_id, b"zombie"),))
-            future = self.coordinator.sync(GROUP, request)
+            future = self.coordinator.ask(GROUP, request)
             assert before == self.picture(), "I4: a zombie's SyncGroup changes the group"
             if not future.is_done:  # behind a row that is being stored
                 now_s = self.clock.monotonic_s()
@@ -503,17 +486,18 @@ class GroupModel:
                 return
             code = future.result.error
         elif how == 2:
-            answer = self.coordinator.commit(
-                GROUP, member_id, instance, generation, {place: self.committed(-7)}
-            )
-            assert isinstance(answer, ErrorCode), "I4: a zombie's commit is taken"
-            code = answer
+            offsets: OffsetChanges = {TOPICS[0]: {0: self.committed(-7)}}
+            commit = CommitRequest(member_id, instance, generation, offsets)
+            answer = self.coordinator.commit(GROUP, commit)
+            assert answer.is_done, "I4: a zombie's commit is taken"
+            code = answer.result
         else:
             if kind == 0:
                 return  # LeaveGroup carries no generation
-            codes = self.coordinator.leave(GROUP, [LeavingMember(member_id, instance)])
-            assert isinstance(codes, list), "I4: a zombie leaves"
-            (code,) = codes
+            leave = LeaveRequest((LeavingMember(member_id, instance),))
+            leaving = self.coordinator.ask(GROUP, leave)
+            assert leaving.is_done, "I4: a zombie leaves"
+            (code,) = leaving.result
         assert ErrorCode.NONE is not code, "I4: a zombie is taken for a member"
         assert before == self.picture(), "I4: a zombie changes the group"
 
@@ -524,7 +508,7 @@ class GroupModel:
             group = self.coordinator.describe(GROUP)
             answer = self.start_commit(client, client.member_id, client.instance, client.generation)
             if group is not None and group.state == GroupState.COMPLETING_REBALANCE.value:
-                assert isinstance(answer, ErrorCode), "I4: taken before the assignment"
+                assert answer.is_done, "I4: taken before the assignment"
 
     async def commit_from_outside(self) -> None:
         """Anybody commits while the group has no members, whomever the request names."""
@@ -535,30 +519,26 @@ class GroupModel:
         instance = self.random.choice((None, client.instance))
         answer = self.start_commit(client, member_id, instance, -1)
         if not is_open:
-            assert isinstance(answer, ErrorCode), "I4: taken beside the members"
+            assert answer.is_done, "I4: taken beside the members"
 
     def committed(self, number: int) -> CommittedOffset:
         now_s = self.clock.monotonic_s()
-        return CommittedOffset(number, -1, "", self.clock.wall_ms(), NO_EXPIRY_MS, now_s)
+        return CommittedOffset(number, -1, "", self.life.wall_ms(), NO_EXPIRY_MS, now_s)
 
     def start_commit(
         self, client: Client, member_id: str, instance: str | None, generation: int
-    ) -> object:
+    ) -> Reply[ErrorCode]:
         self.commit_number += 1
         number = self.commit_number
         topic_id = self.random.choice(TOPICS)
         partitions = self.random.choice(((0,), (1,), (17,), (0, 1), (0, 17), (17, 1, 0)))
         places = [(topic_id, partition) for partition in partitions]
-        if len(places) == 1:
-            answer = self.coordinator.commit(
-                GROUP, member_id, instance, generation, {places[0]: self.committed(number)}
-            )
-        else:
-            blocks = {topic_id: block_of(dict.fromkeys(partitions, self.committed(number)))}
-            answer = self.coordinator.commit(GROUP, member_id, instance, generation, {}, blocks)
-        if isinstance(answer, ErrorCode):
-            assert ErrorCode.NONE is not answer
-            self.tell("commit", client.number, answer.name)
+        entries = dict.fromkeys(partitions, self.committed(number))
+        offsets: OffsetChanges = {topic_id: entries if len(places) == 1 else block_of(entries)}
+        request = CommitRequest(member_id, instance, generation, offsets)
+        answer = self.coordinator.commit(GROUP, request)
+        if answer.is_done and answer.result is not ErrorCode.NONE:
+            self.tell("commit", client.number, answer.result.name)
             return answer
         self.own_clock.heard(member_id, self.clock.monotonic_s())
         for place in places:
@@ -587,18 +567,18 @@ class GroupModel:
         leaving = [LeavingMember(one.member_id, one.instance) for one in leavers]
         leaving.insert(0, LeavingMember("nobody"))
         known = self.machine is not None
-        answer = self.coordinator.leave(GROUP, leaving)
+        answer = self.coordinator.ask(GROUP, LeaveRequest(tuple(leaving)))
         group = self.coordinator.describe(GROUP)
         ids = {one.member_id for one in leaving}
         if group is not None and group.state == GroupState.EMPTY.value:
             # While others have yet to join, who leaves may be a member again after a crash.
-            if isinstance(answer, list):
-                self.left(ids, answer)
+            if answer.is_done:
+                self.left(ids, answer.result)
             else:
                 answer.when_done(lambda _: self.left(ids, answer.result))
-        if isinstance(answer, list):
-            assert ErrorCode.UNKNOWN_MEMBER_ID is answer[0]
-            assert known or set(answer) == {ErrorCode.UNKNOWN_MEMBER_ID}
+        if answer.is_done:
+            assert ErrorCode.UNKNOWN_MEMBER_ID is answer.result[0]
+            assert known or set(answer.result) == {ErrorCode.UNKNOWN_MEMBER_ID}
         for client in leavers:
             client.member_id, client.generation = NO_MEMBER_ID, -1
 
@@ -610,19 +590,15 @@ class GroupModel:
 
     async def static_returns(self) -> None:
         """A static member of a stable group comes back, wanting the same (I5)."""
-        machine, group = self.machine, self.group
-        if machine is None or group is None or machine.state is not GroupState.STABLE:
+        machine = self.machine
+        if machine is None or machine.state is not GroupState.STABLE:
             return
         for client in self.clients:
-            member = (
-                None
-                if client.instance is None
-                else machine.members.get(machine.members.static_id(client.instance) or "")
-            )
-            if member is None or group.is_being_deleted:
+            member = machine.members.static(client.instance)
+            if member is None:
                 continue
             old_id, generation, assignment = member.member_id, machine.generation, member.assignment
-            topics = subscribed_topics(member.protocols[0].metadata)
+            topics = subscribed_topics(member.said.protocols[0].metadata)
             assert topics is not None
             (topic,) = topics
             # A process that has just started owns nothing, and wants what the one before wanted.
@@ -631,7 +607,7 @@ class GroupModel:
             assert GroupState.STABLE is machine.state, "I5: a return is no reason to rebalance"
             assert generation == machine.generation, "I5: another generation"
             assert assignment == member.assignment, "I5: another assignment"
-            code = self.coordinator.heartbeat(GROUP, old_id, client.instance, generation)
+            code = self.heartbeat_of(old_id, client.instance, generation)
             assert ErrorCode.FENCED_INSTANCE_ID is code, "I5: the old process is not fenced"
             self.counts["static members back"] += 1
             return
@@ -676,7 +652,8 @@ class GroupModel:
         """Somebody sets the wall clock (I9)."""
         by_ms = self.random.choice((-1, 1)) * self.random.choice((1000, 10**10))
         if self.jumps:
-            self.clock.jump_ms += by_ms
+            self.jump_ms += by_ms
+            self.life.jump_ms = self.jump_ms
 
     async def break_store(self) -> None:
         self.store.outcome = self.random.choice(("refused", "unknown"))
@@ -693,19 +670,15 @@ class GroupModel:
 
     async def crash(self) -> None:
         """The process dies: what was on its way to the disk has arrived, or it has not."""
-        old = self.coordinator
-        old._is_closing = True
-        task = old._writer._task
-        if task is not None:
-            held = self.store.held
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if held and self.random.random() < 0.5:
-                await MemoryStateStore.apply(self.store, held)
+        held = self.store.held
+        self.life.end()
+        await asyncio.sleep(0)
+        if held and self.random.random() < 0.5:
+            await MemoryStateStore.apply(self.store, held)
         self.store.gate, self.store.held = None, ()
         self.store.outcome = "stored"
         self.requests = []
-        was_going = self.coordinator.deletions > 0
+        was_going = self.seen.deletions > 0
         await self.start()
         machine = self.machine
         group = self.coordinator.describe(GROUP)
@@ -718,13 +691,13 @@ class GroupModel:
         assert generation >= self.top_generation, "I3: a generation goes back"
 
     async def delete(self) -> None:
-        machine = self.machine
-        answer = self.coordinator.delete(GROUP)
-        if isinstance(answer, ErrorCode):
-            assert ErrorCode.NONE is not answer
+        before = self.coordinator.describe(GROUP)
+        answer = self.coordinator.ask(GROUP, DeleteRequest())
+        if answer.is_done:
+            assert ErrorCode.NONE is not answer.result
             return
-        assert machine is not None
-        assert GroupState.EMPTY is machine.state
+        assert before is not None
+        assert GroupState.EMPTY.value == before.state
         self.forget_history()
 
     async def forget_topic(self) -> None:
@@ -822,7 +795,7 @@ class GroupModel:
             if not self.requests:
                 self.forget_history()
             return
-        members = list(machine.members)
+        members = list(machine.members.all)
         # I1: no two members have the same part.
         parts = [one.assignment for one in members if one.assignment]
         assert len(parts) == len(set(parts)), "I1: two owners"
@@ -832,39 +805,34 @@ class GroupModel:
             for one in members:
                 is_known = (one.group_instance_id or one.member_id) in listed
                 assert not listed or is_known, "I2: the leader does not know of a member"
-        assert machine.generation >= self.top_generation or self.group_is_unwritten(), "I3"
+        assert machine.generation >= self.top_generation or self.is_writing, "I3"
         pending = machine.members.pending
         assert len(members) + len(pending) <= MAX_SIZE, "I7: ids take no place"
         assert all(one.expires_s > now_s for one in pending.values()), "I7: an id lives on"
         # Whoever is not told yet will be: there is a row on its way.
-        group = self.group
-        assert group is None or group.last_write or not any(one.is_untold for one in members)
+        assert not any(one.is_untold for one in members) or self.is_writing
         if self.store.gate is None:
             self.own_clock.judge_round(described, waiting, now_s)
-        assert (0 == len(members)) == (machine.state is GroupState.EMPTY)
+        assert (0 == len(members)) == (machine.state in {GroupState.EMPTY, GroupState.DEAD})
         if members:
-            assert machine.members.leader_id in machine.members
-
-    def group_is_unwritten(self) -> bool:
-        group = self.group
-        return group is not None and group.unwritten > 0
+            assert machine.members.get(machine.members.leader_id)
 
     def check_counts(self, machine: ClassicGroup | None) -> None:
         """The gauges are those of both groups."""
-        metrics = self.coordinator._metrics
+        metrics = self.metrics
         states = Counter([GroupState.STABLE.value])
         member_count = 1
         if machine is not None:
             states[machine.state.value] += 1
-            member_count += len(machine.members)
+            member_count += len(machine.members.all)
         assert states == Counter({name: count for name, count in metrics.groups.items() if count})
         assert member_count == metrics.group_members
 
     def check_bystander(self) -> None:
         """I10: whatever is being stored for a group, another one does not wait for it."""
-        code = self.coordinator.heartbeat(BYSTANDER, *self.bystander_names())
+        code = self.heartbeat_of(*self.bystander_names(), group_id=BYSTANDER)
         assert ErrorCode.NONE is code, "I10: put out by what happens to another group"
-        synced = self.coordinator.sync(BYSTANDER, self.bystander_sync())
+        synced = self.coordinator.ask(BYSTANDER, self.bystander_sync())
         assert synced.is_done, "I10: waits for what another group stores"
         assert b"all" == synced.result.assignment
         table = self.coordinator.offsets(BYSTANDER)
@@ -887,9 +855,6 @@ class GroupModel:
             assert found is not None, "an acknowledged commit is lost"
             assert found.offset >= number, "a commit was rewound"
         if table is not None:
-            for topic_id, partitions in table.topics().items():
-                for partition, found in partitions.items():
-                    assert found.offset > 0, "I4: a zombie's commit was taken"
-                    assert (topic_id, partition) not in self.accepted or found.offset in (
-                        self.accepted[topic_id, partition]
-                    )
+            for place, found in held(table).items():
+                assert found.offset > 0, "I4: a zombie's commit was taken"
+                assert place not in self.accepted or found.offset in self.accepted[place]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.completion import Completion
 from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups import classic
-from kgw.groups.classic import ClassicGroup
+from kgw.groups.classic import COMPLETING, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.effects import Answer
+from kgw.groups.machine import NEVER_S, Answer
 from kgw.groups.members import Member, MemberTable
-from kgw.groups.rounds import COMPLETING, NEVER_S
+from kgw.groups.reply import Reply
+from kgw.groups.requests import HeartbeatRequest, JoinResult, SyncResult
+from kgw.groups.table import GroupTable
 from kgw.offsets.table import OffsetTable
 from tests.groups.model import BYSTANDER
 
@@ -52,15 +52,15 @@ class Bug(NamedTuple):
         return method(self.owner, self.name, self.broken)
 
 
-def commit_before_the_assignment(right: Any, self: ClassicGroup, *who: Any) -> ErrorCode:
+def commit_before_the_assignment(right: Any, self: ClassicGroup, request: Any) -> ErrorCode:
     """Take the commit of a member that has not heard its part of the generation."""
-    code: ErrorCode = right(self, *who)
+    code: ErrorCode = right(self, request)
     return NO_ERROR if code is ErrorCode.REBALANCE_IN_PROGRESS else code
 
 
-def commit_of_any_generation(right: Any, self: ClassicGroup, *who: Any) -> ErrorCode:
+def commit_of_any_generation(right: Any, self: ClassicGroup, request: Any) -> ErrorCode:
     """Take a member's commit whatever generation it names."""
-    code: ErrorCode = right(self, *who)
+    code: ErrorCode = right(self, request)
     return NO_ERROR if code is ErrorCode.ILLEGAL_GENERATION else code
 
 
@@ -69,93 +69,81 @@ def instance_is_proof(
 ) -> Any:
     """Take whoever names an instance for the member that it is."""
     if group_instance_id is not None:
-        member_id = self.static_id(group_instance_id) or member_id
+        static = self.static(group_instance_id)
+        member_id = member_id if static is None else static.member_id
     return right(self, member_id, group_instance_id)
 
 
-def parked_join_is_forgotten(
-    right: Any, self: ClassicGroup, effects: Any, member: Member, *what: Any
-) -> None:
+def parked_join_is_forgotten(right: Any, self: ClassicGroup, member: Member, *what: Any) -> None:
     """Replace a static member without a word to the process that waits."""
     if member.join_waiter is not None:
-        self._unpark_join(member)
-    right(self, effects, member, *what)
+        member.join_waiter = None
+        self._awaiting -= 1
+    right(self, member, *what)
 
 
-def no_time_to_sync(right: Any, self: ClassicGroup, effects: Any, now_s: float) -> None:
+def no_time_to_sync(right: Any, self: ClassicGroup) -> None:
     """Wait for an assignment for ever."""
-    right(self, effects, now_s)
-    self._sync_deadline_s = NEVER_S
+    right(self)
+    self._times.sync_s = NEVER_S
 
 
 def no_time_to_join(right: Any, self: ClassicGroup, *what: Any) -> None:
     """Wait for members to join for ever."""
     right(self, *what)
-    self._join_deadline_s = NEVER_S
+    self._times.join_s = NEVER_S
 
 
-def nobody_completes_a_round(right: Any, self: ClassicGroup, effects: Any, now_s: float) -> None:
+def nobody_completes_a_round(right: Any, self: ClassicGroup) -> None:
     """Only its time-out ends a round, though everybody has joined."""
-    if now_s >= self._join_deadline_s or not self.members or self.group_id == BYSTANDER:
-        right(self, effects, now_s)
+    if self._now_s >= self._times.join_s or not self.members.all or self.group_id == BYSTANDER:
+        right(self)
 
 
-def answers_before_the_store(right: Any, self: GroupCoordinator, group: Any, effects: Any) -> None:
-    """Let nobody wait for what is being stored."""
-    written, group.last_write = group.last_write, None
-    answers = [one for one in effects if isinstance(one, Answer)]
-    right(self, group, answers)
-    group.last_write = written
-    right(self, group, [one for one in effects if not isinstance(one, Answer)])
+def answers_before_the_store(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
+    """Let no member wait for what is being stored."""
+    effects, now_s = what
+    right(self, group, [_told_at_once(one) for one in effects], now_s)
+
+
+def _told_at_once(effect: Any) -> Any:
+    is_early = isinstance(effect, Answer) and isinstance(effect.result, JoinResult | SyncResult)
+    return effect._replace(at_once=True) if is_early else effect
 
 
 def commits_before_the_store(right: Any, self: GroupCoordinator, *what: Any) -> Any:
     """Answer commits before they are stored."""
     answer = right(self, *what)
-    if not isinstance(answer, Completion):
+    if answer.is_done:
         return answer
-    early: Completion[ErrorCode] = Completion()
+    early: Reply[ErrorCode] = Reply(lambda error: error)
     early.set_result(NO_ERROR)
     return early
 
 
-def leaves_before_the_store(right: Any, self: GroupCoordinator, *what: Any) -> Any:
+def leaves_before_the_store(right: Any, self: ClassicGroup, *what: Any) -> Any:
     """Answer a LeaveGroup before it is stored."""
-    codes: list[ErrorCode] = []
-    with method(ClassicGroup, "leave", partial(_heard, codes)):
-        answer = right(self, *what)
-    return codes or answer
+    right(self, *what)
+    *before, answer = self._effects
+    assert isinstance(answer, Answer)
+    self._effects = [*before, answer._replace(at_once=True)]
 
 
-def _heard(codes: list[ErrorCode], right: Any, *what: Any) -> Any:
-    found, effects = right(*what)
-    codes += found
-    return found, effects
-
-
-def one_part_for_all(
-    right: Any, self: ClassicGroup, effects: Any, given: Any, now_s: float
-) -> None:
+def one_part_for_all(right: Any, self: ClassicGroup, given: Any) -> None:
     """Give every member the same part."""
     part = min(given.values(), default=b"")
-    right(self, effects, dict.fromkeys(given, part), now_s)
+    right(self, dict.fromkeys(given, part))
 
 
 def joiner_slips_in(
-    right: Any,
-    self: ClassicGroup,
-    effects: Any,
-    member: Member,
-    request: Any,
-    waiter: Any,
-    *why: Any,
+    right: Any, self: ClassicGroup, member: Member, request: Any, waiter: Any, *why: Any
 ) -> None:
     """Who comes after the leader's list was made is a member of the generation."""
     if self.state is COMPLETING and member.is_new:
         member.is_new, member.has_joined = False, True
-        effects.append(Answer(waiter, self._formed(member)))
+        self._effects.append(Answer(waiter, self._formed(member)))
     else:
-        right(self, effects, member, request, waiter, *why)
+        right(self, member, request, waiter, *why)
 
 
 def static_member_rebalances(_: Any, *what: Any) -> bool:
@@ -165,7 +153,7 @@ def static_member_rebalances(_: Any, *what: Any) -> bool:
 
 def ids_take_no_place(_: Any, self: MemberTable) -> int:
     """Count members alone."""
-    return len(self)
+    return len(self.all)
 
 
 def expires_early(
@@ -175,24 +163,26 @@ def expires_early(
     return right(self, now_s, empty_since_s, retention_s - EARLY_S)
 
 
-def sessions_by_the_wall_clock(right: Any, self: GroupCoordinator, *who: Any) -> Any:
+def sessions_by_the_wall_clock(
+    right: Any, self: GroupCoordinator, group_id: str, request: Any
+) -> Any:
     """A heartbeat keeps a member alive until a time of the wall clock."""
-    group = self._groups.get(who[0])
-    code = right(self, *who)
-    member = None if group is None else group.machine.members.get(who[1])
-    if code is NO_ERROR and group is not None and member is not None:
+    reply = right(self, group_id, request)
+    group: Any = self._table.groups.get(group_id)
+    if isinstance(request, HeartbeatRequest) and reply.result is NO_ERROR:
         ahead_s = self._clock.wall_ms() / 1000 - START_WALL_S - self._clock.monotonic_s()
-        member.deadline_s += ahead_s + 1000.0
-    return code
+        group.machine.members.get(request.member_id).deadline_s += ahead_s + 1000.0
+    return reply
 
 
-def waits_for_any_write(right: Any, self: GroupCoordinator, group: Any, effects: Any) -> None:
+def waits_for_any_write(right: Any, self: GroupTable, group: Any, *what: Any) -> None:
     """Answers wait for whatever is being stored, as behind a lock."""
-    busy = next((one for one in self._groups.values() if one.last_write is not None), None)
+    effects, now_s = what
+    busy = next((one for one in self.groups.values() if one.last_write is not None), None)
     written, group.last_write = group.last_write, group.last_write or (busy and busy.last_write)
-    right(self, group, [one for one in effects if isinstance(one, Answer)])
+    right(self, group, [one for one in effects if isinstance(one, Answer)], now_s)
     group.last_write = written
-    right(self, group, [one for one in effects if not isinstance(one, Answer)])
+    right(self, group, [one for one in effects if not isinstance(one, Answer)], now_s)
 
 
 def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
@@ -201,40 +191,40 @@ def generation_goes_back(right: Any, self: ClassicGroup) -> Any:
     return row._replace(generation=row.generation - 1)
 
 
-def dead_members_stay(right: Any, self: ClassicGroup, now_s: float) -> Any:
+def dead_members_stay(right: Any, self: ClassicGroup) -> Any:
     """Let members live on for a minute after their session."""
-    for member in self.members:
-        if member.deadline_s <= now_s:
-            member.deadline_s = now_s + 60.0
-    return right(self, now_s)
+    for member in self.members.all:
+        if member.deadline_s <= self._now_s:
+            member.deadline_s = self._now_s + 60.0
+    return right(self)
 
 
 BUGS: dict[str, Bug] = {
     "commits-before-the-assignment": Bug(
-        ClassicGroup, "check_commit", commit_before_the_assignment, "I4"
+        ClassicGroup, "_commit_problem", commit_before_the_assignment, "I4"
     ),
-    "commits-of-any-generation": Bug(ClassicGroup, "check_commit", commit_of_any_generation, "I4"),
+    "commits-of-any-generation": Bug(
+        ClassicGroup, "_commit_problem", commit_of_any_generation, "I4"
+    ),
     "an-instance-id-is-proof": Bug(MemberTable, "find", instance_is_proof, "I4"),
     "a-parked-join-is-forgotten": Bug(ClassicGroup, "_replace", parked_join_is_forgotten, "I8"),
     "no-time-to-sync": Bug(ClassicGroup, "_complete", no_time_to_sync, "I6"),
     "no-time-to-join": Bug(ClassicGroup, "_begin", no_time_to_join, "I6"),
     "only-time-ends-a-round": Bug(ClassicGroup, "_maybe_complete", nobody_completes_a_round, "I6"),
-    "answers-before-the-store": Bug(GroupCoordinator, "_deliver", answers_before_the_store, "I3"),
+    "answers-before-the-store": Bug(GroupTable, "_deliver", answers_before_the_store, "I3"),
     "commits-before-the-store": Bug(
         GroupCoordinator, "commit", commits_before_the_store, "an acknowledged commit is lost"
     ),
     "leaves-before-the-store": Bug(
-        GroupCoordinator, "leave", leaves_before_the_store, "told that it has left is back"
+        ClassicGroup, "_leave", leaves_before_the_store, "told that it has left is back"
     ),
     "one-part-for-all": Bug(ClassicGroup, "_assign", one_part_for_all, "I1"),
     "a-joiner-slips-in": Bug(ClassicGroup, "_take_part", joiner_slips_in, "I2"),
     "a-static-member-rebalances": Bug(classic, "is_same_interest", static_member_rebalances, "I5"),
     "ids-take-no-place": Bug(MemberTable, "size", ids_take_no_place, "I7"),
-    "dead-members-stay": Bug(ClassicGroup, "expire", dead_members_stay, "I6"),
+    "dead-members-stay": Bug(ClassicGroup, "_expire", dead_members_stay, "I6"),
     "expires-early": Bug(OffsetTable, "expired", expires_early, "an acknowledged commit is lost"),
-    "sessions-by-the-wall-clock": Bug(
-        GroupCoordinator, "heartbeat", sessions_by_the_wall_clock, "I9"
-    ),
-    "waits-for-any-write": Bug(GroupCoordinator, "_deliver", waits_for_any_write, "I10"),
+    "sessions-by-the-wall-clock": Bug(GroupCoordinator, "ask", sessions_by_the_wall_clock, "I9"),
+    "waits-for-any-write": Bug(GroupTable, "_deliver", waits_for_any_write, "I10"),
     "a-generation-goes-back": Bug(ClassicGroup, "row", generation_goes_back, "I3"),
 }

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kgw.completion import Completion
 from kgw.errors import ErrorCode
-from kgw.groups.classic import ClassicGroup
-from kgw.groups.effects import Answer
-from kgw.groups.requests import JoinResult, LeavingMember
+from kgw.groups.machine import Answer, Asked
+from kgw.groups.requests import JoinResult, LeaveRequest, LeavingMember, SyncRequest
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
 from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.types import TopicId
-from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn, value
-from tests.groups.model import FlakyStore
+from tests.groups.driver import TOPIC, GroupDriver, answer, subscription, turn
+from tests.groups.life import FlakyStore, at_once
 from tests.offsets.blocks import block_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.groups.effects import Effect
-    from kgw.offsets.committed import OffsetChanges
+    from kgw.groups.reply import Reply
+    from kgw.offsets.topic_offsets import OffsetChanges
 
 NONE = ErrorCode.NONE
 OTHER_TOPIC, BLOCK_TOPIC = TopicId(b"other" + bytes(11)), TopicId(b"block" + bytes(11))
@@ -32,7 +30,7 @@ OTHER_TOPIC, BLOCK_TOPIC = TopicId(b"other" + bytes(11)), TopicId(b"block" + byt
 
 def offsets_at(offset: int) -> OffsetChanges:
     """Return a commit of one partition."""
-    return {(TOPIC, 0): CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)}
+    return {TOPIC: {0: CommittedOffset(offset, -1, "", 0, NO_EXPIRY_MS, 0.0)}}
 
 
 @pytest.fixture
@@ -92,8 +90,7 @@ async def test_leave_is_answered_when_it_is_durable(driver: GroupDriver) -> None
     """Whoever was told that it has left is no member after a crash."""
     (member,) = await driver.stable(1)
     driver.store.gate = asyncio.get_running_loop().create_future()
-    leaving = driver.groups.leave(driver.group, [LeavingMember(member.member_id)])
-    assert isinstance(leaving, Completion)
+    leaving = driver.ask_to_leave(LeavingMember(member.member_id))
     await turn()
     assert not leaving.is_done
     driver.store.gate.set_result(None)
@@ -136,7 +133,6 @@ async def test_many_groups_share_a_flush(driver: GroupDriver) -> None:
     driver.store.gate.set_result(None)
     driver.store.gate = None
     for one in asked:
-        assert isinstance(one, Completion)
         assert NONE is await answer(one)
     assert 2 == calls
 
@@ -230,11 +226,9 @@ async def test_protocol_is_elected(driver: GroupDriver) -> None:
 
 async def test_sync_checks_the_protocol(driver: GroupDriver) -> None:
     """KIP-559: who thinks of another protocol is in the wrong group."""
-    from kgw.groups.requests import SyncRequest
-
     member = await driver.join()
     request = SyncRequest(member.member_id, None, 1, (), "consumer", "sticky")
-    result = await answer(driver.groups.sync(driver.group, request))
+    result = await answer(driver.groups.ask(driver.group, request))
     assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL is result.error
 
 
@@ -242,21 +236,22 @@ async def test_damaged_group_row_lets_members_join_anew() -> None:
     """The group cannot be read: its members are unknown, the others are served."""
 
     class DamagedStore(FlakyStore):
+        is_damaged = False
+
         async def load(self, kind: str) -> dict[str, Row]:
             rows = await super().load(kind)
-            if kind == CLASSIC_GROUP:
+            if kind == CLASSIC_GROUP and self.is_damaged:
                 rows.pop("group")
                 raise DamagedRowsError(kind, rows, ["group"])
             return rows
 
-    driver = await GroupDriver().start()
+    store = DamagedStore()
+    driver = await GroupDriver(store=store).start()
     (member,) = await driver.stable(1)
     driver.group = "other"
     (other,) = await driver.stable(1)
     await driver.store.apply([Change(CLASSIC_GROUP, "third", b"rubbish")])
-    damaged = DamagedStore()
-    damaged._rows = driver.store._rows
-    driver.store = damaged
+    store.is_damaged = True
     await driver.crash()
     assert NONE is driver.heartbeat(other)
     driver.group = "group"
@@ -311,9 +306,7 @@ async def test_offsets_of_clients_that_ask_for_less_time(driver: GroupDriver) ->
     """The retention time of OffsetCommit 2 to 4 is kept to; the others stay."""
     now_s, wall_ms = driver.clock.monotonic_s(), driver.clock.wall_ms()
     short = CommittedOffset(1, -1, "", wall_ms, 1000, now_s)
-    outcome = driver.groups.commit(driver.group, "", None, -1, {(TOPIC, 1): short})
-    assert isinstance(outcome, Completion)
-    await answer(outcome)
+    await answer(driver.ask_to_commit_all({TOPIC: {1: short}}))
     await driver.commit(2)
     driver.advance(601.0)
     await turn()
@@ -330,7 +323,7 @@ async def test_restart_does_not_prolong_offsets_of_a_group_without_members(
             1, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, driver.clock.monotonic_s()
         )
         block = {TOPIC: block_of({0: now})}
-        assert NONE is await value(driver.groups.commit(driver.group, "", None, -1, {}, block))
+        assert NONE is await answer(driver.ask_to_commit_all(block))
     else:
         await driver.commit(1)
     driver.advance(3000.0)
@@ -351,16 +344,14 @@ async def test_commit_without_generation_names_who_it_likes(
     if has_been_member:
         (member,) = await driver.stable(1, instance=instance)
         member_id = member.member_id
-        inside = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(1))
-        assert ErrorCode.ILLEGAL_GENERATION is inside
+        inside = driver.ask_to_commit_all(offsets_at(1), member_id, instance)
+        assert ErrorCode.ILLEGAL_GENERATION is at_once(inside)
         await driver.leave(LeavingMember(member_id, instance))
-    outcome = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(2))
-    assert isinstance(outcome, Completion)
-    assert NONE is await answer(outcome)
+    assert NONE is await answer(driver.ask_to_commit_all(offsets_at(2), member_id, instance))
     assert 2 == driver.committed()
     await driver.stable(1)
-    refused = driver.groups.commit(driver.group, member_id, instance, -1, offsets_at(3))
-    assert ErrorCode.UNKNOWN_MEMBER_ID is refused
+    refused = driver.ask_to_commit_all(offsets_at(3), member_id, instance)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is at_once(refused)
 
 
 async def test_changed_subscription_is_not_the_same_interest(driver: GroupDriver) -> None:
@@ -376,26 +367,16 @@ async def test_changed_subscription_is_not_the_same_interest(driver: GroupDriver
     assert 2 == other.generation
 
 
-async def test_many_ids_cost_few_looks(
-    driver: GroupDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_ids_cost_few_looks(driver: GroupDriver) -> None:
     """A timer for each id would look through all of them for each: 5,000 took four seconds."""
-    looks = 0
-    expire = ClassicGroup.expire
-
-    def counted(group: ClassicGroup, now_s: float) -> list[Effect]:
-        nonlocal looks
-        looks += 1
-        return expire(group, now_s)
-
-    monkeypatch.setattr(ClassicGroup, "expire", counted)
     for _ in range(100):
         await driver.join(id_first=True, session_s=6.0)
         driver.advance(0.03)
     assert 100 == len(driver.machine.members.pending)
+    driver.events.clear()
     driver.advance(7.0)
     assert "Dead" == driver.state
-    assert looks <= 5
+    assert len(driver.events) <= 5
 
 
 async def test_ids_hold_up_a_round_that_begins_after_them(driver: GroupDriver) -> None:
@@ -434,11 +415,14 @@ async def test_refused_leave_does_not_complete_a_round(driver: GroupDriver) -> N
     machine = driver.machine
     late_s = machine.next_deadline_s + 0.1
     nobody = LeavingMember("nobody")
-    assert ([ErrorCode.UNKNOWN_MEMBER_ID], []) == machine.leave([nobody], late_s)
+    refused = [Answer("nobody", [ErrorCode.UNKNOWN_MEMBER_ID], at_once=True)]
+    assert refused == machine.handle(Asked(LeaveRequest((nobody,)), "nobody"), late_s)
     assert "PreparingRebalance" == driver.state
-    codes, effects = machine.leave([nobody, LeavingMember(unused)], late_s)
-    assert [ErrorCode.UNKNOWN_MEMBER_ID, NONE] == codes
-    assert waiting in [one.waiter for one in effects if isinstance(one, Answer)]
+    left = LeaveRequest((nobody, LeavingMember(unused)))
+    effects = machine.handle(Asked(left, "left"), late_s)
+    answers = {one.waiter: one.result for one in effects if isinstance(one, Answer)}
+    assert [ErrorCode.UNKNOWN_MEMBER_ID, NONE] == answers["left"]
+    assert waiting in answers
     assert "CompletingRebalance" == driver.state
 
 
@@ -478,13 +462,13 @@ async def test_those_who_join_without_id_do_not_pile_up(driver: GroupDriver) -> 
     last = driver.ask_to_join(**options)
     assert NONE is (await driver.join(member.member_id, **options)).error
     assert NONE is (await answer(last)).error
-    assert 2 == len(driver.machine.members)
+    assert 2 == len(driver.machine.members.all)
 
 
 async def test_slow_disk_ends_no_session(driver: GroupDriver) -> None:
     """Whoever waits for the disk cannot send heartbeats; its session begins with the answer."""
 
-    async def stored_in_12_s(*asked: Completion[Any]) -> list[Any]:
+    async def stored_in_12_s(*asked: Reply[Any]) -> list[Any]:
         driver.advance(12.0)
         await turn()
         assert {False} == {one.is_done for one in asked}
@@ -524,10 +508,8 @@ async def test_who_commits_a_block_that_goes_back_is_told_of(driver: GroupDriver
     async def commit(**offsets: int) -> None:
         now = CommittedOffset(0, -1, "", driver.clock.wall_ms(), NO_EXPIRY_MS, 0.0)
         block = block_of({int(one[1:]): now._replace(offset=offsets[one]) for one in offsets})
-        answer = driver.groups.commit(
-            driver.group, member.member_id, None, member.generation, {}, {TOPIC: block}
-        )
-        assert ErrorCode.NONE is await value(answer)
+        asked = driver.ask_to_commit_all({TOPIC: block}, member.member_id, None, member.generation)
+        assert ErrorCode.NONE is await answer(asked)
 
     await commit(p0=5, p1=5, p2=5)
     await commit(p0=5, p1=6, p2=5)
@@ -578,7 +560,9 @@ async def test_offsets_of_topics_that_went_unseen_are_dropped_at_a_start(
     assert NONE is await driver.commit(1)
     assert NONE is await driver.commit(2, topic_id=OTHER_TOPIC)
     block = {BLOCK_TOPIC: block_of({5: CommittedOffset(7, -1, "", 0, NO_EXPIRY_MS, 0.0)})}
-    assert NONE is await value(driver.groups.commit("blocks", "", None, -1, {}, block))
+    driver.group = "blocks"
+    assert NONE is await answer(driver.ask_to_commit_all(block))
+    driver.group = "group"
     await driver.groups.aclose()
     await driver.start(lambda topic_id: topic_id == OTHER_TOPIC)
     await turn()

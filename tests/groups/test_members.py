@@ -57,7 +57,7 @@ def test_members_that_change_count_as_if_they_had_come_so(
         instance = f"instance {member_id}" if names_instance else None
         said = request(member_id, protocols, instance, client_id)
         if member is None:
-            table.add(Member(member_id, said))
+            table.add(Member(member_id, instance, said))
         else:
             table.update(member, said)
     fresh = MemberTable()
@@ -65,25 +65,28 @@ def test_members_that_change_count_as_if_they_had_come_so(
     for member_id, protocols_now in now.items():
         known = table.get(member_id)
         assert known is not None
-        again = request(member_id, protocols_now, known.group_instance_id, known.client_id)
-        fresh.add(Member(member_id, again))
-        size_bytes += len(known.client_id) + len(known.group_instance_id or "")
-        size_bytes += sum(len(one.name) + len(one.metadata) for one in known.protocols)
+        again = request(member_id, protocols_now, known.group_instance_id, known.said.client_id)
+        fresh.add(Member(member_id, known.group_instance_id, again))
+        size_bytes += len(known.said.client_id) + len(known.group_instance_id or "")
+        size_bytes += sum(len(one.name) + len(one.metadata) for one in known.said.protocols)
     assert size_bytes == fresh.size_bytes == table.size_bytes
     for member_id in (*IDS, "new"):
         for name in ("fair", "range", "sticky", "other"):
             asked = request(member_id, (MemberProtocol(name, b"12345"),))
-            assert fresh.can_take(asked, "workers") == table.can_take(asked, "workers")
-            assert fresh.size_bytes_with(asked) == table.size_bytes_with(asked)
+            own = (fresh.get(member_id), table.get(member_id))
+            assert fresh.can_take(asked, own[0], "workers") == table.can_take(
+                asked, own[1], "workers"
+            )
+            assert fresh.size_bytes_with(asked, own[0]) == table.size_bytes_with(asked, own[1])
 
 
 def test_a_static_member_that_names_itself_no_more_is_counted_as_it_is_stored() -> None:
     """Else 32 KB of each would escape the limit, until a start counts them again."""
     table = MemberTable()
     protocols = (MemberProtocol("range", b"12"),)
-    member = Member("a", request("a", protocols, "i" * 900))
+    member = Member("a", "i" * 900, request("a", protocols, "i" * 900))
     table.add(member)
     counted = table.size_bytes
-    assert counted == table.size_bytes_with(request("a", protocols))
+    assert counted == table.size_bytes_with(request("a", protocols), member)
     table.update(member, request("a", protocols))
     assert ("i" * 900, counted) == (member.group_instance_id, table.size_bytes)

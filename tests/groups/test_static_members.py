@@ -92,9 +92,8 @@ async def three(driver: GroupDriver) -> tuple[Any, Any, Any]:
     second, third = [await answer(one) for one in asked]
     await driver.sync(second, {}, instance="second")
     await driver.sync(third)
-    assert NONE is driver.groups.heartbeat(
-        driver.group, first.member_id, "first", second.generation
-    )
+    first = first._replace(generation=second.generation)
+    assert NONE is driver.heartbeat(first, "first")
     assert "Stable" == driver.state
     return first, second, third
 

@@ -41,12 +41,10 @@ from kgw.protocol.messages.offset_fetch import (
 )
 from kgw.protocol.schema import EncodedItems, Request, Response
 from kgw.turns import Share, finish
-from kgw.types import TopicId
 from tests.handlers.support import LoopTurns, create_topic
 from tests.protocol.random_messages import all_versions, random_message
 
 if TYPE_CHECKING:
-    from kgw.groups.writes import Write
     from kgw.protocol.schema import Struct
     from kgw.testing.gateway import InProcessGateway
 
@@ -224,30 +222,3 @@ async def test_many_groups(gateway: InProcessGateway) -> None:
         )
     assert turns.count >= 2
     assert names == [one.group_id for one in described.groups]
-
-
-@pytest.mark.slow
-async def test_a_deleted_topic_of_many_groups(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Groups forget a topic 500 at a time, several topics at once, and all when the server ends."""
-    topic = await create_topic(gateway)
-    for number in range(GROUPS):
-        await commit(gateway, group_id=f"group-{number}")
-    groups = gateway.gateway.groups
-    groups.forget_topic(topic.topic_id)
-    assert len(groups._writer._queue) == 500
-    for number in range(50):
-        groups.forget_topic(TopicId(bytes([number] * 16)))
-    submitted = 0
-    submit = groups._writer.submit
-
-    def counted(write: Write) -> Write:
-        nonlocal submitted
-        submitted += 1
-        return submit(write)
-
-    monkeypatch.setattr(groups._writer, "submit", counted)
-    await groups.aclose()
-    assert submitted <= 2 * GROUPS
-    assert [] == list(groups.listed())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.offsets.table import row_key
+from kgw.offsets.rows import places_of, row_key
 from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
 from kgw.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -206,9 +206,9 @@ async def test_damaged_offsets_are_an_error(backend: MemoryBackend) -> None:
     async with InProcessGateway(backend=backend) as gateway:
         topic = await create_topic(gateway, partitions=17)
         await commit(gateway, {0: 5, 16: 6})
-        await backend.state.apply(
-            [Change(GROUP_OFFSETS, row_key("group", topic.topic_id, 0), b"rubbish")]
-        )
+        (place,) = places_of([0])
+        key = row_key("group", topic.topic_id, place)
+        await backend.state.apply([Change(GROUP_OFFSETS, key, b"rubbish")])
     async with InProcessGateway(backend=backend) as gateway:
         codes = [one.error_code for one in await fetch(gateway, [0, 1, 16])]
         assert [ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE, 0] == codes

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.memory import MemoryPartitionLog
-from kgw.completion import Completion
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
+from kgw.groups.requests import CommitRequest
 from kgw.lag.ages import COLD_READS
 from kgw.lag.history import history_points
 from kgw.lag.monitor import LagMonitor
@@ -47,10 +47,8 @@ async def commit(
     """Commit from outside, as a reset does."""
     topic = gateway.gateway.catalog.topics[name]
     committed = CommittedOffset(offset, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
-    place = (topic.topic_id, index)
-    code = gateway.gateway.groups.commit(group_id, "", None, -1, {place: committed})
-    assert isinstance(code, Completion)
-    assert ErrorCode.NONE is await code
+    request = CommitRequest("", None, -1, {topic.topic_id: {index: committed}})
+    assert ErrorCode.NONE is await gateway.gateway.groups.commit(group_id, request)
 
 
 def damage(gateway: InProcessGateway) -> None:
@@ -59,7 +57,7 @@ def damage(gateway: InProcessGateway) -> None:
     table = gateway.gateway.groups.offsets("group")
     assert table is not None
     damaged = CommittedOffset(DAMAGED_OFFSET, -1, "", START_MS, NO_EXPIRY_MS, 0.0)
-    table.apply({(topic.topic_id, 1): damaged})
+    table.apply({topic.topic_id: {1: damaged}})
 
 
 def log(gateway: InProcessGateway, index: int = 0) -> MemoryPartitionLog:

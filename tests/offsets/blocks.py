@@ -5,12 +5,15 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from kgw.offsets.block import OffsetBlock, decode_block, parse_block_key
-from kgw.offsets.table import OffsetTable, decode_row, parse_row_key
-from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.offsets.block import OffsetBlock, decode_block
+from kgw.offsets.rows import decode_row, parse_row_key, partitions_in
+from kgw.offsets.table import OffsetTable
+from kgw.state.kinds import OFFSET_BLOCK
 
 if TYPE_CHECKING:
     from kgw.offsets.committed import CommittedOffset, Place
+    from kgw.offsets.topic_offsets import TopicChange
+    from kgw.types import TopicId
 
 GROUP = "a/group"
 NOW_S = 1000.0
@@ -32,29 +35,44 @@ def block_of(offsets: dict[int, CommittedOffset]) -> OffsetBlock:
     )
 
 
-def places(table: OffsetTable) -> list[Place]:
-    """Return every place that a table has an offset for."""
-    return [
-        (topic_id, index) for topic_id in table.topic_ids() for index in table.partitions(topic_id)
-    ]
+def held(table: OffsetTable) -> dict[Place, CommittedOffset]:
+    """Return every offset of a table by its place."""
+    return {
+        (topic_id, index): found
+        for topic_id in table.topic_ids()
+        for index, found in table.topic(topic_id).entries().items()
+    }
+
+
+def take_step(plain: dict[Place, CommittedOffset], topic_id: TopicId, change: TopicChange) -> None:
+    """Do to a plain dictionary what a change of one topic does."""
+    if change is None:
+        for place in [one for one in plain if one[0] == topic_id]:
+            del plain[place]
+        return
+    for index, one in (change.entries() if isinstance(change, OffsetBlock) else change).items():
+        plain.pop((topic_id, index), None)
+        if one is not None:
+            plain[topic_id, index] = one
 
 
 def loaded(rows: dict[tuple[str, str], bytes | None]) -> OffsetTable:
-    """Return the table that rows say, as at a start."""
+    """Return the table that rows say, as at a start. No place is stored twice."""
     table = OffsetTable()
     for (kind, key), value in rows.items():
-        if value is not None and kind == GROUP_OFFSETS:
-            _, topic_id = parse_row_key(key)
-            table.apply(dict(decode_row(topic_id, value, WALL_MS, NOW_S)))
-    singles = set(places(table))
-    for (kind, key), value in rows.items():
-        if value is not None and kind == OFFSET_BLOCK:
-            group_id, topic_id, span = parse_block_key(key)
-            block = decode_block(value, WALL_MS, NOW_S)
-            assert GROUP == group_id
-            assert set(block.positions()) <= set(span)
-            assert not singles & {(topic_id, one) for one in block.positions()}
-            before = len(table)
-            table.apply_block(topic_id, block)
-            assert before + len(block) == len(table), "a place is stored twice"
+        group_id, topic_id, place = parse_row_key(kind, key)
+        assert GROUP == group_id
+        if value is None:
+            continue
+        before = len(table)
+        change: TopicChange
+        if kind == OFFSET_BLOCK:
+            change = block = decode_block(value, WALL_MS, NOW_S)
+            found = set(block.positions())
+        else:
+            change = decode_row(value, WALL_MS, NOW_S)
+            found = set(change)
+        assert found <= set(partitions_in(place))
+        table.apply({topic_id: change})
+        assert before + len(found) == len(table), "a place is stored twice"
     return table

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -43,23 +41,6 @@ def test_impossible_bounds_are_refused(start: int, end: int) -> None:
         PartitionOffsetManager(start, end)
 
 
-def test_a_batch_gets_consecutive_offsets() -> None:
-    """One call reserves all of its offsets (rule 3)."""
-    manager = PartitionOffsetManager()
-
-    assert [0, 5, 6] == [manager.assign(5), manager.assign(1), manager.assign(2)]
-    assert manager.next_offset == 8
-
-
-def test_many_batches_are_assigned_in_one_call() -> None:
-    """Each gets its first offset, in order; none of them leaves no trace."""
-    manager = PartitionOffsetManager()
-
-    assert [0, 3, 4] == manager.assign_many([3, 1, 2])
-    assert manager.assign_many([]) == []
-    assert manager.next_offset == 6
-
-
 @pytest.mark.parametrize("count", [0, -1, MAX_OFFSET, 1 << 70])
 def test_counts_that_cannot_be_are_refused_whole(count: int) -> None:
     """Neither nothing nor more than int64 holds; what was assigned stays as it was."""
@@ -95,97 +76,6 @@ def test_the_last_offset_is_assigned_and_none_behind_it() -> None:
             manager.assign_many([1])
         assert manager.advance_durable(MAX_OFFSET)
         assert manager.high_watermark == MAX_OFFSET
-
-
-def test_the_high_watermark_follows_the_durable_end() -> None:
-    """What is not durable is not seen, what is durable is (rule 6)."""
-    manager = PartitionOffsetManager()
-    manager.assign(5)
-    assert (0, 0, 5) == (manager.high_watermark, manager.durable_end, manager.next_offset)
-
-    assert manager.advance_durable(3)
-    assert not manager.advance_durable(3)
-
-    assert (3, 3, 5) == (manager.high_watermark, manager.durable_end, manager.next_offset)
-
-
-def test_a_relaxed_log_shows_what_is_written_before_it_is_durable() -> None:
-    """The high watermark goes ahead and the durable end follows; neither goes back (rule 6)."""
-    manager = PartitionOffsetManager(0, 3)
-    manager.assign(5)
-
-    assert manager.advance_written(6)
-    assert not manager.advance_written(6)
-    assert (3, 6, 8) == (manager.durable_end, manager.high_watermark, manager.next_offset)
-    assert not manager.advance_durable(5)
-    assert (5, 6) == (manager.durable_end, manager.high_watermark)
-    for end in (5, 9):
-        with pytest.raises(OffsetInvariantError):
-            manager.advance_written(end)
-    with pytest.raises(OffsetInvariantError):
-        manager.rewind(5)
-    manager.rewind(6)
-    assert manager.advance_durable(6) is False
-
-
-@pytest.mark.parametrize("end", [1, 2, 11])
-def test_the_durable_end_neither_goes_back_nor_ahead(end: int) -> None:
-    """It moves up to what was assigned and never down."""
-    manager = PartitionOffsetManager(0, 3)
-    manager.assign(7)
-    with pytest.raises(OffsetInvariantError):
-        manager.advance_durable(end)
-    assert (3, 3, 10) == (manager.durable_end, manager.high_watermark, manager.next_offset)
-
-
-def test_offsets_of_a_failed_append_are_given_up() -> None:
-    """Nobody saw them, so that the next append gets them."""
-    manager = PartitionOffsetManager(0, 3)
-    manager.assign(7)
-
-    manager.rewind(3)
-
-    assert manager.assign(1) == 3
-
-
-@pytest.mark.parametrize("next_offset", [2, 11])
-def test_durable_offsets_are_never_given_up(next_offset: int) -> None:
-    """A rewind stays between the durable end and the next offset."""
-    manager = PartitionOffsetManager(0, 3)
-    manager.assign(7)
-    with pytest.raises(OffsetInvariantError):
-        manager.rewind(next_offset)
-    assert manager.next_offset == 10
-
-
-def test_the_log_start_only_rises() -> None:
-    """Up to the high watermark, as DeleteRecords may ask; a lower one changes nothing."""
-    manager = PartitionOffsetManager(5, 20)
-    manager.assign(3)
-
-    assert manager.raise_log_start(20)
-    assert not manager.raise_log_start(7)
-    assert manager.log_start_offset == 20
-    with pytest.raises(OffsetInvariantError):
-        manager.raise_log_start(21)
-
-
-async def test_concurrent_callers_never_overlap() -> None:
-    """Ranges handed out to many tasks tile the offsets (rule 3)."""
-    manager = PartitionOffsetManager()
-
-    async def assign(count: int) -> tuple[int, int]:
-        await asyncio.sleep(0)
-        return manager.assign(count), count
-
-    counts = [1 + index % 7 for index in range(500)]
-    ranges = sorted(await asyncio.gather(*map(assign, counts)))
-
-    expected = 0
-    for base_offset, count in ranges:
-        assert expected == base_offset
-        expected += count
-    assert expected == manager.next_offset
 
 
 class OffsetsNeverComeBack(RuleBasedStateMachine):

@@ -1,0 +1,158 @@
+"""OffsetRetention: committed offsets that go because of their age, or with their topic."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kgw.groups.machine import Asked, Persist
+from kgw.groups.reply import Reply
+from kgw.groups.requests import DeleteRequest
+from kgw.turns import Share, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kgw.clock import Clock, Timer
+    from kgw.groups.group import Group, GroupSettings
+    from kgw.groups.table import GroupTable
+    from kgw.metrics import Metrics
+    from kgw.offsets.topic_offsets import OffsetChanges
+    from kgw.turns import Turns
+    from kgw.types import TopicId
+
+# Groups that are asked whether they have offsets of a topic, and told to drop them: 2 ms.
+_FORGOTTEN_PER_TURN = 500
+
+# Groups whose offsets are looked at for their age: 2 ms. As much takes a look at so many offsets.
+_SWEPT_PER_TURN = 400
+_OFFSETS_PER_GROUP = 16
+
+
+class OffsetRetention:
+    """Goes through all groups, in turns of the loop."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        clock: Clock,
+        settings: GroupSettings,
+        metrics: Metrics,
+        report_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics
+        self._report_bug = report_bug
+        self._timer: Timer | None = None
+        self._gone_topics: set[TopicId] = set()
+        self._is_forgetting = False
+        self._is_sweeping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Look at all groups every now and then."""
+        at_s = self._clock.monotonic_s() + self._settings.retention_check_interval_s
+        self._timer = self._clock.call_at(at_s, self._sweep)
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def aclose(self) -> None:
+        """Stop, and finish what has begun."""
+        self.stop()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _take_turns(self, work: Turns[None]) -> None:
+        rest = in_turns(work)
+        if rest is not None:
+            task = asyncio.ensure_future(rest)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._report_bug(error)
+
+    # --- topics that are gone --------------------------------------------------------------------
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """Drop every group's offsets of a topic that has been deleted, soon.
+
+        What a crash leaves of them is dropped at the next start.
+        """
+        self._gone_topics.add(topic_id)
+        if not self._is_forgetting:
+            self._take_turns(self._forget())
+
+    def _forget(self) -> Turns[None]:
+        """Go through all groups, once for all the topics that have gone since the last time.
+
+        Each topic by itself took a minute where 200 topics went and 20,000 groups had writes
+        waiting: they had to be told of each.
+        """
+        self._is_forgetting = True
+        share = Share(_FORGOTTEN_PER_TURN)
+        try:
+            while self._gone_topics:
+                topics: OffsetChanges = dict.fromkeys(self._gone_topics)
+                self._gone_topics.clear()
+                for group in self._table:
+                    if group.unwritten or any(topic_id in group.offsets for topic_id in topics):
+                        self._table.submit(group, Persist(offsets=topics))
+                    if share.spend(1 + len(topics) // 8):
+                        yield
+        finally:
+            self._is_forgetting = False
+
+    # --- age -------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Let expire what groups that are empty committed long ago, and groups without anything."""
+        self.start()
+        if not self._is_sweeping:
+            self._take_turns(self._expire())
+
+    def _expire(self) -> Turns[None]:
+        """Go through all groups; each is judged by what it is when its turn has come."""
+        self._is_sweeping = True
+        share = Share(_SWEPT_PER_TURN)
+        try:
+            for group in self._table:
+                if self._table.is_closing:
+                    return
+                if share.spend(1 + self._expire_offsets_of(group) // _OFFSETS_PER_GROUP):
+                    yield
+        finally:
+            self._is_sweeping = False
+
+    def _expire_offsets_of(self, group: Group) -> int:
+        """Let go what a group need not keep any longer; return how many offsets were looked at."""
+        # Not while a commit is on its way: it may renew what looks old. Nor is a group deleted
+        # once more whose deletion is on its way.
+        if group.unwritten or not group.machine.is_vacant:
+            return 0
+        offsets = group.offsets
+        count = len(offsets)
+        changes = offsets.expired(
+            self._clock.monotonic_s(),
+            group.machine.empty_since_s,
+            self._settings.offsets_retention_s,
+        )
+        gone = sum(
+            len(offsets.topic(topic_id) if change is None else change)
+            for topic_id, change in changes.items()
+        )
+        self._metrics.offsets_expired += gone
+        if gone == count:
+            request = DeleteRequest()
+            self._table.step(group, Asked(request, Reply(request.refused)))
+        elif changes:
+            self._table.submit(group, Persist(offsets=changes))
+        return count

@@ -1,0 +1,83 @@
+"""How committed offsets are stored: rows by topic, place and group. Pure.
+
+A row of kind `group-offsets` holds up to sixteen neighbouring partitions of one topic in one group,
+so that a client that commits one partition rewrites a few hundred bytes; its place is their number.
+A row of kind `group-offset-block` holds an `OffsetBlock`, what a client committed of many
+partitions at once; its place says from which partition to which.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kgw.offsets.committed import CommittedOffset
+from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.types import TopicId, format_uuid, parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PARTITIONS_PER_ROW: Final = 16
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+OFFSET_KINDS: Final = frozenset({GROUP_OFFSETS, OFFSET_BLOCK})
+
+RowPlace: TypeAlias = tuple[str, str]
+"""Kind, and which of the rows of a topic in a group."""
+
+
+def places_of(partitions: Iterable[int]) -> set[RowPlace]:
+    """Return the rows that hold partitions which were committed singly."""
+    numbers = {partition // PARTITIONS_PER_ROW for partition in partitions}
+    return {(GROUP_OFFSETS, str(number)) for number in numbers}
+
+
+def row_key(group_id: str, topic_id: TopicId, place: RowPlace) -> str:
+    """Return a row's key: what has a fixed form first, for a group's id may hold anything."""
+    return f"{format_uuid(topic_id)}/{place[1]}/{group_id}"
+
+
+def parse_row_key(kind: str, key: str) -> tuple[str, TopicId, RowPlace]:
+    """Return group, topic and place of a row's key. Raises ValueError for other text."""
+    topic_id, place, group_id = key.split("/", 2)
+    partitions_in((kind, place))
+    return group_id, TopicId(parse_uuid(topic_id)), (kind, place)
+
+
+def partitions_in(place: RowPlace) -> range:
+    """Return what the partitions of a row lie in. Raises ValueError for no place."""
+    kind, text = place
+    if kind == OFFSET_BLOCK:
+        first, last = text.split("-")
+        return range(int(first), int(last) + 1)
+    begin = int(text) * PARTITIONS_PER_ROW
+    return range(begin, begin + PARTITIONS_PER_ROW)
+
+
+def encode_row(offsets: Mapping[int, CommittedOffset]) -> bytes | None:
+    """Return the content of a row of single offsets, None when nothing is left of it."""
+    entries = [
+        [partition, one.offset, one.leader_epoch, one.commit_ms, one.retention_ms, one.metadata]
+        for partition, one in sorted(offsets.items())
+    ]
+    return _ENCODER.encode(entries).encode() if entries else None
+
+
+def decode_row(value: bytes, wall_ms: int, now_s: float) -> dict[int, CommittedOffset]:
+    """Return a row's offsets, given what time it is on both clocks. Raises ValueError."""
+    try:
+        return {
+            int(partition): CommittedOffset(
+                int(offset),
+                int(leader_epoch),
+                str(metadata),
+                int(commit_ms),
+                int(retention_ms),
+                now_s - max(0, wall_ms - int(commit_ms)) / 1000,
+            )
+            for partition, offset, leader_epoch, commit_ms, retention_ms, metadata in json.loads(
+                value
+            )
+        }
+    except TypeError as error:
+        raise ValueError(f"not a row of committed offsets: {error}") from error

@@ -1,0 +1,158 @@
+"""What a group has committed of one topic: single offsets, and blocks of many. Pure.
+
+Everything that changes committed offsets, from the request to the store, is an `OffsetChanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import gt
+from typing import TYPE_CHECKING, TypeAlias
+
+from kgw.offsets.block import OffsetBlock
+from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset
+from kgw.offsets.rows import encode_row, partitions_in, places_of
+from kgw.state.kinds import OFFSET_BLOCK
+from kgw.types import TopicId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kgw.offsets.rows import RowPlace
+
+TopicChange: TypeAlias = Mapping[int, CommittedOffset | None] | OffsetBlock | None
+"""New offsets by partition, where None deletes one; a block of them; None: all offsets go."""
+
+OffsetChanges: TypeAlias = Mapping[TopicId, TopicChange]
+"""What becomes of a group's offsets, by topic."""
+
+
+class TopicOffsets:
+    """The committed offsets of one topic. No partition is in two blocks, or singly and in one."""
+
+    __slots__ = ("_blocks", "_single")
+
+    def __init__(self) -> None:
+        self._single: dict[int, CommittedOffset] = {}
+        self._blocks: dict[bytes, OffsetBlock] = {}
+        """By the column of partitions."""
+
+    def __len__(self) -> int:
+        return len(self._single) + sum(map(len, self._blocks.values()))
+
+    def copy(self) -> TopicOffsets:
+        """Return the same offsets, to be changed by themselves."""
+        copied = TopicOffsets()
+        copied._single = self._single.copy()
+        copied._blocks = self._blocks.copy()
+        return copied
+
+    def get(self, partition: int) -> CommittedOffset | None:
+        found = self._single.get(partition)
+        if found is None:
+            for block in self._blocks.values():
+                found = found or block.get(partition)
+        return found
+
+    def entries(self) -> Mapping[int, CommittedOffset]:
+        """Return everything by partition."""
+        if not self._blocks:
+            return self._single
+        merged = {**self._single}
+        for block in self._blocks.values():
+            merged |= block.entries()
+        return merged
+
+    def partitions(self) -> list[int]:
+        """Return the partitions to which anything was committed."""
+        found = [*self._single]
+        for block in self._blocks.values():
+            found += block.positions()
+        return found
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def change(self, change: TopicChange) -> set[RowPlace]:
+        """Take a change over; return which rows it touches."""
+        touched: set[RowPlace] = set()
+        if change is None:
+            touched |= places_of(self._single)
+            touched.update(block.place() for block in self._blocks.values())
+            self._single, self._blocks = {}, {}
+            return touched
+        if not isinstance(change, OffsetBlock):
+            return self._change_singly(change)
+        before = self._blocks.get(change.partitions)
+        if before is not None:
+            change.follow(before)
+        elif self._single or self._blocks:
+            touched = self._change_singly(dict.fromkeys(change.positions()))
+        self._blocks[change.partitions] = change
+        touched.add(change.place())
+        return touched
+
+    def _change_singly(self, changes: Mapping[int, CommittedOffset | None]) -> set[RowPlace]:
+        """Change single offsets. What is left of a block that they touch becomes single ones."""
+        touched = places_of(changes)
+        for block in list(self._blocks.values()):
+            positions = block.positions()
+            if positions.keys().isdisjoint(changes):
+                continue
+            del self._blocks[block.partitions]
+            touched.add(block.place())
+            if not positions.keys() <= changes.keys():
+                self._single |= block.entries()
+                touched |= places_of(positions)
+        for partition, committed in changes.items():
+            if committed is None:
+                self._single.pop(partition, None)
+            else:
+                self._single[partition] = committed
+        return touched
+
+    def row(self, place: RowPlace) -> bytes | None:
+        """Return the content of a row, None where there is nothing for it."""
+        if place[0] == OFFSET_BLOCK:
+            for block in self._blocks.values():
+                if block.place() == place:
+                    return block.encode()
+            return None
+        single = self._single
+        return encode_row({one: single[one] for one in partitions_in(place) if one in single})
+
+    def taken_back(self, change: TopicChange) -> Iterator[tuple[int, int, int]]:
+        """Yield partition, offset and the one before for all that a change sets lower."""
+        if change is None:
+            return
+        if isinstance(change, OffsetBlock):
+            block = self._blocks.get(change.partitions)
+            if block is not None and not any(
+                map(gt, block.offset_numbers(), change.offset_numbers())
+            ):
+                return
+            change = change.entries()
+        for partition, committed in change.items():
+            before = self.get(partition)
+            if before is not None and committed is not None and committed.offset < before.offset:
+                yield partition, committed.offset, before.offset
+
+    def expired(self, now_s: float, empty_since_s: float, retention_s: float) -> list[int]:
+        """Return the partitions whose offsets a group that is empty need not keep any longer."""
+        gone = [
+            partition
+            for partition, one in self._single.items()
+            if _is_expired(one, now_s, empty_since_s, retention_s)
+        ]
+        # What is in a block was committed at once, and goes at once.
+        for block in self._blocks.values():
+            if _is_expired(block, now_s, empty_since_s, retention_s):
+                gone += block.positions()
+        return gone
+
+
+def _is_expired(
+    one: CommittedOffset | OffsetBlock, now_s: float, empty_since_s: float, retention_s: float
+) -> bool:
+    if one.retention_ms != NO_EXPIRY_MS:
+        return one.committed_s + one.retention_ms / 1000 <= now_s
+    return max(one.committed_s, empty_since_s) + retention_s <= now_s
