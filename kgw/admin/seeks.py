@@ -70,7 +70,6 @@ async def seek(view: View, query: Query) -> Answer:
     config = gateway.config
     reader = PartitionReader(
         topic,
-        gateway.clock,
         gateway.fetch_deadlines,
         DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
     )

@@ -88,11 +88,12 @@ def error_response(
 
 
 def _answer(partition: Partition, place: OffsetForLeaderPartition) -> EpochEndOffset:
+    view = partition.view()
     try:
-        partition.check_leader_epoch(place.current_leader_epoch)
+        view.check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=place.partition, error_code=error.code)
-    end = partition.log.epoch_end(place.leader_epoch)
+    end = view.epoch_end(place.leader_epoch)
     if end is None:
         return EpochEndOffset(partition=place.partition)
     return EpochEndOffset(

@@ -220,7 +220,7 @@ def _dirtiness(
         segments,
         partition.topic.config.compaction,
         compacted_end=log.compacted_end,
-        last_stable_offset=partition.last_stable_offset,
+        last_stable_offset=partition.view().bounds().last_stable_offset,
         now_ms=now_ms,
     )
 

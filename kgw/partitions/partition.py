@@ -25,6 +25,7 @@ from kgw.partitions.validation import (
     validate_batch,
     validate_records,
 )
+from kgw.partitions.view import Isolation, PartitionView, ReadTopic
 from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
 from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from kgw.partitions.entering import Entrance
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.partitions.view import Listener
     from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
-    from kgw.types import Buffer, TopicId, TopicName
+    from kgw.types import Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -50,23 +52,10 @@ _REBUILD_INTERVAL_S = 1.0
 _ALWAYS_SAVED = 64
 
 
-class OwnTopic(Protocol):
+class OwnTopic(ReadTopic, Protocol):
     """What a partition knows of its topic."""
 
-    name: TopicName
-    topic_id: TopicId
     config: TopicConfig
-    is_deleted: bool
-
-
-class Listener(Protocol):
-    """Who is told of what becomes of a partition: stands in its `waits`."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """So many bytes more can be read."""
-
-    def fire(self) -> None:
-        """The partition's beginning has moved, or it is no longer there."""
 
 
 class Partition:
@@ -80,6 +69,7 @@ class Partition:
 
     __slots__ = (
         "_clock",
+        "_committed_view",
         "_config",
         "_entrance",
         "_in_flight_count",
@@ -90,13 +80,14 @@ class Partition:
         "_snapshot_log_bytes",
         "_snapshot_offset",
         "_stored_end",
+        "_view",
         "_walker",
         "index",
+        "listeners",
         "log",
         "producers",
         "skip_count",
         "topic",
-        "waits",
     )
 
     def __init__(
@@ -105,10 +96,15 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.waits: dict[Listener, None] = {}
+        self.listeners: dict[Listener, None] = {}
+        """Who is told of what becomes of the partition: to be changed by its views."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
+        self._view = PartitionView(topic, index, log, self.listeners, Isolation.READ_UNCOMMITTED)
+        self._committed_view = PartitionView(
+            topic, index, log, self.listeners, Isolation.READ_COMMITTED
+        )
         self._clock = clock
         self._walker = walker
         self._config = topic.config
@@ -122,6 +118,7 @@ class Partition:
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
+        log.on_advance = self._advanced
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic.name}-{self.index} {self.log!r}>"
@@ -240,16 +237,15 @@ class Partition:
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
-        size_bytes = len(batch.buffer)
         if batch.producer_id == NO_PRODUCER_ID:
             if append_time_ms >= 0:
                 batch.set_log_append_time(append_time_ms)
             result = self.log.append((batch,))
             self._in_flight_count += 1
             if result.is_done:
-                self._answered(size_bytes, None, result)
+                self._answered(None, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, None))
+                result.when_done(partial(self._answered, None))
             return Appended(result, NO_OFFSET, append_time_ms)
         if self._is_fenced:
             if not self._in_flight_of_producers:
@@ -266,9 +262,9 @@ class Partition:
             self._in_flight_count += 1
             self._in_flight_of_producers += 1
             if result.is_done:
-                self._answered(size_bytes, entry, result)
+                self._answered(entry, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, entry))
+                result.when_done(partial(self._answered, entry))
             return Appended(result, NO_OFFSET, append_time_ms)
         if isinstance(known, InFlight):
             result, append_time_ms = cast("tuple[Append, int]", known.token)
@@ -278,7 +274,7 @@ class Partition:
     def _append_time(self, known: Duplicate) -> int:
         return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
 
-    def _answered(self, size_bytes: int, entry: BatchEntry | None, append: Append) -> None:
+    def _answered(self, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
         if entry is not None:
@@ -293,9 +289,6 @@ class Partition:
             self._stored_end = appended.last_offset + 1
             if entry is not None:
                 self.producers.complete(entry, appended.base_offset)
-            if self.waits:
-                for wait in list(self.waits):
-                    wait.advanced(size_bytes)
         if self._is_fenced and not self._in_flight_of_producers:
             # Those without an id may keep the log busy for ever, and change nothing here.
             self._lift_fence()
@@ -325,27 +318,15 @@ class Partition:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of what read_committed may see: there are no transactions yet."""
-        return self.log.high_watermark
+    def view(self, isolation: int = Isolation.READ_UNCOMMITTED) -> PartitionView:
+        """Return what readers of an isolation level see."""
+        return self._committed_view if isolation == Isolation.READ_COMMITTED else self._view
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError when a client's idea of the leader epoch is not ours (KIP-320).
-
-        -1 is no idea, and always right.
-        """
-        if current_leader_epoch < 0:
-            return
-        leader_epoch = self.log.leader_epoch
-        if current_leader_epoch < leader_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {leader_epoch} by now"
-            )
-        if current_leader_epoch > leader_epoch:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is only {leader_epoch}"
-            )
+    def _advanced(self, _end_offset: int, size_bytes: int) -> None:
+        """Tell those who wait that so many bytes more can be read, from whichever source."""
+        if self.listeners:
+            for listener in list(self.listeners):
+                listener.advanced(size_bytes)
 
     async def delete_before(self, offset: int) -> int:
         """Let the partition begin at `offset`, durably and for ever; return how far that moved it.
@@ -358,8 +339,7 @@ class Partition:
             return 0
         await self.log.drop_before(offset)
         # A long poll for more bytes than there are may stand on what has gone.
-        for wait in list(self.waits):
-            wait.fire()
+        self._end_waits()
         return max(0, self.log.log_start_offset - before)
 
     # --- changes from above ----------------------------------------------------------------------
@@ -372,8 +352,11 @@ class Partition:
 
     def retire(self) -> None:
         """End what waits for this partition: its topic has been deleted."""
-        for wait in list(self.waits):
-            wait.fire()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        for listener in list(self.listeners):
+            listener.fire()
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from kgw.errors import ErrorCode
+from kgw.partitions.view import Isolation, PartitionView
 from kgw.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -32,7 +33,10 @@ from kgw.records.builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
     from kgw.partitions.topic import Topic
+    from kgw.partitions.view import Bounds
     from kgw.testing.gateway import InProcessGateway
 
 START_MS = 1_700_000_000_000
@@ -196,3 +200,21 @@ def offsets_in(data: PartitionData) -> list[tuple[int, int]]:
     """Return first and last offset of each batch in an answer."""
     assert isinstance(data.records, bytes | bytearray | memoryview)
     return [(one.base_offset, one.last_offset) for one in split_batches(data.records)]
+
+
+def let_be_stable_below(last_stable_offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have readers of committed records see no further, as an open transaction will.
+
+    Views say where what may be seen ends: nothing else has to change.
+    """
+    bounds = PartitionView.bounds
+
+    def with_open_transaction(view: PartitionView) -> Bounds:
+        is_committed = view.isolation is Isolation.READ_COMMITTED
+        real = bounds(view)
+        return real._replace(
+            last_stable_offset=last_stable_offset,
+            end_offset=last_stable_offset if is_committed else real.end_offset,
+        )
+
+    monkeypatch.setattr(PartitionView, "bounds", with_open_transaction)

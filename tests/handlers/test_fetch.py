@@ -9,7 +9,6 @@ from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
 from kgw.offsets.reader import PartitionBatches
-from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.reader import PartitionReader
 from kgw.partitions.reading import PartitionRead
 from kgw.protocol.messages.fetch import (
@@ -35,8 +34,7 @@ from tests.handlers.support import (
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.memory import MemoryBackend
-    from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.view import PartitionView
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
@@ -465,7 +463,7 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     await produce(gateway, batch(b"a"))
     answers = [await answer_of(one) for one in pending]
     assert all([(0, 0)] == offsets_in(one) for one in answers)
-    assert {} == topic.partitions[0].waits
+    assert {} == topic.partitions[0].listeners
     assert timers + 1 == gateway.manual_clock.pending
 
 
@@ -473,12 +471,12 @@ async def test_looking_for_records_leaves_nothing_behind(gateway: InProcessGatew
     """Who reads within the process does not repeat, and its wait listens no longer."""
     topic = await create_topic(gateway)
     running = gateway.gateway
-    reader = PartitionReader(topic, gateway.clock, running.fetch_deadlines, DEFAULT_LIMITS)
+    reader = PartitionReader(topic, running.fetch_deadlines, DEFAULT_LIMITS)
     reading = asyncio.ensure_future(reader.read({0: 0}, max_bytes=1000, max_wait_ms=1000))
     await turns()
     gateway.manual_clock.advance(1.1)
     assert isinstance((await reading)[0], PartitionBatches)
-    assert {} == topic.partitions[0].waits
+    assert {} == topic.partitions[0].listeners
 
 
 # --- the same request again -----------------------------------------------------------------------
@@ -515,7 +513,7 @@ async def test_repeated_poll_looks_at_nothing(
     examined: list[PartitionRead] = []
     examine = PartitionRead.examine
 
-    def examine_and_note(part: PartitionRead) -> Partition | None:
+    def examine_and_note(part: PartitionRead) -> PartitionView | None:
         examined.append(part)
         return examine(part)
 
@@ -529,30 +527,10 @@ async def test_repeated_poll_looks_at_nothing(
     assert [(0, 0)] == offsets_in(await answer_of(gateway.start(request, 11)))
 
 
-async def test_repeated_poll_looks_up_no_topic_again(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an append it reads from the partitions that it knows, as long as they are there."""
-    await create_topic(gateway)
-    request = fetch_request(max_wait_ms=1000)
-    await end_empty(gateway, request, 11)
-    await produce(gateway, batch(b"a"))
-    looked_up: list[str] = []
-    get = TopicCatalog.get
-
-    def get_and_note(catalog: TopicCatalog, name: str) -> Topic | None:
-        looked_up.append(name)
-        return get(catalog, name)
-
-    monkeypatch.setattr(TopicCatalog, "get", get_and_note)
-    assert [(0, 0)] == offsets_in(await fetch(gateway, request, 11))
-    assert [] == looked_up
-
-
 async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway) -> None:
     """Another request, or the end of the connection, leaves nothing with the partitions."""
     topic = await create_topic(gateway, partitions=2)
-    waits = [partition.waits for partition in topic.partitions.values()]
+    waits = [partition.listeners for partition in topic.partitions.values()]
     await end_empty(gateway, fetch_request(max_wait_ms=1000), 11)
     assert [1, 0] == [len(one) for one in waits]
     await end_empty(gateway, fetch_request(max_wait_ms=1000, index=1), 11)
@@ -579,7 +557,7 @@ async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
     assert 3 * size < budget.used_bytes < 1 << 20
     for session in sessions:
         session.forget_poll()
-    assert (0, {}) == (budget.used_bytes, topic.partitions[0].waits)
+    assert (0, {}) == (budget.used_bytes, topic.partitions[0].listeners)
 
 
 async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:
@@ -737,7 +715,7 @@ class ColdLog:
 async def test_reads_from_the_disk(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not in memory is read elsewhere, and waited for when there is too little."""
+    """What is not in memory is read elsewhere, by the next request where it ended a wait."""
     await create_topic(gateway)
     await produce(gateway, batch(b"a"))
     ColdLog(gateway, monkeypatch)
@@ -746,7 +724,9 @@ async def test_reads_from_the_disk(
     await turns()
     assert not pending.done
     await produce(gateway, batch(b"b"))
-    assert [b"b"] == values_in(await answer_of(pending))
+    data = await answer_of(pending)
+    assert (2, []) == (data.high_watermark, values_in(data))
+    assert [b"b"] == values_in(await fetch(gateway, fetch_request(1)))
 
 
 async def slow_disk(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> ColdLog:

@@ -283,7 +283,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
     assert [] == client.named
     topic = gateway.gateway.catalog.get("orders")
     assert topic is not None
-    assert {} == topic.partitions[1].waits
+    assert {} == topic.partitions[1].listeners
     client.want(Place("orders", 1))
     await client.poll()
     assert orders(1) == client.named
@@ -631,7 +631,7 @@ async def test_a_request_that_is_given_up(gateway: InProcessGateway, client: Cli
     assert topic is not None
     for index in (0, 1, 2):
         await produce(gateway, batch(b"a"), index=index)
-        assert {} == topic.partitions[index].waits
+        assert {} == topic.partitions[index].listeners
 
 
 # --- who may ask ----------------------------------------------------------------------------------

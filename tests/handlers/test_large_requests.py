@@ -70,7 +70,7 @@ from tests.handlers.support import (
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
-    from kgw.partitions.partition import Partition
+    from kgw.partitions.view import PartitionView
     from kgw.protocol.schema import Request, Response
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
@@ -614,7 +614,7 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
         gateway.session.forget_poll()
         for _ in range(3):
             await asyncio.sleep(0)
-        assert not any(one.waits for one in topic.partitions.values())
+        assert not any(one.listeners for one in topic.partitions.values())
 
 
 async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGateway) -> None:
@@ -674,7 +674,7 @@ async def test_a_long_poll_of_many_partitions_waits_for_its_least_bytes(
     examined = 0
     examine = PartitionRead.examine
 
-    def counting(part: PartitionRead) -> Partition | None:
+    def counting(part: PartitionRead) -> PartitionView | None:
         nonlocal examined
         examined += 1
         return examine(part)

@@ -24,7 +24,13 @@ class Place:
     """A partition, as far as sessions know it."""
 
     def __init__(self) -> None:
-        self.waits: dict[Any, None] = {}
+        self.listeners: dict[Any, None] = {}
+
+    def listen(self, listener: Any) -> None:
+        self.listeners[listener] = None
+
+    def ignore(self, listener: Any) -> None:
+        self.listeners.pop(listener, None)
 
 
 class Wait:
@@ -184,11 +190,11 @@ def test_settled_partitions_tell_once() -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.partition = Place()
+    place = one.view = Place()
     session.settle(one)
-    assert ([], [one]) == (session.in_turn(), [*place.waits])
+    assert ([], [one]) == (session.in_turn(), [*place.listeners])
     one.advanced(10)
-    assert ([one], []) == (session.in_turn(), [*place.waits])
+    assert ([one], []) == (session.in_turn(), [*place.listeners])
 
 
 def test_waiting_requests_hear_every_append() -> None:
@@ -197,14 +203,14 @@ def test_waiting_requests_hear_every_append() -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.partition = Place()
+    place = one.view = Place()
     wait = session.wait = Wait()
     session.settle(one)
     one.advanced(10)
     one.advanced(5)
-    assert (15, [one]) == (wait.size_bytes, [*place.waits])
+    assert (15, [one]) == (wait.size_bytes, [*place.listeners])
     one.fire()
-    assert (True, []) == (wait.is_over, [*place.waits])
+    assert (True, []) == (wait.is_over, [*place.listeners])
 
 
 @pytest.mark.parametrize("how", ["forget", "close", "replace"])
@@ -214,7 +220,7 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.partition = Place()
+    place = one.view = Place()
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":
@@ -223,9 +229,9 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
         cache.close(session.id)
     else:
         create(cache, 1, EVICTION_S + 1)
-    assert ({}, True) == (place.waits, wait.is_over)
+    assert ({}, True) == (place.listeners, wait.is_over)
     session.listen(one)
-    assert {} == place.waits
+    assert {} == place.listeners
 
 
 def test_a_second_request_ends_the_wait_of_the_first() -> None:

@@ -207,7 +207,7 @@ async def test_a_relaxed_append_that_comes_alone_is_done_when_it_returns() -> No
     backend, log, _ = await _relaxed()
     await asyncio.sleep(0.001)
     announced: list[int] = []
-    log.on_advance = lambda which: announced.append(which.high_watermark)
+    log.on_advance = lambda end_offset, _: announced.append(end_offset)
     end_offset = log.end_offset
     append = log.append([make_batch([b"a"])])
     assert (True, None) == (append.is_done, append.error)
@@ -270,7 +270,7 @@ async def test_only_a_slow_write_sends_what_follows_to_the_thread(what: str) -> 
     if what == "written":
         fs.on_operation = lambda call, _: clock.advance(0.02) if call == "write" else None
     else:
-        log.on_advance = lambda _: clock.advance(0.02)
+        log.on_advance = lambda *_: clock.advance(0.02)
     assert log.append([make_batch([b"slow"])]).is_done
     fs.on_operation = log.on_advance = None
     clock.advance(0.02)
