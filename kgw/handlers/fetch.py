@@ -36,7 +36,7 @@ from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.handlers.leaders import name_leader
 from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
-from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, NamedParts, PartitionRead
+from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, PartitionRead
 from kgw.partitions.session_parts import SessionParts
 from kgw.partitions.topic import why_missing
 from kgw.partitions.view import Isolation
@@ -129,15 +129,13 @@ def error_response(
     )
 
 
-def _budget(request: FetchRequest, context: RequestContext) -> AnswerBudget:
+def _limits(request: FetchRequest, context: RequestContext) -> tuple[AnswerBudget, float]:
+    """Return how large the answer may get, and when it is due."""
     gateway = context.gateway
     room = gateway.answer_room
     max_bytes = min(request.max_bytes, gateway.config.fetch_max_bytes, room.next_bytes)
-    return AnswerBudget(max_bytes, request.min_bytes, room)
-
-
-def _deadline_s(request: FetchRequest, context: RequestContext) -> float:
-    return context.received_s + max(0, request.max_wait_ms) / 1000
+    budget = AnswerBudget(max_bytes, request.min_bytes, room)
+    return budget, context.received_s + max(0, request.max_wait_ms) / 1000
 
 
 # --- complete requests ----------------------------------------------------------------------------
@@ -146,18 +144,19 @@ def _deadline_s(request: FetchRequest, context: RequestContext) -> float:
 def _complete(request: FetchRequest, context: RequestContext, *, makes_session: bool) -> Answer:
     """Answer a request that names everything."""
     session = context.session
-    budget = _budget(request, context)
-    poll = _take_poll(request, session)
-    if poll is not None and not poll.read.wait_again(budget, _deadline_s(request, context)):
+    limits = _limits(request, context)
+    # Kept again when it is answered: the same session might ask again before that.
+    poll, session.poll = cast("_Poll | None", session.poll), None
+    if poll is not None and (poll.request is not request or not poll.read.wait_again(*limits)):
         poll.stop()
         poll = None
     size = 0
     for topic in request.topics:
         size += len(topic.partitions)
     if size > PARTS_PER_TURN:
-        return _complete_in_turns(request, context, budget, poll, makes_session=makes_session)
+        return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
     if poll is None:
-        read = _new_read([*_parts(request, context)], request, context, budget)
+        read = FetchRead([*_parts(request, context)], *limits, context.gateway.fetch_deadlines)
         is_done = read.start()
     else:
         read = poll.read
@@ -185,7 +184,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
 async def _complete_in_turns(
     request: FetchRequest,
     context: RequestContext,
-    budget: AnswerBudget,
+    limits: tuple[AnswerBudget, float],
     poll: _Poll | None,
     *,
     makes_session: bool,
@@ -195,7 +194,7 @@ async def _complete_in_turns(
     session = context.session
     if poll is None:
         parts = await finish(_parts_in_turns(request, context), turns)
-        read = _new_read(parts, request, context, budget)
+        read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
         read.start()
     else:
         read = poll.read
@@ -220,19 +219,6 @@ async def _complete_in_turns(
             read.stop()
 
 
-def _take_poll(request: FetchRequest, session: Session) -> _Poll | None:
-    """Return what the connection has kept, if the same is asked again; else stop that.
-
-    It is kept again when it is answered: the same session might ask again before that.
-    """
-    poll, session.poll = session.poll, None
-    if isinstance(poll, _Poll) and poll.request is request:
-        return poll
-    if poll is not None:
-        poll.stop()
-    return None
-
-
 def _keep_poll(
     request: FetchRequest, read: FetchRead, answer: EncodedBody, session: Session
 ) -> EncodedBody:
@@ -246,16 +232,6 @@ def _encoded(response: FetchResponse, context: RequestContext) -> EncodedBody:
     return EncodedBody(encoder.flexible, encoder.encode(response))
 
 
-def _new_read(
-    parts: list[PartitionRead],
-    request: FetchRequest,
-    context: RequestContext,
-    budget: AnswerBudget,
-) -> FetchRead:
-    deadlines = context.gateway.fetch_deadlines
-    return FetchRead(NamedParts(parts), budget, _deadline_s(request, context), deadlines)
-
-
 def _parts(request: FetchRequest, context: RequestContext) -> Iterator[PartitionRead]:
     catalog = context.gateway.catalog
     by_id = context.api_version >= _BY_TOPIC_ID
@@ -263,7 +239,7 @@ def _parts(request: FetchRequest, context: RequestContext) -> Iterator[Partition
     for wanted in request.topics:
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
         for place in wanted.partitions:
-            partition = None if topic is None else topic.partition(place.partition)
+            partition = None if topic is None else topic.partitions.get(place.partition)
             gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
                 gone_code = (
@@ -397,9 +373,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         return None if partition is None else partition.view(request.isolation_level), code
 
     parts = SessionParts(session, find)
-    read = FetchRead(
-        parts, _budget(request, context), _deadline_s(request, context), gateway.fetch_deadlines
-    )
+    read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
         _note_positions(read.parts, context)

@@ -59,10 +59,10 @@ class AnswerBudget:
     __slots__ = (
         "_is_full",
         "_max_bytes",
-        "_min_bytes",
         "_reading_bytes",
         "_room",
         "batches",
+        "min_bytes",
         "size_bytes",
     )
 
@@ -73,21 +73,21 @@ class AnswerBudget:
         """How many batches were looked at one by one in this turn."""
         self._max_bytes = max(0, max_bytes)
         # More than the answer may hold will never come together.
-        self._min_bytes = min(min_bytes, self._max_bytes)
+        self.min_bytes = min(min_bytes, self._max_bytes)
         self._room = room
         self._reading_bytes = 0
         # Whether a batch did not fit behind what is enough for an answer.
         self._is_full = False
 
     @property
-    def missing_bytes(self) -> int:
-        """How much has to come until there is enough for an answer; none or less if there is."""
-        return self._min_bytes - self.size_bytes
+    def is_enough(self) -> bool:
+        """Whether nobody has to wait for more."""
+        return self.size_bytes >= self.min_bytes
 
     @property
     def is_large(self) -> bool:
         """Whether the answer may leave with what it has: the next request gets the rest."""
-        return self.size_bytes >= max(_LARGE_BYTES, self._min_bytes)
+        return self.size_bytes >= max(_LARGE_BYTES, self.min_bytes)
 
     def begin(self) -> None:
         """Forget what was taken: all partitions are read anew."""
@@ -126,7 +126,7 @@ class AnswerBudget:
 
     def leave_rest(self) -> None:
         """Answer with what there is: there is more, and the next request gets it sooner."""
-        self._min_bytes = min(self._min_bytes, 1)
+        self.min_bytes = min(self.min_bytes, 1)
 
     # --- beside other answers --------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class AnswerBudget:
         if room is None or self.size_bytes + room.next_bytes >= self._max_bytes:
             return False
         self._max_bytes = self.size_bytes + room.next_bytes
-        if self._max_bytes <= self._min_bytes:
+        if self._max_bytes <= self.min_bytes:
             # Whole batches that fit are less than that, and waiting makes no more of them.
             self.leave_rest()
         return True

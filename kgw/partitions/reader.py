@@ -15,7 +15,7 @@ from kgw.offsets.reader import (
     timestamp_ms_at,
 )
 from kgw.partitions.answer_room import AnswerBudget
-from kgw.partitions.reading import FetchRead, NamedParts, PartitionRead
+from kgw.partitions.reading import FetchRead, PartitionRead
 from kgw.partitions.view import Isolation
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class PartitionReader(RecordReader):
             for index, offset in positions.items()
         }
         deadline_s = self._deadlines.clock.monotonic_s() + max_wait_ms / 1000
-        source = NamedParts([*parts.values()])
-        read = FetchRead(source, AnswerBudget(max_bytes, 1), deadline_s, self._deadlines)
+        budget = AnswerBudget(max_bytes, 1)
+        read = FetchRead([*parts.values()], budget, deadline_s, self._deadlines)
         try:
             if not read.start():
                 await read

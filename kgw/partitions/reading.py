@@ -146,24 +146,21 @@ class PartitionRead:
         return False
 
 
-class Parts(Protocol):
-    """The partitions of a Fetch: which are to be read, and how one hears of them."""
-
-    parts: list[PartitionRead]
-    """In the order in which the client wants them served."""
+class SessionRequest(Protocol):
+    """One request of a fetch session: which partitions it reads, and how it hears of them."""
 
     @property
     def is_over(self) -> bool:
         """Whether waiting is of no use, whatever comes."""
 
-    def collect(self) -> None:
-        """Take in which partitions are to be read now."""
+    def collect(self) -> list[PartitionRead]:
+        """Return the partitions that are to be read now."""
 
     def settle(self) -> None:
         """Take in that all of them have been read."""
 
-    def missed(self) -> list[PartitionRead]:
-        """Return those of which something has become known since they were examined."""
+    def collect_more(self) -> None:
+        """Add what has something to say since."""
 
     def listen(self, wait: FetchWait) -> None:
         """Have a wait told of what changes."""
@@ -173,33 +170,20 @@ class Parts(Protocol):
 
 
 class NamedParts:
-    """The partitions that a request names: those of every Fetch without a session."""
+    """What a request without a session waits for: the partitions that it names."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("_parts",)
 
-    def __init__(self, parts: list[PartitionRead]) -> None:
-        self.parts = parts
-
-    @property
-    def is_over(self) -> bool:
-        return not self.parts
-
-    def collect(self) -> None:
-        """They are the same each time."""
-
-    def settle(self) -> None:
-        """Nobody else goes by what was found."""
-
-    def missed(self) -> list[PartitionRead]:
-        return [part for part in self.parts if part.is_outdated]
+    def __init__(self, parts: Sequence[PartitionRead]) -> None:
+        self._parts = parts
 
     def listen(self, wait: FetchWait) -> None:
-        for part in self.parts:
+        for part in self._parts:
             if part.view is not None:
                 part.view.listen(wait)
 
     def ignore(self, wait: FetchWait) -> None:
-        for part in self.parts:
+        for part in self._parts:
             if part.view is not None:
                 part.view.ignore(wait)
 
@@ -223,21 +207,32 @@ class FetchRead:
         "_error",
         "_is_done",
         "_is_unread",
-        "_source",
+        "_session",
         "_task",
         "_wait",
         "is_unchanged",
+        "parts",
     )
 
     def __init__(
-        self, source: Parts, budget: AnswerBudget, deadline_s: float, deadlines: FetchDeadlines
+        self,
+        parts: list[PartitionRead],
+        budget: AnswerBudget,
+        deadline_s: float,
+        deadlines: FetchDeadlines,
+        session: SessionRequest | None = None,
     ) -> None:
+        """`parts` are in the order in which the client wants them served.
+
+        With a `session` they are what that collects.
+        """
+        self.parts = parts
         self.is_unchanged = False
         """Whether it has waited again, and nothing has happened to the partitions."""
-        self._source = source
         self._budget = budget
         self._deadline_s = deadline_s
         self._deadlines = deadlines
+        self._session = session
         self._is_done = False
         self._is_unread = False
         self._error: Exception | None = None
@@ -245,13 +240,10 @@ class FetchRead:
         self._wait: FetchWait | None = None
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def parts(self) -> list[PartitionRead]:
-        return self._source.parts
-
     def start(self) -> bool:
         """Read what there is, and wait if that is not enough; whether it is."""
-        self._source.collect()
+        if self._session is not None:
+            self.parts = self._session.collect()
         if len(self.parts) > PARTS_PER_TURN or not self._read_hot():
             self._task = asyncio.ensure_future(self._read_in_turns())
         elif self._is_complete():
@@ -266,7 +258,7 @@ class FetchRead:
         False when something has happened to the partitions since: they have to be read then.
         """
         wait = self._wait
-        if wait is None or not wait.is_resting or budget.missing_bytes <= 0:
+        if wait is None or not wait.is_resting or budget.is_enough:
             return False
         self._budget = budget
         self._deadline_s = deadline_s
@@ -298,9 +290,12 @@ class FetchRead:
         """
         if self._error is not None:
             raise self._error
-        if self._is_unread and not self._source.is_over:
+        session = self._session
+        if self._is_unread and (session is None or not session.is_over):
             self._is_unread = False
-            self._source.collect()
+            if session is not None:
+                self.parts = session.collect()
+            self._budget.begin()
             self._read_hot()
 
     @property
@@ -321,7 +316,13 @@ class FetchRead:
         self._callback = None
 
     def _is_complete(self) -> bool:
-        if self._budget.missing_bytes <= 0 or self._source.is_over:
+        budget, session = self._budget, self._session
+        if budget.size_bytes >= budget.min_bytes:
+            return True
+        if session is None:
+            if not self.parts:
+                return True
+        elif session.is_over:
             return True
         for part in self.parts:
             if part.is_final:
@@ -335,7 +336,6 @@ class FetchRead:
         """Read all parts from memory; False when one of them needs the disk."""
         self.is_unchanged = False
         budget = self._budget
-        budget.begin()
         for part in self.parts:
             view = part.examine()
             if view is None:
@@ -354,7 +354,8 @@ class FetchRead:
             elif budget.take(result, share, part.max_bytes):
                 part.buffers = result.buffers
                 part.next_offset = result.next_offset
-        self._source.settle()
+        if self._session is not None:
+            self._session.settle()
         return True
 
     async def _read_in_turns(self) -> None:
@@ -366,9 +367,9 @@ class FetchRead:
             parts = self.parts
             while parts:
                 await self._read_some(parts)
-                self._source.settle()
-                # Nobody listened while others had their turns.
-                parts = [] if self._is_complete() else self._source.missed()
+                if self._session is not None:
+                    self._session.settle()
+                parts = [] if self._is_complete() else self._missed()
                 budget.give_back(sum(len(one) for part in parts for one in part.buffers))
         except asyncio.CancelledError:
             raise
@@ -386,6 +387,12 @@ class FetchRead:
         else:
             budget.stop_counting()
             self._wait_for_more()
+
+    def _missed(self) -> list[PartitionRead]:
+        """Return what nobody listened to while others had their turns, and has changed."""
+        if self._session is not None:
+            self._session.collect_more()
+        return [part for part in self.parts if part.is_outdated]
 
     async def _read_some(self, parts: Sequence[PartitionRead]) -> None:
         budget = self._budget
@@ -428,8 +435,10 @@ class FetchRead:
 
     def _wait_for_more(self) -> None:
         if self._wait is None:
-            self._wait = FetchWait(self._source, self._deadlines, self._woken)
-        self._wait.begin(self._budget.missing_bytes, self._deadline_s)
+            heard = NamedParts(self.parts) if self._session is None else self._session
+            self._wait = FetchWait(heard, self._deadlines, self._woken)
+        budget = self._budget
+        self._wait.begin(budget.min_bytes - budget.size_bytes, self._deadline_s)
 
     def _woken(self) -> None:
         wait = self._wait
@@ -437,7 +446,8 @@ class FetchRead:
             # The usual end of a long poll: what was read when it began is still the answer.
             self._finish()
         elif len(self.parts) > PARTS_PER_TURN:
-            self._source.collect()
+            if self._session is not None:
+                self.parts = self._session.collect()
             self._task = asyncio.ensure_future(self._read_in_turns())
         else:
             self._is_unread = True

@@ -44,9 +44,10 @@ class SessionParts:
         """Whether the session no longer goes by what this request finds."""
         return self.session.epoch != self._epoch or self.session.is_closed
 
-    def collect(self) -> None:
+    def collect(self) -> list[PartitionRead]:
         self.records = self.session.in_turn()
         self.parts = [self._part(record) for record in self.records]
+        return self.parts
 
     def _part(self, record: SessionPartition) -> PartitionRead:
         view = cast("PartitionView | None", record.view)
@@ -80,13 +81,12 @@ class SessionParts:
             ):
                 self.session.settle(record)
 
-    def missed(self) -> list[PartitionRead]:
+    def collect_more(self) -> None:
         known = set(self.records)
         for record in self.session.in_turn():
             if record not in known:
                 self.records.append(record)
                 self.parts.append(self._part(record))
-        return [part for part in self.parts if part.is_outdated]
 
     def listen(self, wait: FetchWait) -> None:
         for record in self.session.dirty:
