@@ -182,7 +182,8 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         submit: Callable[[_Submitted], None],
     ) -> None:
         self.key = key
-        self._settings = settings
+        self.settings = settings
+        """What it goes by now."""
         self._clock = clock
         self._contents = contents
         self._submit = submit
@@ -235,7 +236,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         now_ms = self._clock.wall_ms()
         for batch in batches:
             copy = read_batch(bytes(batch.buffer))
-            self._contents.add(copy, self._settings.segment_bytes, now_ms)
+            self._contents.add(copy, self.settings.segment_bytes, now_ms)
         size_bytes = sum(batch.size_bytes for batch in batches)
         self._size_bytes += size_bytes
         return size_bytes
@@ -343,7 +344,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return snapshot
 
     def configure(self, settings: LogSettings) -> None:
-        self._settings = settings
+        self.settings = settings
 
     @property
     def compacted_end(self) -> int:

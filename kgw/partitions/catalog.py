@@ -18,15 +18,20 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.partitions.configuring import configure_partitions, configure_topic, configure_topics
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
-from kgw.partitions.topic import Topic, TopicRow, new_topic_id, why_missing
+from kgw.partitions.topic import (
+    Topic,
+    TopicRow,
+    name_problem,
+    new_topic_id,
+    unified_name,
+    why_missing,
+)
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
-from kgw.partitions.topic_names import name_problem, unified_name
 from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config, Value
     from kgw.state.base import Row
+    from kgw.turns import Turns
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -58,6 +64,9 @@ _LOGS_AT_A_TIME = 32
 
 # Partitions whose objects are made before others get a turn: 2 ms.
 _PARTITIONS_PER_TURN = 200
+
+TOPIC_COST: Final = 50
+"""What it takes to work out the settings of a topic, in logs that are given other settings."""
 
 # Partitions of which producers expire, and producers that do, before others get a turn: 2 ms.
 _EXPIRIES_PER_TURN = 1_000
@@ -94,8 +103,14 @@ class TopicCatalog:
         config: Config,
         clock: Clock,
         lives_here: Callable[[PartitionKey], bool] = lambda _: True,
+        *,
+        configured_per_turn: int = 2_000,
     ) -> None:
-        """`lives_here` says whether this node is to open a partition: `Placement.owns`."""
+        """`lives_here` says whether this node is to open a partition: `Placement.owns`.
+
+        `configured_per_turn` is how many logs are given other settings in a turn of the loop.
+        """
+        self._configured_per_turn = configured_per_turn
         self._backend = backend
         self._lives_here = lives_here
         self._config = config
@@ -286,7 +301,7 @@ class TopicCatalog:
         """Take other server settings, and return when each topic has what it takes from them."""
         self._config = config
         topics = list(self._by_name.values())
-        await self._complete(take_turns(configure_topics(topics, lambda: self._config)))
+        await self._complete(take_turns(self._reconfigure(topics)))
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -318,7 +333,7 @@ class TopicCatalog:
                 raise
             while config is not self._config:
                 config = self._config
-                await take_turns(configure_topic(topic, TopicConfig(own, config)))
+                await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
             self._add(topic)
             return topic
 
@@ -363,7 +378,7 @@ class TopicCatalog:
                 raise
             while config is not topic.config:
                 config = topic.config
-                await take_turns(configure_partitions(topic, added.values()))
+                await take_turns(topic.configure_logs(added.values(), self._config_share()))
             topic.partition_count = partition_count
             topic.partitions = {**topic.partitions, **added}
             self.encoded.forget(topic)
@@ -375,7 +390,20 @@ class TopicCatalog:
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
-            await take_turns(configure_topic(topic, TopicConfig(own, self._config)))
+            config = TopicConfig(own, self._config)
+            await take_turns(topic.configure(config, self._config_share()))
+
+    def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
+        """Work out the settings of topics anew, from their own ones and what is the default now."""
+        share = self._config_share()
+        for topic in topics:
+            if not topic.is_deleted:
+                yield from topic.configure(TopicConfig(topic.config.own, self._config), share)
+            if share.spend(TOPIC_COST):
+                yield
+
+    def _config_share(self) -> Share:
+        return Share(self._configured_per_turn)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:

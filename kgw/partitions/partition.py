@@ -70,7 +70,6 @@ class Partition:
     __slots__ = (
         "_clock",
         "_committed_view",
-        "_config",
         "_entrance",
         "_in_flight_count",
         "_in_flight_of_producers",
@@ -107,7 +106,6 @@ class Partition:
         )
         self._clock = clock
         self._walker = walker
-        self._config = topic.config
         self._entrance: Entrance | None = None
         self._in_flight_count = 0
         self._in_flight_of_producers = 0
@@ -203,7 +201,7 @@ class Partition:
         batch that is stored gets its offset, of one that is in flight its result. Raises KafkaError
         when the batch may not enter; nothing has happened then.
         """
-        config = self._config
+        config = self.topic.config
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
         validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
@@ -220,7 +218,7 @@ class Partition:
         # At first use: most servers have no such topic.
         from kgw.partitions.entering import Entrance, is_walked_at_once
 
-        config = self._config
+        config = self.topic.config
         limits = config.decompression_limits
         rules = record_rules(config, now_ms) if config.checks_records else None
         if rules is not None and is_walked_at_once(batch):
@@ -272,7 +270,7 @@ class Partition:
         return Appended(None, known.base_offset, self._append_time(known))
 
     def _append_time(self, known: Duplicate) -> int:
-        return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
+        return known.max_timestamp_ms if self.topic.config.uses_log_append_time else NO_TIMESTAMP_MS
 
     def _answered(self, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
@@ -343,12 +341,6 @@ class Partition:
         return max(0, self.log.log_start_offset - before)
 
     # --- changes from above ----------------------------------------------------------------------
-
-    def configure(self, config: TopicConfig) -> None:
-        """Take a changed configuration from the next append on."""
-        if config.log_settings != self._config.log_settings:
-            self.log.configure(config.log_settings)
-        self._config = config
 
     def retire(self) -> None:
         """End what waits for this partition: its topic has been deleted."""
