@@ -24,8 +24,8 @@ async def live(view: View, query: Query) -> Answer:
 
 async def ready(view: View, query: Query) -> Answer:
     health = view.gateway.backend.health
-    # Those of upkeep keep nobody from being served: they are named, and the answer stays 200.
-    found = [*health.problems, *view.gateway.upkeep.problems]
+    # Those of the log manager are named, and the answer stays 200: everybody is served.
+    found = [*health.problems, *view.gateway.log_manager.problems]
     problems = found[:PROBLEMS_LISTED]
     if view.is_stopping:
         problems.insert(0, "the process is stopping")

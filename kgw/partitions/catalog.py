@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
 from kgw.partitions.topic import (
@@ -32,7 +33,6 @@ from kgw.partitions.topic import (
     why_missing,
 )
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
-from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.turns import Share, take_turns
@@ -124,7 +124,7 @@ class TopicCatalog:
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_turn = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
-        self._walker = Walker()
+        self._check_thread = CheckThread()
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
@@ -220,7 +220,7 @@ class TopicCatalog:
         """Wait for the changes under way."""
         while self._changes:
             await asyncio.wait(self._changes)
-        self._walker.close()
+        self._check_thread.close()
 
     async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs.
@@ -454,7 +454,7 @@ class TopicCatalog:
         )
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
-        partition = Partition(topic, key.partition, log, self._clock, self._walker)
+        partition = Partition(topic, key.partition, log, self._clock, self._check_thread)
         await partition.open()
         return partition
 

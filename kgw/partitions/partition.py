@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.appended import Appended
+from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
 from kgw.partitions.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
-    from kgw.partitions.entering import Entrance
+    from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
     from kgw.partitions.view import Listener
-    from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
     from kgw.types import Buffer
@@ -68,9 +67,10 @@ class Partition:
     """
 
     __slots__ = (
+        "_check_queue",
+        "_check_thread",
         "_clock",
         "_committed_view",
-        "_entrance",
         "_in_flight_count",
         "_in_flight_of_producers",
         "_is_fenced",
@@ -80,7 +80,6 @@ class Partition:
         "_snapshot_offset",
         "_stored_end",
         "_view",
-        "_walker",
         "index",
         "listeners",
         "log",
@@ -90,7 +89,12 @@ class Partition:
     )
 
     def __init__(
-        self, topic: OwnTopic, index: int, log: PartitionLog, clock: Clock, walker: Walker
+        self,
+        topic: OwnTopic,
+        index: int,
+        log: PartitionLog,
+        clock: Clock,
+        check_thread: CheckThread,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -105,8 +109,8 @@ class Partition:
             topic, index, log, self.listeners, Isolation.READ_COMMITTED
         )
         self._clock = clock
-        self._walker = walker
-        self._entrance: Entrance | None = None
+        self._check_thread = check_thread
+        self._check_queue: CheckQueue | None = None
         self._in_flight_count = 0
         self._in_flight_of_producers = 0
         self._is_fenced = False
@@ -209,28 +213,25 @@ class Partition:
         if batch.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
         append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
-        if config.checks_records or self._entrance is not None:
+        if config.checks_records or self._check_queue is not None:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
 
     def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch once its records have been looked at, and all before it have entered."""
-        # At first use: most servers have no such topic.
-        from kgw.partitions.entering import Entrance, is_walked_at_once
-
         config = self.topic.config
         limits = config.decompression_limits
         rules = record_rules(config, now_ms) if config.checks_records else None
-        if rules is not None and is_walked_at_once(batch):
+        if rules is not None and is_checked_at_once(batch):
             validate_records(batch, rules, limits)
             rules = None
-        entrance = self._entrance
-        if rules is None and (entrance is None or not entrance.is_busy):
+        queue = self._check_queue
+        if rules is None and (queue is None or not queue.is_busy):
             return self._enter(batch, now_ms, append_time_ms)
-        if entrance is None:
-            entrance = self._entrance = Entrance(self._walker)
+        if queue is None:
+            queue = self._check_queue = CheckQueue(self._check_thread)
         enter = partial(self._enter, batch, now_ms, append_time_ms)
-        result = entrance.submit(batch, rules, limits, enter)
+        result = queue.submit(batch, rules, limits, enter)
         return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
