@@ -49,7 +49,7 @@ from kgw.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kgw.turns import Share, finish
+from kgw.turns import Share, at_once, finish
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -156,19 +156,20 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
     if size > PARTS_PER_TURN:
         return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
     if poll is None:
-        read = FetchRead([*_parts(request, context)], *limits, context.gateway.fetch_deadlines)
+        parts = at_once(_parts(request, context))
+        read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
         is_done = read.start()
     else:
         read = poll.read
         is_done = False
     if context.received_s >= session.note_due_s:
-        _note_positions(read.parts, context)
+        at_once(_note_positions(read.parts, context))
 
     def make() -> FetchResponse | EncodedBody:
         read.take()
         if poll is not None and read.is_unchanged and not makes_session:
             return _keep_poll(request, read, poll.answer, session)
-        session_id = _make_session(request, read, context) if makes_session else NO_SESSION
+        session_id = at_once(_make_session(request, read, context)) if makes_session else NO_SESSION
         response = _response(request, read, session_id, context)
         if session_id or not session.knows(request) or not read.is_empty:
             read.stop()
@@ -176,7 +177,7 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
         return _keep_poll(request, read, _encoded(response, context), session)
 
     if is_done:
-        session_id = _make_session(request, read, context) if makes_session else NO_SESSION
+        session_id = at_once(_make_session(request, read, context)) if makes_session else NO_SESSION
         return _response(request, read, session_id, context)
     return Later(read, make, read.stop)
 
@@ -193,7 +194,7 @@ async def _complete_in_turns(
     turns = context.gateway.answer_turns
     session = context.session
     if poll is None:
-        parts = await finish(_parts_in_turns(request, context), turns)
+        parts = await finish(_parts(request, context), turns)
         read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
         read.start()
     else:
@@ -201,14 +202,14 @@ async def _complete_in_turns(
     answer: FetchResponse | EncodedBody | None = None
     try:
         if context.received_s >= session.note_due_s:
-            await finish(_note_in_turns(read.parts, context), turns)
+            await finish(_note_positions(read.parts, context), turns)
         await read
         if poll is not None and read.is_unchanged and not makes_session:
             answer = _keep_poll(request, read, poll.answer, session)
             return answer
         session_id = NO_SESSION
         if makes_session:
-            session_id = await finish(_make_session_in_turns(request, read, context), turns)
+            session_id = await finish(_make_session(request, read, context), turns)
         response = await finish(_response_in_turns(request, read, session_id, context), turns)
         if not session_id and read.is_empty and session.knows(request):
             answer = _keep_poll(request, read, _encoded(response, context), session)
@@ -232,10 +233,11 @@ def _encoded(response: FetchResponse, context: RequestContext) -> EncodedBody:
     return EncodedBody(encoder.flexible, encoder.encode(response))
 
 
-def _parts(request: FetchRequest, context: RequestContext) -> Iterator[PartitionRead]:
+def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[PartitionRead]]:
+    """Look up what the request names."""
     catalog = context.gateway.catalog
     by_id = context.api_version >= _BY_TOPIC_ID
-    isolation = request.isolation_level
+    parts: list[PartitionRead] = []
     for wanted in request.topics:
         topic = catalog.by_id(wanted.topic_id) if by_id else catalog.get(wanted.topic)
         for place in wanted.partitions:
@@ -247,23 +249,18 @@ def _parts(request: FetchRequest, context: RequestContext) -> Iterator[Partition
                     if by_id and topic is None
                     else why_missing(topic, place.partition)
                 )
-            yield PartitionRead(
-                None if partition is None else partition.view(isolation),
-                place.fetch_offset,
-                place.partition_max_bytes,
-                place.current_leader_epoch,
-                place.last_fetched_epoch,
-                gone_code,
+            parts.append(
+                PartitionRead(
+                    None if partition is None else partition.view(request.isolation_level),
+                    place.fetch_offset,
+                    place.partition_max_bytes,
+                    place.current_leader_epoch,
+                    place.last_fetched_epoch,
+                    gone_code,
+                )
             )
-
-
-def _parts_in_turns(request: FetchRequest, context: RequestContext) -> Turns[list[PartitionRead]]:
-    parts: list[PartitionRead] = []
-    share = Share(2 * PARTS_PER_TURN)
-    for part in _parts(request, context):
-        parts.append(part)
-        if share.spend():
-            yield
+            if not len(parts) % (2 * PARTS_PER_TURN):
+                yield
     return parts
 
 
@@ -376,7 +373,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
     read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
-        _note_positions(read.parts, context)
+        at_once(_note_positions(read.parts, context))
     if context.received_s >= session.noted_s + _NOTE_ALL_INTERVAL_S:
         _note_session(session, context)
 
@@ -437,21 +434,9 @@ def _asked(request: FetchRequest, context: RequestContext) -> Iterator[Asked]:
             )
 
 
-def _make_session(request: FetchRequest, read: FetchRead, context: RequestContext) -> int:
+def _make_session(request: FetchRequest, read: FetchRead, context: RequestContext) -> Turns[int]:
     """Return the id of a session of what is about to be answered; 0 where there is no room."""
-    session = context.gateway.fetch_sessions.create(
-        _told(request, read, context),
-        len(read.parts),
-        uses_topic_ids=context.api_version >= _BY_TOPIC_ID,
-        now_s=context.received_s,
-    )
-    return NO_SESSION if session is None else session.id
-
-
-def _make_session_in_turns(
-    request: FetchRequest, read: FetchRead, context: RequestContext
-) -> Turns[int]:
-    session = yield from context.gateway.fetch_sessions.create_in_turns(
+    session = yield from context.gateway.fetch_sessions.create(
         _told(request, read, context),
         len(read.parts),
         uses_topic_ids=context.api_version >= _BY_TOPIC_ID,
@@ -474,16 +459,11 @@ def _told(request: FetchRequest, read: FetchRead, context: RequestContext) -> It
 # --- where clients read ---------------------------------------------------------------------------
 
 
-def _note_positions(parts: Sequence[PartitionRead], context: RequestContext) -> None:
+def _note_positions(parts: Sequence[PartitionRead], context: RequestContext) -> Turns[None]:
     """Remember where this client reads, for those that commit nothing.
 
     Not at every request: on a connection with thousands a second it would be a tenth of their cost.
     """
-    for _ in _note_in_turns(parts, context):
-        pass
-
-
-def _note_in_turns(parts: Sequence[PartitionRead], context: RequestContext) -> Turns[None]:
     interval_s = max(_NOTE_INTERVAL_S, len(parts) / _NOTES_PER_S)
     context.session.note_due_s = context.received_s + interval_s
     share = Share(2 * PARTS_PER_TURN)

@@ -29,7 +29,9 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
+
+    from kgw.turns import Turns
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -321,23 +323,11 @@ class FetchSessionCache:
 
     def create(
         self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
-    ) -> FetchSession | None:
+    ) -> Turns[FetchSession | None]:
         """Return a session of what a complete request was told; None when there is no room.
 
         `size` is how many partitions these are, at most.
         """
-        creating = self.create_in_turns(told, size, uses_topic_ids=uses_topic_ids, now_s=now_s)
-        while True:
-            try:
-                next(creating)
-            except StopIteration as end:
-                created: FetchSession | None = end.value
-                return created
-
-    def create_in_turns(
-        self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
-    ) -> Generator[None, None, FetchSession | None]:
-        """Do the same for thousands of partitions."""
         if not self._make_room(size, 1, None, now_s):
             return None
         session_id = self._new_id()

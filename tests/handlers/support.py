@@ -31,7 +31,7 @@ from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pytest
 
@@ -185,6 +185,32 @@ def fetch_request(
                 ],
             )
         ],
+    )
+
+
+def fetch_many(
+    indexes: Iterable[int],
+    *,
+    offset: int = 0,
+    partition_max_bytes: int = 1 << 20,
+    max_bytes: int = 0x7FFF_FFFF,
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    session_epoch: int = -1,
+) -> FetchRequest:
+    """Return a request for several partitions of the topic "orders", in this order."""
+    partitions = [
+        FetchPartition(
+            partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+        )
+        for index in indexes
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_epoch=session_epoch,
+        topics=[FetchTopic(topic="orders", partitions=partitions)],
     )
 
 

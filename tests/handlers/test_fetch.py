@@ -8,23 +8,19 @@ import pytest
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
-from kgw.offsets.reader import PartitionBatches
-from kgw.partitions.reader import PartitionReader
 from kgw.partitions.reading import PartitionRead
 from kgw.protocol.messages.fetch import (
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
-from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
 from tests.handlers.support import (
     batch,
     create_topic,
     fetch,
+    fetch_many,
     fetch_request,
     offsets_in,
     produce,
@@ -179,26 +175,11 @@ async def test_max_bytes_holds_across_partitions(gateway: InProcessGateway) -> N
         for _ in range(4):
             await produce(gateway, batch(b"x" * 1000), index=index)
 
-    def request(order: list[int], max_bytes: int) -> FetchRequest:
-        return FetchRequest(
-            max_bytes=max_bytes,
-            min_bytes=1,
-            topics=[
-                FetchTopic(
-                    topic="orders",
-                    partitions=[
-                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                        for index in order
-                    ],
-                )
-            ],
-        )
-
-    response = await gateway.ask(request([2, 0, 1], 6 * size_bytes), 12, FetchResponse)
+    response = await gateway.ask(fetch_many([2, 0, 1], max_bytes=6 * size_bytes), 12, FetchResponse)
     assert [(2, 4), (0, 2), (1, 0)] == [
         (one.partition_index, len(offsets_in(one))) for one in response.responses[0].partitions
     ]
-    response = await gateway.ask(request([0, 1, 2], 1), 12, FetchResponse)
+    response = await gateway.ask(fetch_many([0, 1, 2], max_bytes=1), 12, FetchResponse)
     assert [1, 0, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
 
 
@@ -220,18 +201,7 @@ async def test_too_large_batch_of_a_later_partition_waits_for_its_turn(
     await create_topic(gateway, partitions=2)
     await produce(gateway, batch(b"x" * 100), index=0)
     await produce(gateway, batch(b"x" * 5000), index=1)
-    request = FetchRequest(
-        max_bytes=2000,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                    for index in range(2)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(2), max_bytes=2000)
     response = await gateway.ask(request, 12, FetchResponse)
     assert [1, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
 
@@ -259,18 +229,7 @@ async def test_partitions_behind_a_large_answer_are_not_looked_into(
         (two_bytes - 1, 5),
     ):
         looked.clear()
-        request = FetchRequest(
-            max_bytes=max_bytes,
-            topics=[
-                FetchTopic(
-                    topic="orders",
-                    partitions=[
-                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                        for index in range(5)
-                    ],
-                )
-            ],
-        )
+        request = fetch_many(range(5), max_bytes=max_bytes)
         response = await gateway.ask(request, 12, FetchResponse)
         served = sum(len(offsets_in(one)) for one in response.responses[0].partitions)
         assert (count, min(2, max_bytes // (two_bytes // 2))) == (len(looked), served)
@@ -284,18 +243,7 @@ async def test_a_batch_above_its_partitions_limit_ends_no_answer(
     for index, size_bytes in enumerate((600_000, 600_000, 800_000, 100, 100)):
         for _ in range(2):
             await produce(gateway, batch(b"x" * size_bytes), index=index)
-    request = FetchRequest(
-        max_bytes=50_000_000,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=700_000)
-                    for index in range(5)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(5), max_bytes=50_000_000, partition_max_bytes=700_000)
     response = await gateway.ask(request, 12, FetchResponse)
     served = [len(offsets_in(one)) for one in response.responses[0].partitions]
     assert [1, 1, 0, 2, 2] == served
@@ -319,19 +267,7 @@ async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_
         return None if log.key.partition == 1 else real(log, *arguments)
 
     monkeypatch.setattr(log_type, "read_hot", read_hot)
-    request = FetchRequest(
-        max_bytes=8 << 20,
-        min_bytes=1,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=2 << 20)
-                    for index in range(3)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(3), max_bytes=8 << 20, partition_max_bytes=2 << 20)
     response = await gateway.ask(request, 12, FetchResponse)
     assert [0, 1, 2] == looked
     partitions = response.responses[0].partitions
@@ -400,19 +336,7 @@ async def test_min_bytes_over_several_partitions(gateway: InProcessGateway) -> N
     await create_topic(gateway, partitions=2)
     size_bytes = len(batch(b"x" * 100))
     await produce(gateway, batch(b"x" * 100), index=0)
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=3 * size_bytes,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                    for index in range(2)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(2), max_wait_ms=10_000, min_bytes=3 * size_bytes)
     pending = gateway.start(request, 12)
     await produce(gateway, batch(b"x" * 100), index=1)
     await turns()
@@ -465,18 +389,6 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     assert all([(0, 0)] == offsets_in(one) for one in answers)
     assert {} == topic.partitions[0].listeners
     assert timers + 1 == gateway.manual_clock.pending
-
-
-async def test_looking_for_records_leaves_nothing_behind(gateway: InProcessGateway) -> None:
-    """Who reads within the process does not repeat, and its wait listens no longer."""
-    topic = await create_topic(gateway)
-    running = gateway.gateway
-    reader = PartitionReader(topic, running.fetch_deadlines, DEFAULT_LIMITS)
-    reading = asyncio.ensure_future(reader.read({0: 0}, max_bytes=1000, max_wait_ms=1000))
-    await turns()
-    gateway.manual_clock.advance(1.1)
-    assert isinstance((await reading)[0], PartitionBatches)
-    assert {} == topic.partitions[0].listeners
 
 
 # --- the same request again -----------------------------------------------------------------------

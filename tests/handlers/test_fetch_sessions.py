@@ -501,12 +501,12 @@ async def test_what_comes_while_the_disk_is_read_counts(
     topic = gateway.gateway.catalog.get("orders")
     assert topic is not None
     log = topic.partitions[1].log
-    assert isinstance(log, MemoryPartitionLog)
     may_read = asyncio.Event()
+    real = log.read
 
     async def read(offset: int, max_bytes: int, upper_bound: int, **_: bool) -> ReadResult:
         await may_read.wait()
-        return log._read(offset, max_bytes, upper_bound, at_least_one=True)
+        return await real(offset, max_bytes, upper_bound)
 
     monkeypatch.setattr(log, "read_hot", lambda *_: None)
     monkeypatch.setattr(log, "read", read)

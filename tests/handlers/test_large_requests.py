@@ -22,10 +22,8 @@ from kgw.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kgw.protocol.messages.fetch import (
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
 )
 from kgw.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -63,6 +61,7 @@ from tests.handlers.support import (
     LoopTurns,
     batch,
     create_topic,
+    fetch_many,
     offsets_in,
     produce,
     produce_request,
@@ -541,21 +540,12 @@ def fetch_from_many(
     offset: int, *, wait_ms: int = 0, epoch: int = -1, min_bytes: int = 1
 ) -> FetchRequest:
     """Return a complete request for many partitions."""
-    return FetchRequest(
+    return fetch_many(
+        range(MANY_READ),
+        offset=offset,
         max_wait_ms=wait_ms,
-        min_bytes=min_bytes,
         session_epoch=epoch,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(
-                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
-                    )
-                    for index in range(MANY_READ)
-                ],
-            )
-        ],
+        min_bytes=min_bytes,
     )
 
 

@@ -52,34 +52,6 @@ def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
     return clock.pending <= 1 and all(not partition.listeners for partition in partitions)
 
 
-async def test_ends_when_enough_bytes_have_come(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """Bytes of all partitions count together."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.advanced(4)
-    wait.advanced(5)
-    assert [] == woken
-    wait.advanced(1)
-    assert (["woken"], False) == (woken, wait.expired)
-    assert is_forgotten(partitions, clock)
-
-
-async def test_ends_at_the_deadline(partitions: list[Partition], clock: ManualClock) -> None:
-    """Once, and only then."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    clock.advance(0.999)
-    assert [] == woken
-    clock.advance(0.001)
-    assert (["woken"], True) == (woken, wait.expired)
-    clock.advance(10)
-    assert ["woken"] == woken
-    wait.cancel()
-    assert is_forgotten(partitions, clock)
-
-
 async def test_rests_until_something_happens(
     partitions: list[Partition], clock: ManualClock
 ) -> None:
@@ -108,18 +80,6 @@ async def test_begins_again_after_a_rest(partitions: list[Partition], clock: Man
     assert ["woken"] == woken
     clock.advance(1)
     assert (["woken"] * 2, True) == (woken, wait.expired)
-
-
-async def test_given_up(partitions: list[Partition], clock: ManualClock) -> None:
-    """Nobody is woken, and nothing is left behind."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.cancel()
-    wait.fire()
-    wait.advanced(100)
-    clock.advance(10)
-    assert [] == woken
-    assert is_forgotten(partitions, clock)
 
 
 async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
@@ -202,14 +162,3 @@ async def test_one_timer_is_kept_for_who_waits_next(
     assert (2, 1) == (made, clock.pending)
     clock.advance(2)
     assert (["woken"] * 41, 0) == (woken, clock.pending)
-
-
-async def test_one_that_has_not_begun_is_given_up(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """Nobody waits yet: there is nothing to end, and nobody to wake."""
-    woken: list[str] = []
-    wait = FetchWait(views_of(partitions), FetchDeadlines(clock), lambda: woken.append("woken"))
-    wait.fire()
-    wait.expire()
-    assert ([], False, 0) == (woken, wait.is_resting, clock.pending)
