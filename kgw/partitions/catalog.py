@@ -68,9 +68,6 @@ _PARTITIONS_PER_TURN = 200
 TOPIC_COST: Final = 50
 """What it takes to work out the settings of a topic, in logs that are given other settings."""
 
-# Partitions of which producers expire, and producers that do, before others get a turn: 2 ms.
-_EXPIRIES_PER_TURN = 1_000
-
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
 """Makes new settings of a topic's own ones, both as texts."""
 
@@ -105,12 +102,15 @@ class TopicCatalog:
         lives_here: Callable[[PartitionKey], bool] = lambda _: True,
         *,
         configured_per_turn: int = 2_000,
+        expiries_per_turn: int = 1_000,
     ) -> None:
         """`lives_here` says whether this node is to open a partition: `Placement.owns`.
 
-        `configured_per_turn` is how many logs are given other settings in a turn of the loop.
+        `configured_per_turn` is how many logs are given other settings in a turn of the loop,
+        `expiries_per_turn` of how many partitions producers expire, and how many producers do.
         """
         self._configured_per_turn = configured_per_turn
+        self._expiries_per_turn = expiries_per_turn
         self._backend = backend
         self._lives_here = lives_here
         self._config = config
@@ -229,7 +229,10 @@ class TopicCatalog:
         it that much to replay: each takes two syncs.
         """
         async with self._snapshot_turn:
-            share, expiration_ms = Share(_EXPIRIES_PER_TURN), self._config.producer_id_expiration_ms
+            share, expiration_ms = (
+                Share(self._expiries_per_turn),
+                self._config.producer_id_expiration_ms,
+            )
             for partition in self.partitions():
                 if share.spend(1 + await take_turns(partition.expire_producers(expiration_ms))):
                     await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
 from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
 from kgw.partitions.producer_snapshot import (
+    PACKED_PER_TURN,
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
@@ -162,7 +163,9 @@ class Partition:
         """How much the log has grown, or shrunk, since the last snapshot of this life."""
         return abs(self.log.size_bytes - self._snapshot_log_bytes)
 
-    async def save_snapshot(self, queue: asyncio.Lock | None = None) -> None:
+    async def save_snapshot(
+        self, queue: asyncio.Lock | None = None, *, packed_per_turn: int = PACKED_PER_TURN
+    ) -> None:
         """Keep the producers' state, so that the next start replays less. Raises StorageError.
 
         It holds what has been answered, and nothing of what is in flight. It is made in turns,
@@ -170,7 +173,7 @@ class Partition:
         """
         if not self.is_dirty or self.topic.is_deleted:
             return
-        work = self._make_snapshot()
+        work = self._make_snapshot(packed_per_turn)
         # Few are packed at once: to wait for a turn would take longer than the work.
         are_few = has_few_producers(self.producers)
         made = await (take_turns(work) if are_few else finish(work, queue))
@@ -181,11 +184,11 @@ class Partition:
         self._snapshot_log_bytes = log_bytes
         self._snapshot_offset = max(self._snapshot_offset, snapshot.offset)
 
-    def _make_snapshot(self) -> Turns[tuple[Snapshot, int] | None]:
+    def _make_snapshot(self, per_turn: int) -> Turns[tuple[Snapshot, int] | None]:
         """Return a snapshot and how large the log was then; None while the state may be wrong."""
         if not self.is_dirty:
             return None
-        packed = yield from pack_producers(self.producers)
+        packed = yield from pack_producers(self.producers, per_turn)
         if packed is None or self._is_fenced:
             return None
         # In the turn in which the last of it was packed.

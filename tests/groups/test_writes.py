@@ -22,9 +22,10 @@ from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, OffsetChanges
 from kgw.offsets.table import OffsetTable
 from kgw.state.kinds import CLASSIC_GROUP, GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.state.memory import MemoryStateStore
+from kgw.turns import at_once
 from kgw.types import TopicId
 from tests.offsets.blocks import GROUP, NOW_S, WALL_MS, block_of, loaded, places
-from tests.turns import at_once, counted, most_in_a_turn
+from tests.turns import counted, most_in_a_turn
 
 if TYPE_CHECKING:
     from kgw.groups.rows import GroupRow
