@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 HOT_BATCHES: Final = 1_000
-"""What one `read_hot` looks at one by one, at most: 0.6 ms where both checksums are compared."""
+"""How many batches one `read_hot` looks at one by one, at most (docs/decisions/0068)."""
 
 
 class ReadResult(NamedTuple):

@@ -72,7 +72,7 @@ _SEEKS = {
 }
 
 PARTITIONS_PER_TURN = 150
-"""Those of one turn are looked up side by side; 10 us each, or as long as a disk takes."""
+"""Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
 ENCODED_PER_TURN = 1_000
 
 

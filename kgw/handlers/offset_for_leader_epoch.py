@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
 PARTITIONS_PER_TURN = 400
-"""To look one up, and to encode the answer, takes 3 us."""
+"""So many are looked up and encoded in a turn of the loop (docs/decisions/0068)."""
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Answer:

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
-# Partitions whose objects are made before others get a turn: 2 ms.
+# Partitions whose objects are made before others get a turn.
 _PARTITIONS_PER_TURN = 200
 
 TOPIC_COST: Final = 50

@@ -29,16 +29,14 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from kgw.turns import Turns
+    from collections.abc import Callable, Generator, Iterable
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 
 PARTITIONS_PER_TURN: Final = 600
-"""To take one into a session takes 2 to 3 us."""
+"""So many are taken into a session in a turn of the loop (docs/decisions/0068)."""
 
 EVICTION_S: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
@@ -323,7 +321,7 @@ class FetchSessionCache:
 
     def create(
         self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
-    ) -> Turns[FetchSession | None]:
+    ) -> Generator[None, None, FetchSession | None]:
         """Return a session of what a complete request was told; None when there is no room.
 
         `size` is how many partitions these are, at most.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 PACKED_PER_TURN = 300
-"""To pack a producer takes 2 to 4 us."""
+"""So many producers are packed in a turn of the loop (docs/decisions/0068)."""
 WRITTEN_PER_TURN = 10_000
-"""To put it with the others takes 0.1 us."""
+"""So many packed producers are put together in a turn."""
 
 SNAPSHOT_VERSION: Final = 1
 _MAGIC: Final = b"kgwp"

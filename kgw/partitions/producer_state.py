@@ -34,7 +34,7 @@ WINDOW_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 100_000
 """Per partition; the one that wrote longest ago gives way, as if it had expired."""
 EXPIRED_PER_TURN: Final = 1_000
-"""To let one go takes 1 us."""
+"""So many producers are let go in a turn of the loop (docs/decisions/0068)."""
 
 IN_FLIGHT_OFFSET: Final = -1
 NO_TRANSACTION: Final = -1

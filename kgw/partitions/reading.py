@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kgw.types import Buffer
 
 PARTS_PER_TURN: Final = 400
-"""More are read some at a time, like what comes from the disk."""
+"""More are read some at a time, like what comes from the disk (docs/decisions/0068)."""
 
 _NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
 
