@@ -18,8 +18,8 @@ from kgw.metrics import Metrics
 from kgw.partitions.answer_room import AnswerRoom
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.fetch_sessions import FetchSessionCache
+from kgw.partitions.log_manager import LogManager
 from kgw.partitions.producer_ids import ProducerIds
-from kgw.partitions.upkeep import Upkeep
 from kgw.partitions.waits import FetchDeadlines
 from kgw.placement import CoordinatorKey, CoordinatorType, OneProcess, load_cluster_row
 from kgw.state.base import Change
@@ -57,13 +57,13 @@ class Gateway:
         self.metrics = Metrics()
         self.placement = OneProcess() if placement is None else placement
         self.catalog = TopicCatalog(backend, config, clock, self.placement.owns)
-        self.upkeep = Upkeep(
+        self.log_manager = LogManager(
             self.catalog,
             backend,
             clock,
             self.metrics,
             lambda: self.config,
-            lambda error: self.report_internal_error("upkeep", error),
+            lambda error: self.report_internal_error("log manager", error),
         )
         self.fetch_deadlines = FetchDeadlines(clock)
         self.answer_turns = asyncio.Lock()
@@ -117,11 +117,11 @@ class Gateway:
         self.metrics.when_read.append(self._count_fetch_sessions)
         self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
-        self.upkeep.start()
+        self.log_manager.start()
 
     async def aclose(self) -> None:
         """Complete what has begun, save what the next start can use, and close the backend."""
-        await self.upkeep.aclose()
+        await self.log_manager.aclose()
         checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints is not None:
             checkpoints.cancel()
@@ -256,7 +256,7 @@ class Gateway:
             self._lag = monitor.LagMonitor(
                 self.groups,
                 self.catalog,
-                self.upkeep.forecast,
+                self.log_manager.forecast,
                 self.clock,
                 monitor.LagSettings(
                     config.lag_interval_ms / 1000,

@@ -67,6 +67,16 @@ async def take_turns(work: Turns[ResultT], queue: Lock | None = None) -> ResultT
     return await first if isinstance(first, Rest) else first
 
 
+def at_once(work: Turns[ResultT]) -> ResultT:
+    """Do all turns with nobody between them, and return the result: for work that is short."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
+
+
 class Share:
     """How much of a turn is left, in units of the work at hand.
 

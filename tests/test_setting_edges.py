@@ -130,19 +130,19 @@ async def write(gateway: InProcessGateway, timestamps_ms: list[int]) -> int:
 
 async def look_after(gateway: InProcessGateway, topic: Topic) -> None:
     """Do all that a server does by itself; nothing of it may fail."""
-    upkeep = gateway.gateway.upkeep
+    log_manager = gateway.gateway.log_manager
     (partition,) = topic.partitions.values()
-    await upkeep.retain()
-    await upkeep.compact()
+    await log_manager.retain()
+    await log_manager.compact()
     if isinstance(partition.log, Segmented):
         await partition.log.roll()
-    await upkeep.retain()
-    await upkeep.compact()
+    await log_manager.retain()
+    await log_manager.compact()
     now_ms = gateway.clock.wall_ms()
     for at_ms in (now_ms, now_ms + LONG_MAX):
-        assert await upkeep.forecast(partition.log.key, at_ms) >= 0
+        assert await log_manager.forecast(partition.log.key, at_ms) >= 0
     metrics = gateway.gateway.metrics
-    assert () == tuple(upkeep.problems)
+    assert () == tuple(log_manager.problems)
     assert 0 == metrics.internal_errors
     assert 0 == metrics.retention_failures
     assert "failed" not in metrics.compactions
@@ -241,8 +241,8 @@ async def test_a_time_that_never_comes_keeps_deletion_markers(
         log = partition.log
         assert isinstance(log, Segmented)
         await log.roll()
-        upkeep = gateway.gateway.upkeep
-        await upkeep.compact()
+        log_manager = gateway.gateway.log_manager
+        await log_manager.compact()
         assert {"complete": 1} == gateway.gateway.metrics.compactions
         assert [16] == [offset for offset, is_marker in (await stored(topic)).items() if is_marker]
         result = await log.read(0, 1 << 20, partition.log.high_watermark)
@@ -258,7 +258,7 @@ async def test_a_time_that_never_comes_keeps_deletion_markers(
         for _ in range(3):
             await produce(gateway, builder.build())
         await log.roll()
-        await upkeep.compact()
+        await log_manager.compact()
         assert is_kept == (16 in await stored(topic))
 
 
@@ -280,8 +280,8 @@ async def test_a_time_beyond_the_last_one_wraps(delta_ms: int) -> None:
             CRC.pack_into(batch.buffer, CRC_POSITION, crc32c(batch.buffer[CRC_START:]))
             await partition.log.append([read_batch(batch.buffer)])
         await partition.log.roll()  # type: ignore[attr-defined]
-        await gateway.gateway.upkeep.compact()
-        assert () == tuple(gateway.gateway.upkeep.problems)
+        await gateway.gateway.log_manager.compact()
+        assert () == tuple(gateway.gateway.log_manager.problems)
         result = await partition.log.read(0, 1 << 20, partition.log.high_watermark)
         batches = split_batches(b"".join(bytes(one) for one in result.buffers))
         times_ms = [record.timestamp_ms for one in batches for record in read_records(one)]
@@ -341,7 +341,7 @@ async def use_group(gateway: InProcessGateway, config: Config) -> None:
 def test_a_server_works_at_every_edge(
     given_settings: Mapping[str, Value], timestamps_ms: list[int], policy: str
 ) -> None:
-    """Upkeep, groups, lag and look-ups do, and are there again after some time."""
+    """The log manager, groups, lag and look-ups do, and are there again after some time."""
     attributes = {SERVER_SETTINGS[name].attribute: one for name, one in given_settings.items()}
     try:
         config = Config.of(**attributes, log_cleanup_policy=(policy,))

@@ -86,8 +86,8 @@ class Month:
         for _ in range(count):
             self.clock.advance(DAY_S)
             await self.gateway.gateway.checkpoint()
-            await self.gateway.gateway.upkeep.retain()
-            await self.gateway.gateway.upkeep.compact()
+            await self.gateway.gateway.log_manager.retain()
+            await self.gateway.gateway.log_manager.compact()
             await self.gateway.gateway.lag.sample()
 
     async def produce(self, first: int, end: int) -> None:

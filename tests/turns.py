@@ -23,11 +23,6 @@ def counted(work: Generator[None, None, ResultT]) -> tuple[int, ResultT]:
         turns += 1
 
 
-def at_once(work: Generator[None, None, ResultT]) -> ResultT:
-    """Do the same, and return the result."""
-    return counted(work)[1]
-
-
 async def most_in_a_turn(work: Awaitable[None], count: Callable[[], int]) -> int:
     """Return by how much a count rises at most from one turn of the loop to the next."""
     task = asyncio.ensure_future(work)

@@ -192,7 +192,7 @@ async def in_process(
         topic = gateway.catalog.get(TOPIC)
         if topic is None:
             raise RuntimeError("the topic is gone after the restart")
-        reader = PartitionReader(topic, gateway.clock, gateway.fetch_deadlines, DEFAULT_LIMITS)
+        reader = PartitionReader(topic, gateway.fetch_deadlines, DEFAULT_LIMITS)
         seeker = OffsetSeeker(reader)
         result: dict[str, object] = {}
         for name, start in (("log", 0), ("cut_log", len(times_ms) // 3)):

@@ -24,8 +24,8 @@ async def live(gateway: Gateway, query: Query) -> Answer:
 
 async def ready(gateway: Gateway, query: Query) -> Answer:
     health = gateway.backend.health
-    # Those of upkeep keep nobody from being served: they are named, and the answer stays 200.
-    found = [*health.problems, *gateway.upkeep.problems]
+    # Those of the log manager are named, and the answer stays 200: everybody is served.
+    found = [*health.problems, *gateway.log_manager.problems]
     problems = found[:PROBLEMS_LISTED]
     if gateway.is_stopping:
         problems.insert(0, "the process is stopping")

@@ -146,7 +146,7 @@ async def clients(gateway: Gateway, query: Query) -> Answer:
                 "topic": found.name,
                 "partition": one.partition,
                 "fetch_offset": one.fetch_offset,
-                "lag": partition.log.high_watermark - one.fetch_offset,
+                "lag": partition.view().bounds().end_offset - one.fetch_offset,
                 "seen_ms_ago": round((now_s - one.seen_s) * 1000),
                 # Who commits is better asked through its group.
                 "groups": sorted(groups_of.get(one.client_id, ())),

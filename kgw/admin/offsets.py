@@ -72,12 +72,13 @@ def _partitions(
 
 def _row(partition: Partition) -> dict[str, Any]:
     log = partition.log
+    bounds = partition.view().bounds()
     return {
         "topic": partition.topic.name,
         "partition": partition.index,
-        "log_start_offset": log.log_start_offset,
-        "high_watermark": log.high_watermark,
-        "last_stable_offset": partition.last_stable_offset,
+        "log_start_offset": bounds.log_start_offset,
+        "high_watermark": bounds.high_watermark,
+        "last_stable_offset": bounds.last_stable_offset,
         "end_offset": log.end_offset,
         "leader_epoch": log.leader_epoch,
         "size_bytes": log.size_bytes,

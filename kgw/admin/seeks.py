@@ -69,7 +69,6 @@ async def seek(gateway: Gateway, query: Query) -> Answer:
     config = gateway.config
     reader = PartitionReader(
         topic,
-        gateway.clock,
         gateway.fetch_deadlines,
         DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
     )

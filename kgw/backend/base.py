@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FoundT = TypeVar("FoundT")
 
 HOT_BATCHES: Final = 1_000
-"""What one `read_hot` looks at one by one, at most: 0.6 ms where both checksums are compared."""
+"""How many batches one `read_hot` looks at one by one, at most (docs/decisions/0068)."""
 
 
 class ReadResult(NamedTuple):
@@ -153,9 +153,10 @@ class PartitionLog(ABC):
 
     key: PartitionKey
 
-    on_advance: Callable[[PartitionLog], None] | None = None
-    """Called in the loop whenever the high watermark has moved, before the appends that moved it
-    resolve. One owner: the partition."""
+    on_advance: Callable[[int, int], None] | None = None
+    """Called in the loop whenever records have become readable, wherever they came from: with the
+    new high watermark, and with the bytes of those records. Where appends brought them, it is
+    called before the appends resolve. One owner: the partition."""
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from asyncio import get_running_loop
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -181,7 +182,8 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         submit: Callable[[_Submitted], None],
     ) -> None:
         self.key = key
-        self._settings = settings
+        self.settings = settings
+        """What it goes by now."""
         self._clock = clock
         self._contents = contents
         self._submit = submit
@@ -226,23 +228,29 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         self._submit(submitted)
         return submitted
 
-    def store(self, batches: list[RecordBatch]) -> None:
-        """Take the batches into the contents. A copy: the frame they came in is let go."""
+    def store(self, batches: list[RecordBatch]) -> int:
+        """Take the batches into the contents, and return their bytes.
+
+        They are copied, so that the frame in which they came is let go.
+        """
         now_ms = self._clock.wall_ms()
         for batch in batches:
             copy = read_batch(bytes(batch.buffer))
-            self._contents.add(copy, self._settings.segment_bytes, now_ms)
-            self._size_bytes += batch.size_bytes
+            self._contents.add(copy, self.settings.segment_bytes, now_ms)
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        self._size_bytes += size_bytes
+        return size_bytes
 
     def give_up(self) -> None:
         """Take back the offsets of what was submitted and is not stored."""
         self._offsets.rewind(self._contents.next_offset)
 
-    def commit(self) -> None:
-        """Move the high watermark to the end of what is stored and announce it."""
-        self._offsets.advance_durable(self._contents.next_offset)
+    def commit(self, size_bytes: int) -> None:
+        """Move the high watermark to the end of what is stored, and announce so many new bytes."""
+        end_offset = self._contents.next_offset
+        self._offsets.advance_durable(end_offset)
         if self.on_advance is not None:
-            self.on_advance(self)
+            self.on_advance(end_offset, size_bytes)
 
     def retire(self, reason: str) -> None:
         """Refuse appends from now on."""
@@ -336,7 +344,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         return snapshot
 
     def configure(self, settings: LogSettings) -> None:
-        self._settings = settings
+        self.settings = settings
 
     @property
     def compacted_end(self) -> int:
@@ -519,12 +527,11 @@ class MemoryBackend(Backend):
         if self._fails_next and group:
             self._fails_next = False
             group = _fail_log(group, group[0].log)
-        advanced: dict[MemoryPartitionLog, None] = {}
+        stored: Counter[MemoryPartitionLog] = Counter()
         for submitted in group:
-            submitted.log.store(submitted.batches)
-            advanced[submitted.log] = None
-        for log in advanced:
-            log.commit()
+            stored[submitted.log] += submitted.log.store(submitted.batches)
+        for log, size_bytes in stored.items():
+            log.commit(size_bytes)
         for submitted in group:
             submitted.finish()
 

@@ -14,7 +14,7 @@ from kgw.errors import DataDirectoryError, StorageError
 from kgw.gateway import stored_config
 from kgw.metrics import Metrics
 from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.upkeep import Upkeep
+from kgw.partitions.log_manager import LogManager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -52,16 +52,16 @@ def compact(
 async def _compact_all(
     config: Config, topics: Collection[str], *, is_dry_run: bool
 ) -> list[PartitionCompaction]:
-    async with _opened(config) as (catalog, upkeep):
+    async with _opened(config) as (catalog, log_manager):
         for name in topics:
             topic = catalog.get(name)
             if topic is None:
                 raise StorageError(f"there is no topic {name}")
             if not topic.config.is_compacted:
                 raise StorageError(f"the cleanup.policy of topic {name} has no compact")
-        now_ms = await upkeep.now_ms()
+        now_ms = await log_manager.now_ms()
         return [
-            await _compact(partition, upkeep, now_ms, is_dry_run=is_dry_run)
+            await _compact(partition, log_manager, now_ms, is_dry_run=is_dry_run)
             for topic in sorted(catalog.topics.values(), key=lambda one: one.name)
             if topic.config.is_compacted and (not topics or topic.name in topics)
             for partition in topic.partitions.values()
@@ -69,9 +69,9 @@ async def _compact_all(
 
 
 async def _compact(
-    partition: Partition, upkeep: Upkeep, now_ms: int, *, is_dry_run: bool
+    partition: Partition, log_manager: LogManager, now_ms: int, *, is_dry_run: bool
 ) -> PartitionCompaction:
-    compactor = upkeep.compactor
+    compactor = log_manager.compactor
     name, index = partition.topic.name, partition.index
     try:
         dirtiness = await compactor.measure(partition, now_ms)
@@ -86,7 +86,7 @@ async def _compact(
 
 
 @asynccontextmanager
-async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, Upkeep]]:
+async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, LogManager]]:
     """Open a data directory as its server would, and close it in order."""
     clock = SystemClock()
     backend = open_backend(config, clock)
@@ -99,7 +99,7 @@ async def _opened(config: Config) -> AsyncIterator[tuple[TopicCatalog, Upkeep]]:
         def raise_bug(error: BaseException) -> None:
             raise error
 
-        yield catalog, Upkeep(catalog, backend, clock, Metrics(), lambda: config, raise_bug)
+        yield catalog, LogManager(catalog, backend, clock, Metrics(), lambda: config, raise_bug)
         await catalog.save_snapshots()
     finally:
         await backend.aclose()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kgw.config import ConfigError
 from kgw.errors import ErrorCode, KafkaError
+from kgw.partitions.topic import name_problem
 from kgw.partitions.topic_config import parse_own_settings
-from kgw.partitions.topic_names import name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

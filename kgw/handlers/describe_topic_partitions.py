@@ -15,7 +15,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.handlers.leaders import leader
-from kgw.partitions.topic_names import name_problem
+from kgw.partitions.topic import name_problem
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsResponse,

@@ -70,15 +70,13 @@ _SEEKS = {
     MAX_TIMESTAMP: Seek(SeekKind.NEWEST_TS),
     EARLIEST_LOCAL: Seek(SeekKind.RESET_TO_EARLIEST),
 }
-_READ_COMMITTED = 1
 
 PARTITIONS_PER_TURN = 150
-"""Those of one turn are looked up side by side; 10 us each, or as long as a disk takes."""
+"""Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
 ENCODED_PER_TURN = 1_000
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    is_committed = request.isolation_level == _READ_COMMITTED
     queue = context.gateway.answer_turns
     counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
@@ -94,7 +92,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
                 counts,
                 lookups,
                 context,
-                read_committed=is_committed,
+                request.isolation_level,
             )
             for position, start, end in turn
         ]
@@ -143,8 +141,7 @@ async def _answer_places(
     counts: Mapping[tuple[str, int], int],
     lookups: asyncio.Semaphore,
     context: RequestContext,
-    *,
-    read_committed: bool,
+    isolation: int,
 ) -> list[ListOffsetsPartitionResponse]:
     topic = context.gateway.catalog.get(name)
     answers: dict[int, ListOffsetsPartitionResponse] = {}
@@ -172,10 +169,9 @@ async def _answer_places(
         config = context.gateway.config
         reader = PartitionReader(
             topic,
-            context.gateway.clock,
             context.gateway.fetch_deadlines,
             DecompressionLimits(config.decompressed_bytes_max, config.decompression_ratio_max),
-            read_committed=read_committed,
+            isolation=isolation,
             lookups=lookups,
         )
         found = await OffsetSeeker(reader).seek(seeks)
@@ -190,7 +186,8 @@ def _check(topic: Topic, place: ListOffsetsPartition, context: RequestContext) -
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
         return ErrorCode.UNSUPPORTED_VERSION
     try:
-        topic.partitions[place.partition_index].check_leader_epoch(place.current_leader_epoch)
+        view = topic.partitions[place.partition_index].view()
+        view.check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
@@ -214,7 +211,7 @@ def _answer(
         answer.offset, answer.timestamp, leader_epoch = found.record
     elif place.timestamp in {LATEST, EARLIEST, EARLIEST_LOCAL}:
         answer.offset = found.offset
-        leader_epoch = topic.partitions[index].log.epoch_at(found.offset)
+        leader_epoch = topic.partitions[index].view().epoch_at(found.offset)
     else:
         return answer
     answer.leader_epoch = leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH

@@ -26,8 +26,7 @@ from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
 from kgw.handlers.leaders import leader
-from kgw.partitions.topic import Topic
-from kgw.partitions.topic_names import name_problem
+from kgw.partitions.topic import Topic, name_problem
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (

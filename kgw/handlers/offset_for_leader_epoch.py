@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kgw.turns import Turns
 
 PARTITIONS_PER_TURN = 400
-"""To look one up, and to encode the answer, takes 3 us."""
+"""So many are looked up and encoded in a turn of the loop (docs/decisions/0068)."""
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Answer:
@@ -88,11 +88,12 @@ def error_response(
 
 
 def _answer(partition: Partition, place: OffsetForLeaderPartition) -> EpochEndOffset:
+    view = partition.view()
     try:
-        partition.check_leader_epoch(place.current_leader_epoch)
+        view.check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=place.partition, error_code=error.code)
-    end = partition.log.epoch_end(place.leader_epoch)
+    end = view.epoch_end(place.leader_epoch)
     if end is None:
         return EpochEndOffset(partition=place.partition)
     return EpochEndOffset(

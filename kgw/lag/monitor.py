@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.lag.positions import ClientPositions
-    from kgw.lag.sources import Forecast, Groups, PartitionView, Topics, TopicView
+    from kgw.lag.sources import Forecast, Groups, Topics, WatchedPartition, WatchedTopic
     from kgw.metrics import Metrics
     from kgw.offsets.committed import Place
     from kgw.state.history import LagHistory
@@ -283,12 +283,12 @@ class LagMonitor:
         if topics:
             look.groups[group_id] = GroupSample(group_id, _sum(topics.values()), topics)
 
-    async def _age(self, partition: PartitionView, offset: int, now_ms: int) -> int | None:
+    async def _age(self, partition: WatchedPartition, offset: int, now_ms: int) -> int | None:
         age_ms = self._ages.look(partition.log, offset, now_ms)
         return await self._ages.read(partition.log, offset, now_ms) if age_ms is None else age_ms
 
     async def _look_ahead(
-        self, group_id: str, partition: PartitionView, lag: PartitionLag, look: _Look
+        self, group_id: str, partition: WatchedPartition, lag: PartitionLag, look: _Look
     ) -> None:
         """Find out whether retention is about to pass the group by."""
         log = partition.log
@@ -307,7 +307,7 @@ class LagMonitor:
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )
 
-    def _committed(self, group_id: str) -> Iterator[tuple[TopicView, list[tuple[int, int]]]]:
+    def _committed(self, group_id: str) -> Iterator[tuple[WatchedTopic, list[tuple[int, int]]]]:
         """Yield topics with a copy of what a group has committed there: it goes on committing.
 
         What it committed to a topic that is gone goes too.
@@ -321,7 +321,7 @@ class LagMonitor:
             if topic is not None and committed:
                 yield topic, [(index, one.offset) for index, one in committed.items()]
 
-    def _measure(self, partition: PartitionView, offset: int) -> PartitionLag | None:
+    def _measure(self, partition: WatchedPartition, offset: int) -> PartitionLag | None:
         """Return where an offset stands in a partition; None where that could not be had."""
         try:
             log = partition.log

@@ -23,13 +23,13 @@ class TopicIdentity(Protocol):
     def topic_id(self) -> TopicId: ...
 
 
-class TopicView(TopicIdentity, Protocol):
+class WatchedTopic(TopicIdentity, Protocol):
     """A topic, as far as lag goes."""
 
-    def partition(self, index: int) -> PartitionView | None: ...
+    def partition(self, index: int) -> WatchedPartition | None: ...
 
 
-class PartitionView(Protocol):
+class WatchedPartition(Protocol):
     """A partition, as far as lag goes."""
 
     @property
@@ -50,9 +50,9 @@ class PartitionView(Protocol):
 class Topics(Protocol):
     """Every topic that is served. None means that there is no such topic, and nothing else."""
 
-    def by_id(self, topic_id: TopicId) -> TopicView | None: ...
+    def by_id(self, topic_id: TopicId) -> WatchedTopic | None: ...
 
-    def partitions(self) -> Iterable[PartitionView]: ...
+    def partitions(self) -> Iterable[WatchedPartition]: ...
 
 
 class Groups(Protocol):

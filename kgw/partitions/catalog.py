@@ -18,16 +18,21 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.partitions.configuring import configure_partitions, configure_topic, configure_topics
+from kgw.partitions.appending import CheckThread
 from kgw.partitions.encoded_topics import EncodedTopics
 from kgw.partitions.partition import Partition, most_grown
-from kgw.partitions.topic import Topic, TopicRow, new_topic_id, why_missing
+from kgw.partitions.topic import (
+    Topic,
+    TopicRow,
+    name_problem,
+    new_topic_id,
+    unified_name,
+    why_missing,
+)
 from kgw.partitions.topic_config import TopicConfig, parse_own_settings
-from kgw.partitions.topic_names import name_problem, unified_name
-from kgw.partitions.walker import Walker
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.turns import Share, take_turns
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from kgw.clock import Clock
     from kgw.config import Config, Value
     from kgw.state.base import Row
+    from kgw.turns import Turns
     from kgw.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -56,11 +62,11 @@ _log = logging.getLogger(__name__)
 # Opening and removing logs waits for directory syncs: some at a time overlap, hundreds do not.
 _LOGS_AT_A_TIME = 32
 
-# Partitions whose objects are made before others get a turn: 2 ms.
+# Partitions whose objects are made before others get a turn.
 _PARTITIONS_PER_TURN = 200
 
-# Partitions of which producers expire, and producers that do, before others get a turn: 2 ms.
-_EXPIRIES_PER_TURN = 1_000
+TOPIC_COST: Final = 50
+"""What it takes to work out the settings of a topic, in logs that are given other settings."""
 
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
 """Makes new settings of a topic's own ones, both as texts."""
@@ -94,8 +100,17 @@ class TopicCatalog:
         config: Config,
         clock: Clock,
         lives_here: Callable[[PartitionKey], bool] = lambda _: True,
+        *,
+        configured_per_turn: int = 2_000,
+        expiries_per_turn: int = 1_000,
     ) -> None:
-        """`lives_here` says whether this node is to open a partition: `Placement.owns`."""
+        """`lives_here` says whether this node is to open a partition: `Placement.owns`.
+
+        `configured_per_turn` is how many logs are given other settings in a turn of the loop,
+        `expiries_per_turn` of how many partitions producers expire, and how many producers do.
+        """
+        self._configured_per_turn = configured_per_turn
+        self._expiries_per_turn = expiries_per_turn
         self._backend = backend
         self._lives_here = lives_here
         self._config = config
@@ -109,7 +124,7 @@ class TopicCatalog:
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
         self._snapshot_turn = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
-        self._walker = Walker()
+        self._check_thread = CheckThread()
         self.encoded = EncodedTopics()
         """What answers say of the topics here: how many partitions, of which leader epochs."""
         self.when_deleted: list[Callable[[TopicId], None]] = []
@@ -205,7 +220,7 @@ class TopicCatalog:
         """Wait for the changes under way."""
         while self._changes:
             await asyncio.wait(self._changes)
-        self._walker.close()
+        self._check_thread.close()
 
     async def save_snapshots(self, *, leave_bytes: int = 0) -> None:
         """Keep the partitions' derived state, so that the next start replays less of their logs.
@@ -214,7 +229,10 @@ class TopicCatalog:
         it that much to replay: each takes two syncs.
         """
         async with self._snapshot_turn:
-            share, expiration_ms = Share(_EXPIRIES_PER_TURN), self._config.producer_id_expiration_ms
+            share, expiration_ms = (
+                Share(self._expiries_per_turn),
+                self._config.producer_id_expiration_ms,
+            )
             for partition in self.partitions():
                 if share.spend(1 + await take_turns(partition.expire_producers(expiration_ms))):
                     await asyncio.sleep(0)
@@ -286,7 +304,7 @@ class TopicCatalog:
         """Take other server settings, and return when each topic has what it takes from them."""
         self._config = config
         topics = list(self._by_name.values())
-        await self._complete(take_turns(configure_topics(topics, lambda: self._config)))
+        await self._complete(take_turns(self._reconfigure(topics)))
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -318,7 +336,7 @@ class TopicCatalog:
                 raise
             while config is not self._config:
                 config = self._config
-                await take_turns(configure_topic(topic, TopicConfig(own, config)))
+                await take_turns(topic.configure(TopicConfig(own, config), self._config_share()))
             self._add(topic)
             return topic
 
@@ -363,7 +381,7 @@ class TopicCatalog:
                 raise
             while config is not topic.config:
                 config = topic.config
-                await take_turns(configure_partitions(topic, added.values()))
+                await take_turns(topic.configure_logs(added.values(), self._config_share()))
             topic.partition_count = partition_count
             topic.partitions = {**topic.partitions, **added}
             self.encoded.forget(topic)
@@ -375,7 +393,20 @@ class TopicCatalog:
             config = TopicConfig(own, self._config)
             row = topic.row()._replace(configs=config.own_texts())
             await self._backend.state.apply([Change(TOPIC, row.key, row.encode())])
-            await take_turns(configure_topic(topic, TopicConfig(own, self._config)))
+            config = TopicConfig(own, self._config)
+            await take_turns(topic.configure(config, self._config_share()))
+
+    def _reconfigure(self, topics: Iterable[Topic]) -> Turns[None]:
+        """Work out the settings of topics anew, from their own ones and what is the default now."""
+        share = self._config_share()
+        for topic in topics:
+            if not topic.is_deleted:
+                yield from topic.configure(TopicConfig(topic.config.own, self._config), share)
+            if share.spend(TOPIC_COST):
+                yield
+
+    def _config_share(self) -> Share:
+        return Share(self._configured_per_turn)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -426,7 +457,7 @@ class TopicCatalog:
         )
 
     async def _partition(self, topic: Topic, key: PartitionKey, log: PartitionLog) -> Partition:
-        partition = Partition(topic, key.partition, log, self._clock, self._walker)
+        partition = Partition(topic, key.partition, log, self._clock, self._check_thread)
         await partition.open()
         return partition
 

@@ -1,4 +1,4 @@
-"""Compaction of partitions, one at a time: the shell round the rules in `cleaner`.
+"""Compaction of partitions, one at a time: the shell round `compaction_rules`.
 
 A partition that fails is put aside for a while and named among the problems; the others go on.
 """
@@ -19,9 +19,9 @@ from kgw.errors import (
     StorageError,
 )
 from kgw.metrics import count
-from kgw.partitions.cleaner import Dirtiness, measure_dirtiness
-from kgw.partitions.pace import Pace
+from kgw.partitions.compaction_rules import Dirtiness, measure_dirtiness
 from kgw.partitions.retention import is_old
+from kgw.partitions.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,13 +79,13 @@ class Compactor:
         """Return the partitions that are to be compacted, the one that needs it most first."""
         found: list[tuple[tuple[bool, float], Partition]] = []
         greatest = 0.0
-        pace = Pace(self._clock)
+        throttle = Throttle(self._clock)
         for topic in list(self._catalog.topics.values()):
             if not topic.config.is_compacted:
                 continue
             for partition in topic.partitions.values():
                 dirtiness = await self._look_at(partition, now_ms)
-                await pace.step()
+                await throttle.step()
                 if dirtiness is None:
                     continue
                 greatest = max(greatest, dirtiness.ratio)
@@ -220,7 +220,7 @@ def _dirtiness(
         segments,
         partition.topic.config.compaction,
         compacted_end=log.compacted_end,
-        last_stable_offset=partition.last_stable_offset,
+        last_stable_offset=partition.view().bounds().last_stable_offset,
         now_ms=now_ms,
     )
 

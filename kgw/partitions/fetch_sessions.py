@@ -36,7 +36,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 
 PARTITIONS_PER_TURN: Final = 600
-"""To take one into a session takes 2 to 3 us."""
+"""So many are taken into a session in a turn of the loop (docs/decisions/0068)."""
 
 EVICTION_S: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
@@ -70,9 +70,13 @@ class Told(NamedTuple):
 
 
 class Watched(Protocol):
-    """A partition, as far as a session listens to it."""
+    """A view of a partition, as far as a session listens to it."""
 
-    waits: dict[Any, None]
+    def listen(self, listener: Any) -> None:
+        """Have it told of what changes."""
+
+    def ignore(self, listener: Any) -> None:
+        """Tell it nothing more."""
 
 
 class Waiting(Protocol):
@@ -93,8 +97,8 @@ def next_epoch(epoch: int) -> int:
 class SessionPartition:
     """What a session knows of one partition: what is asked for, and what the client was told last.
 
-    It stands in the `waits` of its partition as long as it has nothing to say, and while a request
-    of the session waits; there it hears of what changes.
+    It listens to its partition as long as it has nothing to say, and while a request of the session
+    waits.
     """
 
     __slots__ = (
@@ -103,19 +107,19 @@ class SessionPartition:
         "last_fetched_epoch",
         "max_bytes",
         "offset",
-        "partition",
         "session",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
         "turn",
+        "view",
     )
 
     def __init__(self, session: FetchSession, topic: TopicKey, index: int) -> None:
         self.session = session
         self.topic = topic
         self.index = index
-        self.partition: Watched | None = None
+        self.view: Watched | None = None
         self.offset = NO_OFFSET
         self.max_bytes = 0
         self.current_leader_epoch = -1
@@ -127,6 +131,13 @@ class SessionPartition:
     def __repr__(self) -> str:
         return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
 
+    def is_told(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether these are the bounds that the client was told last."""
+        return (
+            high_watermark == self.told_high_watermark
+            and log_start_offset == self.told_log_start_offset
+        )
+
     def tell(
         self,
         high_watermark: int,
@@ -137,10 +148,7 @@ class SessionPartition:
         diverges: bool = False,
     ) -> bool:
         """Whether an answer has to name the partition; what it would say counts as told."""
-        is_news = (
-            high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
-        )
+        is_news = not self.is_told(high_watermark, log_start_offset)
         # When an error has gone, that is news too.
         self.told_high_watermark = NO_OFFSET if has_error else high_watermark
         self.told_log_start_offset = log_start_offset
@@ -156,16 +164,16 @@ class SessionPartition:
         session.dirty[self] = None
         if session.wait is not None:
             session.wait.advanced(size_bytes)
-        elif self.partition is not None:
+        elif self.view is not None:
             # Nobody needs to hear it twice: a session that was left behind costs nothing more.
-            self.partition.waits.pop(self, None)
+            self.view.ignore(self)
 
     def fire(self) -> None:
         """Take note that the partition's beginning, or its existence, is not what it was."""
         session = self.session
         session.dirty[self] = None
-        if self.partition is not None:
-            self.partition.waits.pop(self, None)
+        if self.view is not None:
+            self.view.ignore(self)
         if session.wait is not None:
             session.wait.fire()
 
@@ -247,8 +255,8 @@ class FetchSession:
             del self._topics[topic_key]
         self.size -= 1
         self.dirty.pop(one, None)
-        if one.partition is not None:
-            one.partition.waits.pop(one, None)
+        if one.view is not None:
+            one.view.ignore(one)
 
     def in_turn(self) -> list[SessionPartition]:
         """Return what may have something to say, those first that were served longest ago."""
@@ -261,15 +269,15 @@ class FetchSession:
 
     def listen(self, one: SessionPartition) -> None:
         """Have a partition tell what changes."""
-        if one.partition is not None and not self.is_closed:
-            one.partition.waits[one] = None
+        if one.view is not None and not self.is_closed:
+            one.view.listen(one)
 
     def close(self) -> None:
         """Listen no more; a request that waits is answered with what there is."""
         self.is_closed = True
         for one in self.partitions():
-            if one.partition is not None:
-                one.partition.waits.pop(one, None)
+            if one.view is not None:
+                one.view.ignore(one)
         if self.wait is not None:
             self.wait.fire()
 
@@ -313,23 +321,11 @@ class FetchSessionCache:
 
     def create(
         self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
-    ) -> FetchSession | None:
+    ) -> Generator[None, None, FetchSession | None]:
         """Return a session of what a complete request was told; None when there is no room.
 
         `size` is how many partitions these are, at most.
         """
-        creating = self.create_in_turns(told, size, uses_topic_ids=uses_topic_ids, now_s=now_s)
-        while True:
-            try:
-                next(creating)
-            except StopIteration as end:
-                created: FetchSession | None = end.value
-                return created
-
-    def create_in_turns(
-        self, told: Iterable[Told], size: int, *, uses_topic_ids: bool, now_s: float
-    ) -> Generator[None, None, FetchSession | None]:
-        """Do the same for thousands of partitions."""
         if not self._make_room(size, 1, None, now_s):
             return None
         session_id = self._new_id()

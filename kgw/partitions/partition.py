@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kgw.backend.base import Snapshot
 from kgw.errors import ErrorCode, KafkaError, KgwError
-from kgw.partitions.appended import Appended
+from kgw.partitions.appending import Appended, CheckQueue, is_checked_at_once
 from kgw.partitions.producer_snapshot import (
+    PACKED_PER_TURN,
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
@@ -25,6 +26,7 @@ from kgw.partitions.validation import (
     validate_batch,
     validate_records,
 )
+from kgw.partitions.view import Isolation, PartitionView, ReadTopic
 from kgw.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_FLAG
 from kgw.turns import finish, take_turns
 from kgw.types import NO_OFFSET, NO_TIMESTAMP_MS
@@ -33,13 +35,13 @@ if TYPE_CHECKING:
     from kgw.backend.append import Append
     from kgw.backend.base import PartitionLog
     from kgw.clock import Clock
-    from kgw.partitions.entering import Entrance
+    from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.walker import Walker
+    from kgw.partitions.view import Listener
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
-    from kgw.types import Buffer, TopicId, TopicName
+    from kgw.types import Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -50,23 +52,10 @@ _REBUILD_INTERVAL_S = 1.0
 _ALWAYS_SAVED = 64
 
 
-class OwnTopic(Protocol):
+class OwnTopic(ReadTopic, Protocol):
     """What a partition knows of its topic."""
 
-    name: TopicName
-    topic_id: TopicId
     config: TopicConfig
-    is_deleted: bool
-
-
-class Listener(Protocol):
-    """Who is told of what becomes of a partition: stands in its `waits`."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """So many bytes more can be read."""
-
-    def fire(self) -> None:
-        """The partition's beginning has moved, or it is no longer there."""
 
 
 class Partition:
@@ -79,9 +68,10 @@ class Partition:
     """
 
     __slots__ = (
+        "_check_queue",
+        "_check_thread",
         "_clock",
-        "_config",
-        "_entrance",
+        "_committed_view",
         "_in_flight_count",
         "_in_flight_of_producers",
         "_is_fenced",
@@ -90,29 +80,38 @@ class Partition:
         "_snapshot_log_bytes",
         "_snapshot_offset",
         "_stored_end",
-        "_walker",
+        "_view",
         "index",
+        "listeners",
         "log",
         "producers",
         "skip_count",
         "topic",
-        "waits",
     )
 
     def __init__(
-        self, topic: OwnTopic, index: int, log: PartitionLog, clock: Clock, walker: Walker
+        self,
+        topic: OwnTopic,
+        index: int,
+        log: PartitionLog,
+        clock: Clock,
+        check_thread: CheckThread,
     ) -> None:
         self.topic = topic
         self.index = index
         self.log = log
-        self.waits: dict[Listener, None] = {}
+        self.listeners: dict[Listener, None] = {}
+        """Who is told of what becomes of the partition: to be changed by its views."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
         self.producers = ProducerState()
+        self._view = PartitionView(topic, index, log, self.listeners, Isolation.READ_UNCOMMITTED)
+        self._committed_view = PartitionView(
+            topic, index, log, self.listeners, Isolation.READ_COMMITTED
+        )
         self._clock = clock
-        self._walker = walker
-        self._config = topic.config
-        self._entrance: Entrance | None = None
+        self._check_thread = check_thread
+        self._check_queue: CheckQueue | None = None
         self._in_flight_count = 0
         self._in_flight_of_producers = 0
         self._is_fenced = False
@@ -122,6 +121,7 @@ class Partition:
         self._stored_end = log.high_watermark
         self._snapshot_offset = log.log_start_offset
         self._snapshot_log_bytes = 0
+        log.on_advance = self._advanced
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic.name}-{self.index} {self.log!r}>"
@@ -163,7 +163,9 @@ class Partition:
         """How much the log has grown, or shrunk, since the last snapshot of this life."""
         return abs(self.log.size_bytes - self._snapshot_log_bytes)
 
-    async def save_snapshot(self, queue: asyncio.Lock | None = None) -> None:
+    async def save_snapshot(
+        self, queue: asyncio.Lock | None = None, *, packed_per_turn: int = PACKED_PER_TURN
+    ) -> None:
         """Keep the producers' state, so that the next start replays less. Raises StorageError.
 
         It holds what has been answered, and nothing of what is in flight. It is made in turns,
@@ -171,7 +173,7 @@ class Partition:
         """
         if not self.is_dirty or self.topic.is_deleted:
             return
-        work = self._make_snapshot()
+        work = self._make_snapshot(packed_per_turn)
         # Few are packed at once: to wait for a turn would take longer than the work.
         are_few = has_few_producers(self.producers)
         made = await (take_turns(work) if are_few else finish(work, queue))
@@ -182,11 +184,11 @@ class Partition:
         self._snapshot_log_bytes = log_bytes
         self._snapshot_offset = max(self._snapshot_offset, snapshot.offset)
 
-    def _make_snapshot(self) -> Turns[tuple[Snapshot, int] | None]:
+    def _make_snapshot(self, per_turn: int) -> Turns[tuple[Snapshot, int] | None]:
         """Return a snapshot and how large the log was then; None while the state may be wrong."""
         if not self.is_dirty:
             return None
-        packed = yield from pack_producers(self.producers)
+        packed = yield from pack_producers(self.producers, per_turn)
         if packed is None or self._is_fenced:
             return None
         # In the turn in which the last of it was packed.
@@ -206,7 +208,7 @@ class Partition:
         batch that is stored gets its offset, of one that is in flight its result. Raises KafkaError
         when the batch may not enter; nothing has happened then.
         """
-        config = self._config
+        config = self.topic.config
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
         validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
@@ -214,42 +216,38 @@ class Partition:
         if batch.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
         append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
-        if config.checks_records or self._entrance is not None:
+        if config.checks_records or self._check_queue is not None:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
 
     def _append_checked(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch once its records have been looked at, and all before it have entered."""
-        # At first use: most servers have no such topic.
-        from kgw.partitions.entering import Entrance, is_walked_at_once
-
-        config = self._config
+        config = self.topic.config
         limits = config.decompression_limits
         rules = record_rules(config, now_ms) if config.checks_records else None
-        if rules is not None and is_walked_at_once(batch):
+        if rules is not None and is_checked_at_once(batch):
             validate_records(batch, rules, limits)
             rules = None
-        entrance = self._entrance
-        if rules is None and (entrance is None or not entrance.is_busy):
+        queue = self._check_queue
+        if rules is None and (queue is None or not queue.is_busy):
             return self._enter(batch, now_ms, append_time_ms)
-        if entrance is None:
-            entrance = self._entrance = Entrance(self._walker)
+        if queue is None:
+            queue = self._check_queue = CheckQueue(self._check_thread)
         enter = partial(self._enter, batch, now_ms, append_time_ms)
-        result = entrance.submit(batch, rules, limits, enter)
+        result = queue.submit(batch, rules, limits, enter)
         return Appended(result, NO_OFFSET, append_time_ms, is_undecided=True)
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
-        size_bytes = len(batch.buffer)
         if batch.producer_id == NO_PRODUCER_ID:
             if append_time_ms >= 0:
                 batch.set_log_append_time(append_time_ms)
             result = self.log.append((batch,))
             self._in_flight_count += 1
             if result.is_done:
-                self._answered(size_bytes, None, result)
+                self._answered(None, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, None))
+                result.when_done(partial(self._answered, None))
             return Appended(result, NO_OFFSET, append_time_ms)
         if self._is_fenced:
             if not self._in_flight_of_producers:
@@ -266,9 +264,9 @@ class Partition:
             self._in_flight_count += 1
             self._in_flight_of_producers += 1
             if result.is_done:
-                self._answered(size_bytes, entry, result)
+                self._answered(entry, result)
             else:
-                result.when_done(partial(self._answered, size_bytes, entry))
+                result.when_done(partial(self._answered, entry))
             return Appended(result, NO_OFFSET, append_time_ms)
         if isinstance(known, InFlight):
             result, append_time_ms = cast("tuple[Append, int]", known.token)
@@ -276,9 +274,9 @@ class Partition:
         return Appended(None, known.base_offset, self._append_time(known))
 
     def _append_time(self, known: Duplicate) -> int:
-        return known.max_timestamp_ms if self._config.uses_log_append_time else NO_TIMESTAMP_MS
+        return known.max_timestamp_ms if self.topic.config.uses_log_append_time else NO_TIMESTAMP_MS
 
-    def _answered(self, size_bytes: int, entry: BatchEntry | None, append: Append) -> None:
+    def _answered(self, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""
         self._in_flight_count -= 1
         if entry is not None:
@@ -293,9 +291,6 @@ class Partition:
             self._stored_end = appended.last_offset + 1
             if entry is not None:
                 self.producers.complete(entry, appended.base_offset)
-            if self.waits:
-                for wait in list(self.waits):
-                    wait.advanced(size_bytes)
         if self._is_fenced and not self._in_flight_of_producers:
             # Those without an id may keep the log busy for ever, and change nothing here.
             self._lift_fence()
@@ -325,27 +320,15 @@ class Partition:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of what read_committed may see: there are no transactions yet."""
-        return self.log.high_watermark
+    def view(self, isolation: int = Isolation.READ_UNCOMMITTED) -> PartitionView:
+        """Return what readers of an isolation level see."""
+        return self._committed_view if isolation == Isolation.READ_COMMITTED else self._view
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError when a client's idea of the leader epoch is not ours (KIP-320).
-
-        -1 is no idea, and always right.
-        """
-        if current_leader_epoch < 0:
-            return
-        leader_epoch = self.log.leader_epoch
-        if current_leader_epoch < leader_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {leader_epoch} by now"
-            )
-        if current_leader_epoch > leader_epoch:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is only {leader_epoch}"
-            )
+    def _advanced(self, _end_offset: int, size_bytes: int) -> None:
+        """Tell those who wait that so many bytes more can be read, from whichever source."""
+        if self.listeners:
+            for listener in list(self.listeners):
+                listener.advanced(size_bytes)
 
     async def delete_before(self, offset: int) -> int:
         """Let the partition begin at `offset`, durably and for ever; return how far that moved it.
@@ -358,22 +341,18 @@ class Partition:
             return 0
         await self.log.drop_before(offset)
         # A long poll for more bytes than there are may stand on what has gone.
-        for wait in list(self.waits):
-            wait.fire()
+        self._end_waits()
         return max(0, self.log.log_start_offset - before)
 
     # --- changes from above ----------------------------------------------------------------------
 
-    def configure(self, config: TopicConfig) -> None:
-        """Take a changed configuration from the next append on."""
-        if config.log_settings != self._config.log_settings:
-            self.log.configure(config.log_settings)
-        self._config = config
-
     def retire(self) -> None:
         """End what waits for this partition: its topic has been deleted."""
-        for wait in list(self.waits):
-            wait.fire()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        for listener in list(self.listeners):
+            listener.fire()
 
 
 def most_grown(partitions: list[Partition], leave_bytes: int) -> list[Partition]:

@@ -31,8 +31,6 @@ _NEAR = 1 << 31
 """How far beyond the next block an id in the logs shows that the database is too old."""
 _RANDOM_BYTES = 5
 """Of a random block's number: such ids are below 2**53, where no client's language loses digits."""
-_LOOKS_PER_TURN = 5_000
-"""Of ids, and of partitions that know any: 0.1 and 0.5 us."""
 
 
 class ProducerIds:
@@ -41,8 +39,18 @@ class ProducerIds:
     What is left of a block at exit is lost, which costs nothing: there are 2**63.
     """
 
-    def __init__(self, state: StateStore, in_logs: Callable[[], Iterable[Sequence[int]]]) -> None:
-        """Claim from `state`; `in_logs` names the ids that logs hold, once all are open."""
+    def __init__(
+        self,
+        state: StateStore,
+        in_logs: Callable[[], Iterable[Sequence[int]]],
+        *,
+        looks_per_turn: int = 5_000,
+    ) -> None:
+        """Claim from `state`; `in_logs` names the ids that logs hold, once all are open.
+
+        `looks_per_turn` is how many of these, and of the logs, are looked at in a turn of the loop.
+        """
+        self._looks_per_turn = looks_per_turn
         self._state = state
         self._in_logs = in_logs
         self._is_first_claim = True
@@ -92,7 +100,7 @@ class ProducerIds:
 
     def _is_behind_logs(self, begin: int) -> Turns[bool]:
         """Whether logs hold ids that the database would hand out again before long."""
-        share = Share(_LOOKS_PER_TURN)
+        share = Share(self._looks_per_turn)
         for ids in self._in_logs():
             for known in ids:
                 if begin <= known < begin + _NEAR:

@@ -34,7 +34,7 @@ WINDOW_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 100_000
 """Per partition; the one that wrote longest ago gives way, as if it had expired."""
 EXPIRED_PER_TURN: Final = 1_000
-"""To let one go takes 1 us."""
+"""So many producers are let go in a turn of the loop (docs/decisions/0068)."""
 
 IN_FLIGHT_OFFSET: Final = -1
 NO_TRANSACTION: Final = -1
@@ -341,7 +341,9 @@ class ProducerState:
                         yield known.base_offset
                 entry = entry.replaced
 
-    def expire(self, now_ms: int, expiration_ms: int) -> Generator[None, None, int]:
+    def expire(
+        self, now_ms: int, expiration_ms: int, per_turn: int = EXPIRED_PER_TURN
+    ) -> Generator[None, None, int]:
         """Forget producers that wrote nothing for that long; how many (producer.id.expiration.ms).
 
         Open transactions and batches in flight keep theirs. Yields where others may come between.
@@ -350,7 +352,7 @@ class ProducerState:
         while True:
             looked = 0
             expired: list[int] = []
-            for producer_id, entry in islice(self._entries.items(), kept, kept + EXPIRED_PER_TURN):
+            for producer_id, entry in islice(self._entries.items(), kept, kept + per_turn):
                 if now_ms - entry.last_update_ms < expiration_ms:
                     break
                 looked += 1
@@ -359,7 +361,7 @@ class ProducerState:
             for producer_id in expired:
                 del self._entries[producer_id]
             count += len(expired)
-            if looked < EXPIRED_PER_TURN:
+            if looked < per_turn:
                 return count
             # Those that stay come first next time, unless they have written meanwhile.
             kept += looked - len(expired)

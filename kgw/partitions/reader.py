@@ -14,16 +14,16 @@ from kgw.offsets.reader import (
     RecordReader,
     timestamp_ms_at,
 )
-from kgw.partitions.lookup import find_by_time, find_max_timestamp
+from kgw.partitions.answer_room import AnswerBudget
 from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.view import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from kgw.clock import Clock
     from kgw.partitions.lookup import TimestampOffset
-    from kgw.partitions.partition import Partition
     from kgw.partitions.topic import Topic
+    from kgw.partitions.view import Bounds, PartitionView
     from kgw.partitions.waits import FetchDeadlines
     from kgw.records.limits import DecompressionLimits
 
@@ -35,57 +35,52 @@ one for ten thousand partitions, or topics, leaves a thread to others."""
 
 
 class PartitionReader(RecordReader):
-    """Reads a topic of this process.
-
-    With `read_committed` nothing past the last stable offset is shown.
-    """
+    """Reads a topic of this process, as an isolation level sees it."""
 
     def __init__(
         self,
         topic: Topic,
-        clock: Clock,
         deadlines: FetchDeadlines,
         limits: DecompressionLimits,
         *,
-        read_committed: bool = False,
+        isolation: int = Isolation.READ_UNCOMMITTED,
         lookups: asyncio.Semaphore | None = None,
     ) -> None:
         """`lookups` is shared by the readers of one request."""
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self._topic = topic
-        self._clock = clock
         self._deadlines = deadlines
         self._limits = limits
-        self._read_committed = read_committed
+        self._isolation = isolation
         self._lookups = lookups or asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    def _view(self, index: int) -> PartitionView | None:
+        partition = self._topic.partition(index)
+        return None if partition is None else partition.view(self._isolation)
 
     async def bounds(self, partitions: Collection[int]) -> Answers[OffsetBounds]:
         """Return what can be read of each partition: from memory, without waiting."""
         answers: Answers[OffsetBounds] = {}
         for index in partitions:
-            partition = self._topic.partition(index)
+            view = self._view(index)
             answers[index] = (
                 self._unknown(index)
-                if partition is None or self._topic.is_deleted
-                else OffsetBounds(partition.log.log_start_offset, self._end(partition))
+                if view is None or self._topic.is_deleted
+                else _offset_bounds(view.bounds())
             )
         return answers
 
     async def find_by_time(self, times_ns: Mapping[int, int]) -> Answers[FoundRecord | None]:
-        async def find(index: int, partition: Partition) -> FoundRecord | None:
+        async def find(index: int, view: PartitionView) -> FoundRecord | None:
             timestamp_ms = timestamp_ms_at(times_ns[index])
-            return _found(
-                await find_by_time(partition.log, timestamp_ms, self._end(partition), self._limits)
-            )
+            return _found(await view.find_by_time(timestamp_ms, self._limits))
 
         return await self._each(times_ns, find)
 
     async def find_newest(self, partitions: Collection[int]) -> Answers[FoundRecord | None]:
-        async def find(_: int, partition: Partition) -> FoundRecord | None:
-            return _found(
-                await find_max_timestamp(partition.log, self._end(partition), self._limits)
-            )
+        async def find(_: int, view: PartitionView) -> FoundRecord | None:
+            return _found(await view.find_max_timestamp(self._limits))
 
         return await self._each(partitions, find)
 
@@ -93,43 +88,37 @@ class PartitionReader(RecordReader):
         self, positions: Mapping[int, int], *, max_bytes: int, max_wait_ms: int
     ) -> Answers[PartitionBatches]:
         parts = {
-            index: PartitionRead(self._topic.partition(index), offset, max_bytes)
+            index: PartitionRead(self._view(index), offset, max_bytes)
             for index, offset in positions.items()
         }
-        read = FetchRead(
-            list(parts.values()),
-            max_bytes=max_bytes,
-            min_bytes=1,
-            deadline_s=self._clock.monotonic_s() + max_wait_ms / 1000,
-            clock=self._clock,
-            deadlines=self._deadlines,
-        )
-        if not read.start():
-            try:
+        deadline_s = self._deadlines.clock.monotonic_s() + max_wait_ms / 1000
+        budget = AnswerBudget(max_bytes, 1)
+        read = FetchRead([*parts.values()], budget, deadline_s, self._deadlines)
+        try:
+            if not read.start():
                 await read
-            except asyncio.CancelledError:
-                read.stop()
-                raise
+                read.take()
+        finally:
+            read.stop()
         return {index: await self._answer(index, part) for index, part in parts.items()}
 
     async def _answer(self, index: int, part: PartitionRead) -> PartitionBatches | KgwError:
-        bounds = OffsetBounds(part.log_start_offset, part.high_watermark)
+        bounds = _offset_bounds(part.bounds)
         if part.error_code is ErrorCode.NONE:
             return PartitionBatches(part.buffers, bounds)
-        partition = part.partition
-        if partition is None or partition.topic.is_deleted:
+        view = part.view
+        if view is None or view.topic.is_deleted:
             return self._unknown(index)
         if part.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return SeekOutOfRangeError(index, part.offset, bounds)
         if part.error_code is ErrorCode.CORRUPT_MESSAGE:
-            end_offset = await _damage_end(partition, part.offset)
-            return DamagedRangeError(index, part.offset, end_offset)
+            return DamagedRangeError(index, part.offset, await _damage_end(view, part.offset))
         return KafkaError(part.error_code, f"partition {index} cannot be read")
 
     async def _each(
         self,
         partitions: Collection[int],
-        find: Callable[[int, Partition], Awaitable[_ResultT]],
+        find: Callable[[int, PartitionView], Awaitable[_ResultT]],
     ) -> Answers[_ResultT]:
         """Look something up in each partition, several at a time."""
         answers: Answers[_ResultT] = {}
@@ -137,13 +126,13 @@ class PartitionReader(RecordReader):
 
         async def work() -> None:
             for index in left:
-                partition = self._topic.partition(index)
-                if partition is None:
+                view = self._view(index)
+                if view is None:
                     answers[index] = self._unknown(index)
                     continue
                 try:
                     async with self._lookups:
-                        answers[index] = await find(index, partition)
+                        answers[index] = await find(index, view)
                 except KgwError as error:
                     answers[index] = self._unknown(index) if self._topic.is_deleted else error
 
@@ -153,11 +142,6 @@ class PartitionReader(RecordReader):
             workers = min(LOOKUPS_AT_ONCE, len(partitions))
             await asyncio.gather(*(work() for _ in range(workers)))
         return answers
-
-    def _end(self, partition: Partition) -> int:
-        if self._read_committed:
-            return partition.last_stable_offset
-        return partition.log.high_watermark
 
     def _unknown(self, index: int) -> KafkaError:
         if self._topic.is_deleted:
@@ -169,14 +153,18 @@ class PartitionReader(RecordReader):
         return KafkaError(code, f"topic {self.topic} {why}")
 
 
+def _offset_bounds(bounds: Bounds) -> OffsetBounds:
+    return OffsetBounds(bounds.log_start_offset, bounds.end_offset)
+
+
 def _found(at: TimestampOffset | None) -> FoundRecord | None:
     return None if at is None else FoundRecord(at.offset, at.timestamp_ms, at.leader_epoch)
 
 
-async def _damage_end(partition: Partition, offset: int) -> int | None:
+async def _damage_end(view: PartitionView, offset: int) -> int | None:
     """Return the first offset behind a damaged batch, where the log can tell."""
     try:
-        await partition.log.read(offset, 1, partition.log.high_watermark)
+        await view.read(offset, 1, view.bounds().end_offset)
     except CorruptionError as error:
         return error.end_offset
     except StorageError:

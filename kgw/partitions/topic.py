@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,10 +11,16 @@ from kgw.errors import ErrorCode
 from kgw.types import TopicId, TopicName, format_uuid, parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kgw.partitions.partition import Partition
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.turns import Share, Turns
+
+
+MAX_NAME_LENGTH = 249
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicRow(NamedTuple):
@@ -83,6 +90,23 @@ class Topic:
         """Whether there is such a partition, wherever it lives."""
         return 0 <= index < self.partition_count
 
+    def configure(self, config: TopicConfig, share: Share) -> Turns[None]:
+        """Take other settings from the next append on, and hand them on to the logs.
+
+        Whoever else is at it goes on with what the topic has then: of several changes under way at
+        once the last one reaches every log.
+        """
+        before, self.config = self.config, config
+        if config.log_settings != before.log_settings:
+            yield from self.configure_logs(self.partitions.values(), share)
+
+    def configure_logs(self, partitions: Iterable[Partition], share: Share) -> Turns[None]:
+        """Give the logs of partitions, the topic's or soon to be, the settings that it has."""
+        for partition in partitions:
+            partition.log.configure(self.config.log_settings)
+            if share.spend():
+                yield
+
     def row(self) -> TopicRow:
         return TopicRow(self.name, self.topic_id, self.partition_count, self.config.own_texts())
 
@@ -92,6 +116,24 @@ def why_missing(topic: Topic | None, index: int) -> ErrorCode:
     if topic is not None and topic.has_partition(index):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def name_problem(name: str) -> str | None:
+    """Return why Kafka's rules refuse a topic name; None for a legal one."""
+    if not name:
+        return "a topic name cannot be empty"
+    if name in {".", ".."}:
+        return f"a topic cannot be called {name!r}"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a topic name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"
+    if not _LEGAL.fullmatch(name):
+        return f"{name!r}: a topic name is made of letters, digits, '.', '_' and '-'"
+    return None
+
+
+def unified_name(name: str) -> str:
+    """Return the form in which names collide: metrics write '.' and '_' alike (KAFKA-495)."""
+    return name.replace(".", "_")
 
 
 def new_topic_id() -> TopicId:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from kgw.backend.base import LogSettings
 from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions.cleaner import CompactionRules
+from kgw.partitions.compaction_rules import CompactionRules
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
 from kgw.partitions.validation import NO_BEFORE_MAX_MS
 from kgw.records.limits import DecompressionLimits

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from kgw.clock import Clock, Timer
-    from kgw.partitions.partition import Partition
 
 # Deadlines are moved back to the next multiple of this, so that waits end together: one timer, one
 # turn of the loop and one poll for all of them. 1,000 clients that wait for 500 ms at a time took
@@ -25,10 +24,10 @@ _ROUNDING_MS = 1e-3
 class FetchDeadlines:
     """Ends waits whose time is up, all those of one tick in one call of the loop."""
 
-    __slots__ = ("_clock", "_spare_ms", "_ticks")
+    __slots__ = ("_spare_ms", "_ticks", "clock")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         # The tick that was left last by the last who waited for it. Its timer is kept: a consumer
         # at the end of a topic waits two thousand times a second, forty times in one tick.
         self._spare_ms = 0
@@ -37,11 +36,11 @@ class FetchDeadlines:
     def add(self, wait: FetchWait, deadline_s: float) -> int:
         """End a wait at its deadline, or up to TICK_MS later; return the tick, for `remove`."""
         due_ms = ceil(deadline_s * 1000 - _ROUNDING_MS)
-        if due_ms - self._clock.monotonic_s() * 1000 >= _SHORT_WAIT_MS:
+        if due_ms - self.clock.monotonic_s() * 1000 >= _SHORT_WAIT_MS:
             due_ms += -due_ms % TICK_MS
         tick = self._ticks.get(due_ms)
         if tick is None:
-            timer = self._clock.call_at(due_ms / 1000, partial(self._expire, due_ms))
+            timer = self.clock.call_at(due_ms / 1000, partial(self._expire, due_ms))
             self._ticks[due_ms] = (timer, {wait: None})
         else:
             tick[1][wait] = None
@@ -74,8 +73,18 @@ class FetchDeadlines:
             wait.expire()
 
 
+class Heard(Protocol):
+    """What a wait listens to: some partitions."""
+
+    def listen(self, wait: FetchWait) -> None:
+        """Have a wait told of what changes."""
+
+    def ignore(self, wait: FetchWait) -> None:
+        """Tell a wait nothing more."""
+
+
 class FetchWait:
-    """Waits until enough bytes have been committed to some partitions, or until a deadline.
+    """Waits until enough bytes have become visible in some partitions, or until a deadline.
 
     `wake` is called once for each `begin`, in the loop: when `missing_bytes` have become visible
     since then, when one of the partitions is deleted, or at the deadline. Nothing runs in between.
@@ -86,22 +95,17 @@ class FetchWait:
     __slots__ = (
         "_deadlines",
         "_due_ms",
+        "_heard",
         "_is_armed",
         "_is_listening",
         "_missing_bytes",
-        "_partitions",
         "_wake",
         "expired",
         "has_advanced",
     )
 
-    def __init__(
-        self,
-        partitions: Sequence[Partition],
-        deadlines: FetchDeadlines,
-        wake: Callable[[], object],
-    ) -> None:
-        self._partitions = partitions
+    def __init__(self, heard: Heard, deadlines: FetchDeadlines, wake: Callable[[], object]) -> None:
+        self._heard = heard
         self._deadlines = deadlines
         self._wake = wake
         self._missing_bytes = 0
@@ -113,17 +117,12 @@ class FetchWait:
 
     def __repr__(self) -> str:
         state = "waiting" if self._is_armed else "resting" if self._is_listening else "over"
-        return f"<FetchWait {state} partitions={len(self._partitions)}>"
+        return f"<FetchWait {state}>"
 
     @property
     def is_resting(self) -> bool:
         """Whether its time is up, and nothing has happened since the wait began."""
         return self._is_listening and not self._is_armed
-
-    @property
-    def is_satisfied(self) -> bool:
-        """Whether as many bytes have come as were waited for."""
-        return self._missing_bytes <= 0
 
     def begin(self, missing_bytes: int, deadline_s: float) -> None:
         """Wait for so many bytes, until a time."""
@@ -131,8 +130,7 @@ class FetchWait:
         self.expired = self.has_advanced = False
         if not self._is_listening:
             self._is_listening = True
-            for partition in self._partitions:
-                partition.waits[self] = None
+            self._heard.listen(self)
         self._is_armed = True
         self._due_ms = self._deadlines.add(self, deadline_s)
 
@@ -164,5 +162,4 @@ class FetchWait:
             self._deadlines.remove(self, self._due_ms)
         if self._is_listening:
             self._is_listening = False
-            for partition in self._partitions:
-                partition.waits.pop(self, None)
+            self._heard.ignore(self)

@@ -94,19 +94,23 @@ class BackendSuite(BackendHarness):
     async def test_the_advance_is_announced_before_the_append_resolves(
         self, tmp_path: Path
     ) -> None:
-        """on_advance sees the new high watermark while no waiter has been told yet."""
+        """on_advance gets the new high watermark and the new bytes; no waiter has been told yet."""
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SETTINGS)
             future = asyncio.ensure_future(log.append([make_batch([b"a", b"b"])]))
-            announced: list[tuple[int, bool]] = []
-            log.on_advance = lambda which: announced.append((which.high_watermark, future.done()))
+            announced: list[tuple[int, int, bool]] = []
+
+            def announce(end_offset: int, size_bytes: int) -> None:
+                assert log.high_watermark == end_offset
+                announced.append((end_offset, size_bytes, future.done()))
+
+            log.on_advance = announce
             await future
-            assert (2, False) == announced[-1]
-            await log.append([make_batch([b"c"])])
-            assert [high_watermark for high_watermark, _ in announced] == sorted(
-                {high_watermark for high_watermark, _ in announced}
-            )
-            assert 3 == announced[-1][0]
+            assert [(2, len(make_batch([b"a", b"b"]).buffer), False)] == announced
+            batches = [make_batch([b"c"]), make_batch([b"d"])]
+            size_bytes = sum(len(batch.buffer) for batch in batches)
+            await log.append(batches)
+            assert (4, size_bytes) == announced[-1][:2]
 
     async def test_a_cancelled_waiter_loses_no_record(self, tmp_path: Path) -> None:
         """An append whose caller went away is stored all the same, and so is what follows."""

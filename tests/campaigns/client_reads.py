@@ -22,7 +22,7 @@ from kgw.backend.embedded.read import cached_reading
 from kgw.backend.embedded.read.cache import CachedTail, HotCache
 from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.embedded.read.read_ahead import ReadAhead
-from kgw.partitions.emptied import read_on
+from kgw.partitions.view import read_on
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import replaced

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kgw.cli.main import main
 from kgw.clock import SystemClock
-from kgw.partitions.upkeep import Upkeep
+from kgw.partitions.log_manager import LogManager
 
 CLOCK_FILE = "KGW_CAMPAIGN_CLOCK"
 RETAINED = ".retained"
@@ -49,19 +49,19 @@ def _replace(path: Path, text: str) -> None:
 
 if __name__ == "__main__":
     wall_ms = SystemClock.wall_ms
-    retain = Upkeep.retain
+    retain = LogManager.retain
     clock_file = Path(os.environ[CLOCK_FILE])
 
     def jumping_wall_ms(self: SystemClock) -> int:
         """Read the clock, and be wrong."""
         return wall_ms(self) + read_clock(clock_file)[1]
 
-    async def noted_retain(self: Upkeep) -> None:
+    async def noted_retain(self: LogManager) -> None:
         """Run retention, and note which version of the clock it began with."""
         version, _ = read_clock(clock_file)
         await retain(self)
         _replace(clock_file.with_suffix(RETAINED), str(version))
 
     SystemClock.wall_ms = jumping_wall_ms  # type: ignore[method-assign]
-    Upkeep.retain = noted_retain  # type: ignore[method-assign]
+    LogManager.retain = noted_retain  # type: ignore[method-assign]
     main(prog_name="kgw")

@@ -14,9 +14,10 @@ from kgw.groups.trace import Trace
 from kgw.groups.writes import changes_of
 from kgw.offsets.committed import NO_EXPIRY_MS, CommittedOffset, Place
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
+from kgw.turns import at_once
 from kgw.types import TopicId
 from tests.offsets.blocks import GROUP, NOW_S, WALL_MS, block_of, held, loaded, take_step
-from tests.turns import at_once, counted
+from tests.turns import counted
 
 if TYPE_CHECKING:
     from kgw.state.base import Change

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from kgw.errors import ErrorCode
+from kgw.partitions.view import Isolation, PartitionView
 from kgw.protocol.message_classes import request_class
 from kgw.protocol.messages.create_topics import (
     CreatableTopic,
@@ -31,9 +32,12 @@ from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    import pytest
 
     from kgw.partitions.topic import Topic
+    from kgw.partitions.view import Bounds
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Struct
     from kgw.testing.gateway import InProcessGateway
@@ -209,6 +213,32 @@ def fetch_request(
     )
 
 
+def fetch_many(
+    indexes: Iterable[int],
+    *,
+    offset: int = 0,
+    partition_max_bytes: int = 1 << 20,
+    max_bytes: int = 0x7FFF_FFFF,
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    session_epoch: int = -1,
+) -> FetchRequest:
+    """Return a request for several partitions of the topic "orders", in this order."""
+    partitions = [
+        FetchPartition(
+            partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+        )
+        for index in indexes
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_epoch=session_epoch,
+        topics=[FetchTopic(topic="orders", partitions=partitions)],
+    )
+
+
 async def fetch(
     gateway: InProcessGateway, request: FetchRequest, version: int = 12
 ) -> PartitionData:
@@ -221,3 +251,21 @@ def offsets_in(data: PartitionData) -> list[tuple[int, int]]:
     """Return first and last offset of each batch in an answer."""
     assert isinstance(data.records, bytes | bytearray | memoryview)
     return [(one.base_offset, one.last_offset) for one in split_batches(data.records)]
+
+
+def let_be_stable_below(last_stable_offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have readers of committed records see no further, as an open transaction will.
+
+    Views say where what may be seen ends: nothing else has to change.
+    """
+    bounds = PartitionView.bounds
+
+    def with_open_transaction(view: PartitionView) -> Bounds:
+        is_committed = view.isolation is Isolation.READ_COMMITTED
+        real = bounds(view)
+        return real._replace(
+            last_stable_offset=last_stable_offset,
+            end_offset=last_stable_offset if is_committed else real.end_offset,
+        )
+
+    monkeypatch.setattr(PartitionView, "bounds", with_open_transaction)

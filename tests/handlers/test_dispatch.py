@@ -241,12 +241,12 @@ async def test_abandoned_fetch_leaves_nothing_behind(gateway: InProcessGateway) 
     topic = await create_topic(gateway)
     timers = gateway.manual_clock.pending
     pending = gateway.start(fetch_request(max_wait_ms=1000), 12)
-    assert 1 == len(topic.partitions[0].waits)
+    assert 1 == len(topic.partitions[0].listeners)
     assert timers + 1 == gateway.manual_clock.pending
     assert pending.is_abandonable
     pending.cancel()
     await asyncio.sleep(0)
-    assert {} == topic.partitions[0].waits
+    assert {} == topic.partitions[0].listeners
     assert timers + 1 == gateway.manual_clock.pending
 
 

@@ -8,25 +8,20 @@ import pytest
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
-from kgw.offsets.reader import PartitionBatches
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.reader import PartitionReader
 from kgw.partitions.reading import PartitionRead
 from kgw.protocol.messages.fetch import (
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from kgw.protocol.request_decoder import RepeatBudget, RequestDecoder
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES, RecordBatch, split_batches
-from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
 from tests.handlers.support import (
     batch,
     create_topic,
     fetch,
+    fetch_many,
     fetch_request,
     offsets_in,
     produce,
@@ -36,8 +31,7 @@ from tests.handlers.support import (
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
     from kgw.backend.memory import MemoryBackend
-    from kgw.partitions.partition import Partition
-    from kgw.partitions.topic import Topic
+    from kgw.partitions.view import PartitionView
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
@@ -182,26 +176,11 @@ async def test_max_bytes_holds_across_partitions(gateway: InProcessGateway) -> N
         for _ in range(4):
             await produce(gateway, batch(b"x" * 1000), index=index)
 
-    def request(order: list[int], max_bytes: int) -> FetchRequest:
-        return FetchRequest(
-            max_bytes=max_bytes,
-            min_bytes=1,
-            topics=[
-                FetchTopic(
-                    topic="orders",
-                    partitions=[
-                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                        for index in order
-                    ],
-                )
-            ],
-        )
-
-    response = await gateway.ask(request([2, 0, 1], 6 * size_bytes), 12, FetchResponse)
+    response = await gateway.ask(fetch_many([2, 0, 1], max_bytes=6 * size_bytes), 12, FetchResponse)
     assert [(2, 4), (0, 2), (1, 0)] == [
         (one.partition_index, len(offsets_in(one))) for one in response.responses[0].partitions
     ]
-    response = await gateway.ask(request([0, 1, 2], 1), 12, FetchResponse)
+    response = await gateway.ask(fetch_many([0, 1, 2], max_bytes=1), 12, FetchResponse)
     assert [1, 0, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
 
 
@@ -223,18 +202,7 @@ async def test_too_large_batch_of_a_later_partition_waits_for_its_turn(
     await create_topic(gateway, partitions=2)
     await produce(gateway, batch(b"x" * 100), index=0)
     await produce(gateway, batch(b"x" * 5000), index=1)
-    request = FetchRequest(
-        max_bytes=2000,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                    for index in range(2)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(2), max_bytes=2000)
     response = await gateway.ask(request, 12, FetchResponse)
     assert [1, 0] == [len(offsets_in(one)) for one in response.responses[0].partitions]
 
@@ -262,18 +230,7 @@ async def test_partitions_behind_a_large_answer_are_not_looked_into(
         (two_bytes - 1, 5),
     ):
         looked.clear()
-        request = FetchRequest(
-            max_bytes=max_bytes,
-            topics=[
-                FetchTopic(
-                    topic="orders",
-                    partitions=[
-                        FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                        for index in range(5)
-                    ],
-                )
-            ],
-        )
+        request = fetch_many(range(5), max_bytes=max_bytes)
         response = await gateway.ask(request, 12, FetchResponse)
         served = sum(len(offsets_in(one)) for one in response.responses[0].partitions)
         assert (count, min(2, max_bytes // (two_bytes // 2))) == (len(looked), served)
@@ -287,18 +244,7 @@ async def test_a_batch_above_its_partitions_limit_ends_no_answer(
     for index, size_bytes in enumerate((600_000, 600_000, 800_000, 100, 100)):
         for _ in range(2):
             await produce(gateway, batch(b"x" * size_bytes), index=index)
-    request = FetchRequest(
-        max_bytes=50_000_000,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=700_000)
-                    for index in range(5)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(5), max_bytes=50_000_000, partition_max_bytes=700_000)
     response = await gateway.ask(request, 12, FetchResponse)
     served = [len(offsets_in(one)) for one in response.responses[0].partitions]
     assert [1, 1, 0, 2, 2] == served
@@ -322,19 +268,7 @@ async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_
         return None if log.key.partition == 1 else real(log, *arguments)
 
     monkeypatch.setattr(log_type, "read_hot", read_hot)
-    request = FetchRequest(
-        max_bytes=8 << 20,
-        min_bytes=1,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=2 << 20)
-                    for index in range(3)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(3), max_bytes=8 << 20, partition_max_bytes=2 << 20)
     response = await gateway.ask(request, 12, FetchResponse)
     assert [0, 1, 2] == looked
     partitions = response.responses[0].partitions
@@ -403,19 +337,7 @@ async def test_min_bytes_over_several_partitions(gateway: InProcessGateway) -> N
     await create_topic(gateway, partitions=2)
     size_bytes = len(batch(b"x" * 100))
     await produce(gateway, batch(b"x" * 100), index=0)
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=3 * size_bytes,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(partition=index, partition_max_bytes=1 << 20)
-                    for index in range(2)
-                ],
-            )
-        ],
-    )
+    request = fetch_many(range(2), max_wait_ms=10_000, min_bytes=3 * size_bytes)
     pending = gateway.start(request, 12)
     await produce(gateway, batch(b"x" * 100), index=1)
     await turns()
@@ -466,20 +388,8 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     await produce(gateway, batch(b"a"))
     answers = [await answer_of(one) for one in pending]
     assert all([(0, 0)] == offsets_in(one) for one in answers)
-    assert {} == topic.partitions[0].waits
+    assert {} == topic.partitions[0].listeners
     assert timers + 1 == gateway.manual_clock.pending
-
-
-async def test_looking_for_records_leaves_nothing_behind(gateway: InProcessGateway) -> None:
-    """Who reads within the process does not repeat, and its wait listens no longer."""
-    topic = await create_topic(gateway)
-    running = gateway.gateway
-    reader = PartitionReader(topic, gateway.clock, running.fetch_deadlines, DEFAULT_LIMITS)
-    reading = asyncio.ensure_future(reader.read({0: 0}, max_bytes=1000, max_wait_ms=1000))
-    await turns()
-    gateway.manual_clock.advance(1.1)
-    assert isinstance((await reading)[0], PartitionBatches)
-    assert {} == topic.partitions[0].waits
 
 
 # --- the same request again -----------------------------------------------------------------------
@@ -516,7 +426,7 @@ async def test_repeated_poll_looks_at_nothing(
     examined: list[PartitionRead] = []
     examine = PartitionRead.examine
 
-    def examine_and_note(part: PartitionRead) -> Partition | None:
+    def examine_and_note(part: PartitionRead) -> PartitionView | None:
         examined.append(part)
         return examine(part)
 
@@ -530,30 +440,10 @@ async def test_repeated_poll_looks_at_nothing(
     assert [(0, 0)] == offsets_in(await answer_of(gateway.start(request, 11)))
 
 
-async def test_repeated_poll_looks_up_no_topic_again(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an append it reads from the partitions that it knows, as long as they are there."""
-    await create_topic(gateway)
-    request = fetch_request(max_wait_ms=1000)
-    await end_empty(gateway, request, 11)
-    await produce(gateway, batch(b"a"))
-    looked_up: list[str] = []
-    get = TopicCatalog.get
-
-    def get_and_note(catalog: TopicCatalog, name: str) -> Topic | None:
-        looked_up.append(name)
-        return get(catalog, name)
-
-    monkeypatch.setattr(TopicCatalog, "get", get_and_note)
-    assert [(0, 0)] == offsets_in(await fetch(gateway, request, 11))
-    assert [] == looked_up
-
-
 async def test_poll_that_is_not_repeated_is_forgotten(gateway: InProcessGateway) -> None:
     """Another request, or the end of the connection, leaves nothing with the partitions."""
     topic = await create_topic(gateway, partitions=2)
-    waits = [partition.waits for partition in topic.partitions.values()]
+    waits = [partition.listeners for partition in topic.partitions.values()]
     await end_empty(gateway, fetch_request(max_wait_ms=1000), 11)
     assert [1, 0] == [len(one) for one in waits]
     await end_empty(gateway, fetch_request(max_wait_ms=1000, index=1), 11)
@@ -578,7 +468,7 @@ async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
     assert 3 * size < budget.used_bytes < 1 << 20
     for session in sessions:
         session.close()
-    assert (0, {}) == (budget.used_bytes, topic.partitions[0].waits)
+    assert (0, {}) == (budget.used_bytes, topic.partitions[0].listeners)
 
 
 async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:
@@ -736,7 +626,7 @@ class ColdLog:
 async def test_reads_from_the_disk(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not in memory is read elsewhere, and waited for when there is too little."""
+    """What is not in memory is read elsewhere, by the next request where it ended a wait."""
     await create_topic(gateway)
     await produce(gateway, batch(b"a"))
     ColdLog(gateway, monkeypatch)
@@ -745,7 +635,9 @@ async def test_reads_from_the_disk(
     await turns()
     assert not pending.done
     await produce(gateway, batch(b"b"))
-    assert [b"b"] == values_in(await answer_of(pending))
+    data = await answer_of(pending)
+    assert (2, []) == (data.high_watermark, values_in(data))
+    assert [b"b"] == values_in(await fetch(gateway, fetch_request(1)))
 
 
 async def slow_disk(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> ColdLog:

@@ -283,7 +283,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
     assert [] == client.named
     topic = gateway.gateway.catalog.get("orders")
     assert topic is not None
-    assert {} == topic.partitions[1].waits
+    assert {} == topic.partitions[1].listeners
     client.want(Place("orders", 1))
     await client.poll()
     assert orders(1) == client.named
@@ -501,12 +501,12 @@ async def test_what_comes_while_the_disk_is_read_counts(
     topic = gateway.gateway.catalog.get("orders")
     assert topic is not None
     log = topic.partitions[1].log
-    assert isinstance(log, MemoryPartitionLog)
     may_read = asyncio.Event()
+    real = log.read
 
     async def read(offset: int, max_bytes: int, upper_bound: int, **_: bool) -> ReadResult:
         await may_read.wait()
-        return log._read(offset, max_bytes, upper_bound, at_least_one=True)
+        return await real(offset, max_bytes, upper_bound)
 
     monkeypatch.setattr(log, "read_hot", lambda *_: None)
     monkeypatch.setattr(log, "read", read)
@@ -631,7 +631,7 @@ async def test_a_request_that_is_given_up(gateway: InProcessGateway, client: Cli
     assert topic is not None
     for index in (0, 1, 2):
         await produce(gateway, batch(b"a"), index=index)
-        assert {} == topic.partitions[index].waits
+        assert {} == topic.partitions[index].listeners
 
 
 # --- who may ask ----------------------------------------------------------------------------------

@@ -17,16 +17,15 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
 from kgw.protocol.messages.fetch import (
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
 )
 from tests.handlers.support import (
     LoopTurns,
     batch,
     call,
     create_topic,
+    fetch_many,
     offsets_in,
     produce,
     produce_request,
@@ -34,7 +33,7 @@ from tests.handlers.support import (
 )
 
 if TYPE_CHECKING:
-    from kgw.partitions.partition import Partition
+    from kgw.partitions.view import PartitionView
     from kgw.protocol.schema import Request
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
@@ -375,21 +374,12 @@ def fetch_from_many(
     offset: int, *, wait_ms: int = 0, epoch: int = -1, min_bytes: int = 1
 ) -> FetchRequest:
     """Return a complete request for many partitions."""
-    return FetchRequest(
+    return fetch_many(
+        range(MANY_READ),
+        offset=offset,
         max_wait_ms=wait_ms,
-        min_bytes=min_bytes,
         session_epoch=epoch,
-        topics=[
-            FetchTopic(
-                topic="orders",
-                partitions=[
-                    FetchPartition(
-                        partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
-                    )
-                    for index in range(MANY_READ)
-                ],
-            )
-        ],
+        min_bytes=min_bytes,
     )
 
 
@@ -448,7 +438,7 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
         gateway.session.close()
         for _ in range(3):
             await asyncio.sleep(0)
-        assert not any(one.waits for one in topic.partitions.values())
+        assert not any(one.listeners for one in topic.partitions.values())
 
 
 async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGateway) -> None:
@@ -508,7 +498,7 @@ async def test_a_long_poll_of_many_partitions_waits_for_its_least_bytes(
     examined = 0
     examine = PartitionRead.examine
 
-    def counting(part: PartitionRead) -> Partition | None:
+    def counting(part: PartitionRead) -> PartitionView | None:
         nonlocal examined
         examined += 1
         return examine(part)

@@ -35,6 +35,7 @@ from tests.handlers.support import (
     batch,
     create_topic,
     fetch_request,
+    let_be_stable_below,
     produce,
     produce_request,
 )
@@ -342,10 +343,10 @@ async def test_read_committed_ends_at_the_last_stable_offset(
     gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch, timestamp: int
 ) -> None:
     """What is not stable yet is not found with isolation level 1."""
-    topic = await create_topic(gateway)
+    await create_topic(gateway)
     await produce(gateway, batch(b"a", timestamps_ms=[START_MS - 5]))
     await produce(gateway, batch(b"b", timestamps_ms=[START_MS]))
-    monkeypatch.setattr(type(topic.partitions[0]), "last_stable_offset", 1)
+    let_be_stable_below(1, monkeypatch)
     offsets = []
     for isolation_level in (0, 1):
         request = _request(timestamp)

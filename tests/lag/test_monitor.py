@@ -297,7 +297,7 @@ class TestForecast:
             (one,) = (await gateway.gateway.lag.sample()).at_risk
             assert (2, 1) == (one.next_log_start_offset, one.lost_count)
             assert {} == counted(gateway)
-            await gateway.gateway.upkeep.retain()
+            await gateway.gateway.log_manager.retain()
             assert () == (await gateway.gateway.lag.sample()).at_risk
             assert {"committed-below-start": 1} == counted(gateway)
 
@@ -315,7 +315,7 @@ class TestForecast:
             assert (1, 1) == (one.next_log_start_offset, one.lost_count)
             assert 0 == log(gateway).log_start_offset
             gateway.manual_clock.advance(3_201)
-            await gateway.gateway.upkeep.retain()
+            await gateway.gateway.log_manager.retain()
             assert () == (await gateway.gateway.lag.sample()).at_risk
             assert {"committed-below-start": 1} == counted(gateway)
 

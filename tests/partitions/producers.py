@@ -8,7 +8,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.producer_snapshot import decode_snapshot, encode_snapshot, pack_producers
 from kgw.partitions.producer_state import BatchEntry, ProducerState
 from kgw.records.batch import HEADER, RecordBatch
-from tests.turns import at_once
+from kgw.turns import at_once
 
 
 def snapshot_of(state: ProducerState) -> bytes:

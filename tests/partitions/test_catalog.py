@@ -9,8 +9,6 @@ from kgw.backend.base import Backend, Health, LogSettings, PartitionLog
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions import catalog as catalog_module
-from kgw.partitions import producer_snapshot, producer_state
 from kgw.partitions.catalog import TopicCatalog
 from kgw.state.base import Change, Row, StateStore, WatchedChange
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
@@ -22,7 +20,6 @@ from tests.turns import most_in_a_turn
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from kgw.partitions.producer_state import ProducerEntry
     from kgw.partitions.topic import Topic
     from kgw.state.history import LagHistory
     from kgw.types import PartitionKey, TopicName
@@ -428,7 +425,7 @@ async def _with_producers(clock: ManualClock) -> TopicCatalog:
     """Return a topic of ten partitions, each of which three producers have written to."""
     backend = MemoryBackend()
     await backend.open()
-    catalog = TopicCatalog(backend, Config.of(), clock)
+    catalog = TopicCatalog(backend, Config.of(), clock, expiries_per_turn=8)
     topic = await catalog.create("orders", 10, {})
     for partition in topic.partitions.values():
         for producer_id in range(3):
@@ -436,33 +433,10 @@ async def _with_producers(clock: ManualClock) -> TopicCatalog:
     return catalog
 
 
-async def test_producers_of_many_partitions_are_packed_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One partition after the other: many at once would hold the loop as many times as long."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 2)
-    catalog = await _with_producers(ManualClock())
-    packed: list[object] = []
-    real = producer_snapshot._pack
-
-    def pack(entry: ProducerEntry) -> bytes | None:
-        packed.append(entry)
-        return real(entry)
-
-    monkeypatch.setattr(producer_snapshot, "_pack", pack)
-    assert await most_in_a_turn(catalog.save_snapshots(), lambda: len(packed)) <= 4
-    assert 30 == len(packed)
-    assert not any(partition.is_dirty for partition in catalog.partitions())
-
-
-async def test_producers_of_many_partitions_expire_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_producers_of_many_partitions_expire_in_turns() -> None:
     """Whether a partition has few of them or many."""
     clock = ManualClock()
     catalog = await _with_producers(clock)
-    monkeypatch.setattr(catalog_module, "_EXPIRIES_PER_TURN", 8)
-    monkeypatch.setattr(producer_state, "EXPIRED_PER_TURN", 100)
     clock.advance(2 * 86_400.0)
 
     def gone() -> int:
@@ -472,11 +446,8 @@ async def test_producers_of_many_partitions_expire_in_turns(
     assert 30 == gone()
 
 
-async def test_expiry_lets_others_go_first_and_waits_for_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_expiry_lets_others_go_first_and_waits_for_nothing() -> None:
     """Between its turns the loop turns, and no time goes by."""
-    monkeypatch.setattr(catalog_module, "_EXPIRIES_PER_TURN", 8)
     catalog = await _with_producers(ManualClock())
     saving = asyncio.ensure_future(catalog.save_snapshots())
     for _ in range(200):

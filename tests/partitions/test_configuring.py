@@ -9,9 +9,7 @@ import pytest
 
 from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
-from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.configuring import TOPIC_COST, configure_topic, configure_topics
-from kgw.partitions.topic_config import TopicConfig
+from kgw.partitions.catalog import TOPIC_COST, TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import LoopTurns
@@ -78,11 +76,15 @@ class GatedBackend(MemoryBackend):
         return log
 
 
-async def opened(backend: MemoryBackend | None = None) -> TopicCatalog:
+async def opened(
+    backend: MemoryBackend | None = None, *, configured_per_turn: int = 1_000
+) -> TopicCatalog:
     """Return an empty catalogue."""
     backend = MemoryBackend() if backend is None else backend
     await backend.open()
-    catalog = TopicCatalog(backend, Config(), ManualClock())
+    catalog = TopicCatalog(
+        backend, Config(), ManualClock(), configured_per_turn=configured_per_turn
+    )
     await catalog.open()
     return catalog
 
@@ -91,15 +93,13 @@ def check(topic: Topic, config: Config) -> None:
     """Assert that a topic and all of its partitions and logs have their settings from here."""
     assert config.topic_values(topic.config.own) == topic.config.values
     for partition in topic.partitions.values():
-        assert partition._config is topic.config
         assert isinstance(partition.log, MemoryPartitionLog)
-        assert topic.config.log_settings == partition.log._settings
+        assert topic.config.log_settings == partition.log.settings
 
 
-async def test_defaults_reach_topics_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defaults_reach_topics_some_at_a_time() -> None:
     """Working the settings of many topics out does not hold the loop."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 2 * TOPIC_COST)
-    catalog = await opened()
+    catalog = await opened(configured_per_turn=2 * TOPIC_COST)
     for number in range(10):
         await catalog.create(f"topic-{number}", 2, {"max.message.bytes": "9"} if number else {})
     async with LoopTurns() as turns:
@@ -109,12 +109,9 @@ async def test_defaults_reach_topics_some_at_a_time(monkeypatch: pytest.MonkeyPa
         check(topic, OTHER)
 
 
-async def test_partitions_of_one_topic_are_told_some_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_partitions_of_one_topic_are_told_some_at_a_time() -> None:
     """Whether its own settings change or the defaults do."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 20)
-    catalog = await opened()
+    catalog = await opened(configured_per_turn=20)
     topic = await catalog.create("orders", 100, {})
     async with LoopTurns() as turns:
         await catalog.reconfigure(OTHER)
@@ -126,10 +123,9 @@ async def test_partitions_of_one_topic_are_told_some_at_a_time(
     check(topic, OTHER)
 
 
-async def test_topics_change_while_defaults_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_change_while_defaults_do() -> None:
     """Created, altered, grown or deleted meanwhile: what is left has the new defaults."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 1)
-    catalog = await opened()
+    catalog = await opened(configured_per_turn=1)
     topics = [await catalog.create(f"topic-{number}", 2, {}) for number in range(8)]
     changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
     while topics[1].config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
@@ -147,40 +143,22 @@ async def test_topics_change_while_defaults_do(monkeypatch: pytest.MonkeyPatch) 
         check(topic, OTHER)
 
 
-async def test_the_last_of_several_changes_reaches_every_partition(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_last_of_several_changes_reaches_every_partition() -> None:
     """Also where one that has begun before it goes on behind it."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", TOPIC_COST + 10)
-    catalog = await opened()
-    first, second = [await catalog.create(name, 100, {}) for name in ("first", "second")]
-    earlier = configure_topics([first, second], lambda: OTHER)
-    while second.config.max_message_bytes != 77:
-        next(earlier)
-    config = TopicConfig({"max.message.bytes": 88}, OTHER)
-    for _ in configure_topic(second, config):
-        pass
-    assert [] != list(earlier)
-    assert config is second.config
-    for topic in (first, second):
-        check(topic, OTHER)
+    catalog = await opened(configured_per_turn=10)
+    topic = await catalog.create("orders", 100, {})
+    earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
+    while topic.config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+        await asyncio.sleep(0)
+    later = catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
+    await asyncio.gather(earlier, later)
+    assert 2048 == topic.config.log_settings.segment_bytes
+    check(topic, OTHER)
 
 
-async def test_what_is_deleted_meanwhile_is_passed_over() -> None:
-    """Nobody will ask for its settings again."""
-    catalog = await opened()
-    topic = await catalog.create("orders", 1, {})
-    config = topic.config
-    changing = configure_topics([topic], lambda: OTHER)
-    await catalog.delete(topic)
-    assert [] == list(changing)
-    assert config is topic.config
-
-
-async def test_defaults_change_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defaults_change_again_meanwhile() -> None:
     """Whoever is still at it goes on with the newest, even behind who has brought them."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 1)
-    catalog = await opened()
+    catalog = await opened(configured_per_turn=1)
     wide = await catalog.create("wide", 300, {})
     last = await catalog.create("last", 1, {})
     earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
@@ -194,12 +172,9 @@ async def test_defaults_change_again_meanwhile(monkeypatch: pytest.MonkeyPatch) 
     check(last, newest)
 
 
-async def test_a_change_of_defaults_is_completed_when_its_caller_is_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_change_of_defaults_is_completed_when_its_caller_is_cancelled() -> None:
     """No topic keeps defaults that nobody is told of any more."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 1)
-    catalog = await opened()
+    catalog = await opened(configured_per_turn=1)
     topics = [await catalog.create(f"topic-{number}", 1, {}) for number in range(5)]
     changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
     await asyncio.sleep(0)
@@ -245,12 +220,11 @@ async def test_defaults_change_while_a_topic_grows(closed_at: int) -> None:
 
 @pytest.mark.parametrize("grows", [False, True])
 async def test_defaults_change_again_while_new_partitions_are_told(
-    grows: bool, monkeypatch: pytest.MonkeyPatch
+    grows: bool,
 ) -> None:
     """They are served once nothing has changed while they were told."""
-    monkeypatch.setattr("kgw.partitions.configuring.PARTITIONS_PER_TURN", 1)
     gate = Gate()
-    catalog = await opened(GatedBackend(gate))
+    catalog = await opened(GatedBackend(gate), configured_per_turn=1)
     making: asyncio.Task[object]
     if grows:
         grown = await catalog.create("orders", 1, {})

@@ -17,6 +17,7 @@ from kgw.partitions.fetch_sessions import (
     Told,
     next_epoch,
 )
+from kgw.turns import at_once
 from tests.turns import counted
 
 
@@ -24,7 +25,13 @@ class Place:
     """A partition, as far as sessions know it."""
 
     def __init__(self) -> None:
-        self.waits: dict[Any, None] = {}
+        self.listeners: dict[Any, None] = {}
+
+    def listen(self, listener: Any) -> None:
+        self.listeners[listener] = None
+
+    def ignore(self, listener: Any) -> None:
+        self.listeners.pop(listener, None)
 
 
 class Wait:
@@ -54,7 +61,7 @@ def told(size: int, topic: str = "orders") -> list[Told]:
 
 def create(cache: FetchSessionCache, size: int = 1, now_s: float = 0.0) -> FetchSession | None:
     """Make a session of so many partitions, if there is room."""
-    return cache.create(told(size), size, uses_topic_ids=False, now_s=now_s)
+    return at_once(cache.create(told(size), size, uses_topic_ids=False, now_s=now_s))
 
 
 def code_of(cache: FetchSessionCache, session_id: int, epoch: int, *, ids: bool) -> ErrorCode:
@@ -95,118 +102,6 @@ def test_an_id_in_use_is_not_given_again() -> None:
     assert [5, 6] == [session.id for session in (create(cache), create(cache)) if session]
 
 
-def test_changes_are_taken() -> None:
-    """Partitions are added, changed and forgotten; what is not there can be forgotten too."""
-    cache = new_cache()
-    session = create(cache, 2)
-    assert session is not None
-    assert cache.update(
-        session,
-        [Asked("orders", 0, 9, 2, 3, 4), Asked("payments", 0, 1, 1)],
-        [("orders", 1), ("orders", 7), ("refunds", 0)],
-        0.0,
-    )
-    first, second = session.partitions()
-    assert ("orders", 0, 9, 2, 3, 4) == (
-        first.topic,
-        first.index,
-        first.offset,
-        first.max_bytes,
-        first.current_leader_epoch,
-        first.last_fetched_epoch,
-    )
-    assert "payments" == second.topic
-    assert (2, 2) == (session.size, cache.size)
-
-
-def test_nothing_left_ends_it() -> None:
-    """When the last partition has left, so has the session."""
-    cache = new_cache()
-    session = create(cache, 2)
-    assert session is not None
-    assert not cache.update(session, [], [("orders", 0), ("orders", 1)], 0.0)
-    assert (0, 0) == (len(cache), cache.size)
-    assert session.is_closed
-
-
-# --- what is told ---------------------------------------------------------------------------------
-
-
-def test_only_news_is_told() -> None:
-    """Records, errors, divergences, and bounds that the client has not been told."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    (one,) = session.partitions()
-    assert not one.tell(0, 0)
-    assert one.tell(1, 0)
-    assert not one.tell(1, 0)
-    assert one.tell(1, 1)
-    assert not one.tell(1, 1)
-    assert one.tell(1, 1, has_records=True)
-    assert one.tell(1, 1, diverges=True)
-    assert not one.tell(1, 1)
-
-
-def test_the_end_of_an_error_is_news() -> None:
-    """Errors are told each time; so is that there is none any more."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    (one,) = session.partitions()
-    assert one.tell(-1, -1, has_error=True)
-    assert one.tell(-1, -1, has_error=True)
-    assert one.tell(5, 0)
-    assert not one.tell(5, 0)
-    assert one.tell(5, 0, has_error=True)
-    assert one.tell(5, 0)
-
-
-def test_served_ones_go_to_the_end_of_the_line() -> None:
-    """Who was served waits until everybody else has been."""
-    cache = new_cache()
-    session = create(cache, 3)
-    assert session is not None
-    assert [0, 1, 2] == [one.index for one in session.in_turn()]
-    session.in_turn()[0].tell(5, 0, has_records=True)
-    session.in_turn()[1].tell(5, 0)
-    assert [1, 2, 0] == [one.index for one in session.in_turn()]
-    session.ask(Asked("orders", 1, 7, 1))
-    assert [1, 2, 0] == [one.index for one in session.in_turn()]
-
-
-# --- who listens ----------------------------------------------------------------------------------
-
-
-def test_settled_partitions_tell_once() -> None:
-    """A session that nobody polls costs its partitions one call, and no more."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    (one,) = session.partitions()
-    place = one.partition = Place()
-    session.settle(one)
-    assert ([], [one]) == (session.in_turn(), [*place.waits])
-    one.advanced(10)
-    assert ([one], []) == (session.in_turn(), [*place.waits])
-
-
-def test_waiting_requests_hear_every_append() -> None:
-    """Bytes add up until there are enough of them."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    (one,) = session.partitions()
-    place = one.partition = Place()
-    wait = session.wait = Wait()
-    session.settle(one)
-    one.advanced(10)
-    one.advanced(5)
-    assert (15, [one]) == (wait.size_bytes, [*place.waits])
-    one.fire()
-    assert (True, []) == (wait.is_over, [*place.waits])
-
-
 @pytest.mark.parametrize("how", ["forget", "close", "replace"])
 def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     """However a session ends, its partitions know nothing of it, and nobody waits for it."""
@@ -214,7 +109,7 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.partition = Place()
+    place = one.view = Place()
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":
@@ -223,20 +118,9 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
         cache.close(session.id)
     else:
         create(cache, 1, EVICTION_S + 1)
-    assert ({}, True) == (place.waits, wait.is_over)
+    assert ({}, True) == (place.listeners, wait.is_over)
     session.listen(one)
-    assert {} == place.waits
-
-
-def test_a_second_request_ends_the_wait_of_the_first() -> None:
-    """It goes by an epoch that is over."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    wait = session.wait = Wait()
-    cache.update(session, [], [], 0.0)
-    assert wait.is_over
-    assert None is session.wait
+    assert {} == place.listeners
 
 
 # --- room -----------------------------------------------------------------------------------------
@@ -354,8 +238,6 @@ def test_a_large_session_is_made_in_turns() -> None:
     """Others are served meanwhile: so many partitions are taken in at once, and no more."""
     size = 3 * PARTITIONS_PER_TURN + 1
     cache = new_cache(partitions_max=size)
-    turns, session = counted(
-        cache.create_in_turns(told(size), size, uses_topic_ids=False, now_s=0.0)
-    )
+    turns, session = counted(cache.create(told(size), size, uses_topic_ids=False, now_s=0.0))
     assert session is not None
     assert (4, size) == (turns, session.size)

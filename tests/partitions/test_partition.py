@@ -9,7 +9,6 @@ from kgw.backend.append import refused_append
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.partitions import producer_snapshot
 from kgw.partitions.catalog import TopicCatalog
 from kgw.partitions.partition import most_grown
 from kgw.partitions.producer_snapshot import decode_snapshot
@@ -126,17 +125,20 @@ async def test_a_snapshot_of_few_producers_waits_for_nobody() -> None:
 
 async def _begin_snapshot(partition: Partition) -> asyncio.Task[None]:
     """Return a snapshot of which one producer is packed, where that is a turn."""
-    saving = asyncio.ensure_future(partition.save_snapshot())
+    saving = asyncio.ensure_future(partition.save_snapshot(packed_per_turn=1))
     for _ in range(3):
         await asyncio.sleep(0)
     assert partition.producers.changed is not None
     return saving
 
 
-async def _partition_of_many(monkeypatch: pytest.MonkeyPatch) -> Partition:
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
+MANY = 40
+"""Producers whose snapshot is made in turns."""
+
+
+async def _partition_of_many() -> Partition:
     partition = await _partition(MemoryBackend())
-    for producer_id in range(20):
+    for producer_id in range(MANY):
         await _append(partition, 0, producer_id)
     return partition
 
@@ -147,52 +149,42 @@ async def _append(partition: Partition, sequence: int, producer_id: int) -> int:
     return (await result).base_offset
 
 
-async def test_a_snapshot_made_while_others_write_knows_what_comes_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_snapshot_made_while_others_write_knows_what_comes_before_it() -> None:
     """All of it, and nothing of what comes after: a relaxed log may lose that."""
-    partition = await _partition_of_many(monkeypatch)
+    partition = await _partition_of_many()
     saving = await _begin_snapshot(partition)
     for number, (producer_id, sequence) in enumerate([(0, 1), (50, 0), (19, 1)]):
-        assert 20 + number == await _append(partition, sequence, producer_id)
+        assert MANY + number == await _append(partition, sequence, producer_id)
     assert not saving.done()
-    offset = 22
+    offset = MANY + 2
     while not saving.done():
         offset = await _append(partition, offset, 51)
     snapshot = await partition.log.load_snapshot()
     assert snapshot is not None
-    assert 23 < snapshot.offset <= offset
+    assert MANY + 3 < snapshot.offset <= offset
     batches = {entry.producer_id: entry.batches for entry in decode_snapshot(snapshot.data)}
     assert snapshot.offset - 1 == batches.pop(51)[-1].base_offset
-    assert [*range(23)] == sorted(one.base_offset for known in batches.values() for one in known)
+    assert [*range(MANY + 3)] == sorted(
+        one.base_offset for known in batches.values() for one in known
+    )
     assert partition.is_dirty
 
 
-async def test_no_snapshot_is_kept_of_a_state_that_came_into_doubt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its producers are fenced, or have been read from the log again; the next one is kept."""
-    partition = await _partition_of_many(monkeypatch)
+async def test_no_snapshot_is_kept_of_a_state_that_came_into_doubt() -> None:
+    """Its producers have been read from the log again; the next one is kept."""
+    partition = await _partition_of_many()
     saving = await _begin_snapshot(partition)
     await partition.open()
     await saving
     assert await partition.log.load_snapshot() is None
 
-    saving = await _begin_snapshot(partition)
-    partition._is_fenced = True
-    await saving
-    assert await partition.log.load_snapshot() is None
-
-    partition._is_fenced = False
     await partition.save_snapshot()
     assert await partition.log.load_snapshot() is not None
 
 
-async def test_no_snapshot_is_kept_of_a_topic_that_went_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_snapshot_is_kept_of_a_topic_that_went_meanwhile() -> None:
     """Its directory is being removed."""
-    partition = await _partition_of_many(monkeypatch)
+    partition = await _partition_of_many()
     saving = await _begin_snapshot(partition)
     partition.topic.is_deleted = True
     await saving

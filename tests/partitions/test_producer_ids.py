@@ -3,15 +3,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.partitions import producer_ids
 from kgw.partitions.producer_ids import BLOCK_SIZE, KEY, KIND, ProducerIds
 from kgw.state.base import Change
 from kgw.state.memory import MemoryStateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 
 def _ids(state: MemoryStateStore, *in_logs: int) -> ProducerIds:
@@ -62,9 +59,8 @@ async def test_those_who_ask_together_share_a_block() -> None:
     assert [*range(given[0], given[0] + 10)] == sorted(given)
 
 
-async def test_many_ids_in_logs_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_ids_in_logs_are_looked_at_in_turns() -> None:
     """Others come between, and none of the ids is passed over."""
-    monkeypatch.setattr(producer_ids, "_LOOKS_PER_TURN", 10)
     state = MemoryStateStore()
     await state.apply([Change(KIND, KEY, b"5000")])
     looked = 0
@@ -76,7 +72,7 @@ async def test_many_ids_in_logs_are_looked_at_in_turns(monkeypatch: pytest.Monke
             yield [*range(first, first + 4)]
         yield [5001]
 
-    asked = asyncio.ensure_future(ProducerIds(state, in_logs).next_id())
+    asked = asyncio.ensure_future(ProducerIds(state, in_logs, looks_per_turn=10).next_id())
     seen = []
     while not asked.done():
         seen.append(looked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from kgw.partitions import producer_snapshot
 from kgw.partitions.producer_snapshot import (
     SnapshotError,
     decode_snapshot,
@@ -13,8 +12,9 @@ from kgw.partitions.producer_snapshot import (
     pack_producers,
 )
 from kgw.partitions.producer_state import Duplicate, ProducerState
+from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
-from tests.turns import at_once, counted
+from tests.turns import counted
 
 
 @pytest.fixture
@@ -53,16 +53,13 @@ def test_a_snapshot_of_nothing_loads() -> None:
     assert 0 == len(loaded(snapshot_of(ProducerState())))
 
 
-def test_a_snapshot_made_in_turns_is_of_its_last(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_made_in_turns_is_of_its_last(driver: Driver) -> None:
     """It has what was stored between them, by whom ever, and of those who came meanwhile."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 2)
     for producer_id in range(6):
         driver.store(batch_of(0, producer_id=producer_id))
     waiting = driver.submit(batch_of(1, producer_id=1))
     failing = driver.submit(batch_of(0, producer_id=2, epoch=1))
-    packing = pack_producers(driver.state)
+    packing = pack_producers(driver.state, 2)
     next(packing)
     driver.complete(waiting)
     driver.store(batch_of(1, producer_id=5))
@@ -85,27 +82,22 @@ def test_a_snapshot_made_in_turns_is_of_its_last(
     assert driver.state.changed is None
 
 
-def test_many_producers_take_many_turns(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_producers_take_many_turns(driver: Driver) -> None:
     """So many are packed, and so many written, before others come between."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 10)
-    monkeypatch.setattr(producer_snapshot, "WRITTEN_PER_TURN", 25)
     for producer_id in range(100):
         driver.store(batch_of(0, producer_id=producer_id))
-    turns, packed = counted(pack_producers(driver.state))
+    turns, packed = counted(pack_producers(driver.state, 10))
     assert 11 == turns
     assert packed is not None
-    writing = encode_snapshot(packed)
+    writing = encode_snapshot(packed, 25)
     assert [None] * 3 == [next(writing) for _ in range(3)]
     assert 100 == len(decode_snapshot(at_once(writing)))
 
 
-def test_no_snapshot_is_made_of_a_state_that_is_cleared_meanwhile(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_snapshot_is_made_of_a_state_that_is_cleared_meanwhile(driver: Driver) -> None:
     """Its producers are read from the log again, which is noted nowhere; the next one has them."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
     driver.store(batch_of(0))
-    packing = pack_producers(driver.state)
+    packing = pack_producers(driver.state, 1)
     next(packing)
     driver.state.clear()
     driver.state.replay(batch_of(0, producer_id=8, base_offset=100), now_ms=0)
@@ -114,13 +106,10 @@ def test_no_snapshot_is_made_of_a_state_that_is_cleared_meanwhile(
     assert 1 == len(loaded(snapshot_of(driver.state)))
 
 
-def test_a_snapshot_that_is_given_up_leaves_nothing_behind(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_that_is_given_up_leaves_nothing_behind(driver: Driver) -> None:
     """No more is noted of what is stored."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
     driver.store(batch_of(0))
-    packing = pack_producers(driver.state)
+    packing = pack_producers(driver.state, 1)
     next(packing)
     assert driver.state.changed is not None
 
@@ -158,14 +147,11 @@ def test_snapshots_of_another_version_or_shape_are_refused() -> None:
             decode_snapshot(body + crc32c(body).to_bytes(4, "big"))
 
 
-def test_a_snapshot_ends_however_many_write(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_ends_however_many_write(driver: Driver) -> None:
     """Turns become longer when more is stored between two of them than one can pack."""
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
     for producer_id in range(8):
         driver.store(batch_of(0, producer_id=producer_id))
-    packing = pack_producers(driver.state)
+    packing = pack_producers(driver.state, 1)
     for sequence in range(1, 50):
         try:
             next(packing)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kgw.errors import ErrorCode, KafkaError
-from kgw.partitions import producer_snapshot, producer_state
 from kgw.partitions.producer_snapshot import encode_snapshot, pack_producers
 from kgw.partitions.producer_state import (
     WINDOW_BATCHES,
@@ -17,8 +16,8 @@ from kgw.partitions.producer_state import (
     InFlight,
     ProducerState,
 )
+from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
-from tests.turns import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,11 +31,6 @@ MAX_SEQUENCE = 2**31 - 1
 def driver() -> Driver:
     """Return a partition without producers."""
     return Driver()
-
-
-@pytest.fixture(autouse=True)
-def _one_producer_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_snapshot, "PACKED_PER_TURN", 1)
 
 
 def test_sequences_follow_each_other(driver: Driver) -> None:
@@ -311,15 +305,14 @@ def test_producers_expire_by_their_last_append(driver: Driver) -> None:
     assert driver.state.check(batch_of(77, producer_id=1)) is None
 
 
-def test_many_expire_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_expire_in_turns() -> None:
     """What stays is passed over once, and who writes between the turns is not let go."""
-    monkeypatch.setattr(producer_state, "EXPIRED_PER_TURN", 2)
     state = ProducerState()
     for producer_id in range(7):
         entry = state.submit(batch_of(0, producer_id=producer_id), "token", 0)
         if producer_id != 1:
             state.complete(entry, producer_id)
-    expiring = state.expire(now_ms=10, expiration_ms=10)
+    expiring = state.expire(now_ms=10, expiration_ms=10, per_turn=2)
     next(expiring)
     assert [1, 2, 3, 4, 5, 6] == state.ids()
     next(expiring)

@@ -35,12 +35,12 @@ async def gateway() -> AsyncIterator[InProcessGateway]:
 def read_topic(gateway: InProcessGateway, topic: Topic) -> PartitionReader:
     """Return a reader of a topic of the gateway."""
     services = gateway.gateway
-    return PartitionReader(topic, services.clock, services.fetch_deadlines, DEFAULT_LIMITS)
+    return PartitionReader(topic, services.fetch_deadlines, DEFAULT_LIMITS)
 
 
 async def waited_for(topic: Topic) -> None:
     """Return when somebody waits for records of the topic."""
-    while not topic.partitions[0].waits:  # noqa: ASYNC110 - waits announce nothing
+    while not topic.partitions[0].listeners:  # noqa: ASYNC110 - waits announce nothing
         await asyncio.sleep(0)
 
 
@@ -77,7 +77,7 @@ async def test_a_subscription_is_woken_by_appends(gateway: InProcessGateway) -> 
     await waited_for(topic)
     gateway.manual_clock.advance(6)
     assert [] == await waiting
-    assert not topic.partitions[0].waits
+    assert not topic.partitions[0].listeners
 
 
 async def test_a_cancelled_read_leaves_no_wait_behind(gateway: InProcessGateway) -> None:
@@ -86,11 +86,11 @@ async def test_a_cancelled_read_leaves_no_wait_behind(gateway: InProcessGateway)
     reader = read_topic(gateway, topic)
     waiting = asyncio.ensure_future(reader.read({0: 0}, max_bytes=100, max_wait_ms=5000))
     await asyncio.sleep(0)
-    assert 1 == len(topic.partitions[0].waits)
+    assert 1 == len(topic.partitions[0].listeners)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not topic.partitions[0].waits
+    assert not topic.partitions[0].listeners
 
 
 async def test_out_of_range_and_damage_carry_their_ranges(

@@ -7,6 +7,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.catalog import TopicCatalog
+from kgw.partitions.reading import NamedParts, PartitionRead
 from kgw.partitions.waits import TICK_MS, FetchDeadlines, FetchWait
 from kgw.testing.clock import ManualClock
 
@@ -32,46 +33,23 @@ async def partitions(clock: ManualClock) -> list[Partition]:
     return list(topic.partitions.values())
 
 
+def views_of(partitions: list[Partition]) -> NamedParts:
+    """Return what a wait listens to that is to hear of all of them."""
+    return NamedParts([PartitionRead(partition.view(), 0, 1) for partition in partitions])
+
+
 def begin(
     partitions: list[Partition], clock: ManualClock, missing_bytes: int, woken: list[str]
 ) -> FetchWait:
     """Begin a wait of one second that notes when it ends."""
-    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait = FetchWait(views_of(partitions), FetchDeadlines(clock), lambda: woken.append("woken"))
     wait.begin(missing_bytes, clock.monotonic_s() + 1)
     return wait
 
 
 def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
     """Whether no partition remembers a wait, and no more than one timer is left."""
-    return clock.pending <= 1 and all(not partition.waits for partition in partitions)
-
-
-async def test_ends_when_enough_bytes_have_come(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """Bytes of all partitions count together."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.advanced(4)
-    wait.advanced(5)
-    assert [] == woken
-    wait.advanced(1)
-    assert (["woken"], False) == (woken, wait.expired)
-    assert is_forgotten(partitions, clock)
-
-
-async def test_ends_at_the_deadline(partitions: list[Partition], clock: ManualClock) -> None:
-    """Once, and only then."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    clock.advance(0.999)
-    assert [] == woken
-    clock.advance(0.001)
-    assert (["woken"], True) == (woken, wait.expired)
-    clock.advance(10)
-    assert ["woken"] == woken
-    wait.cancel()
-    assert is_forgotten(partitions, clock)
+    return clock.pending <= 1 and all(not partition.listeners for partition in partitions)
 
 
 async def test_rests_until_something_happens(
@@ -104,25 +82,13 @@ async def test_begins_again_after_a_rest(partitions: list[Partition], clock: Man
     assert (["woken"] * 2, True) == (woken, wait.expired)
 
 
-async def test_given_up(partitions: list[Partition], clock: ManualClock) -> None:
-    """Nobody is woken, and nothing is left behind."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.cancel()
-    wait.fire()
-    wait.advanced(100)
-    clock.advance(10)
-    assert [] == woken
-    assert is_forgotten(partitions, clock)
-
-
 async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
     """Deadlines within a tick share one timer, none of them comes early, each on its own."""
     deadlines = FetchDeadlines(clock)
     woken: list[int] = []
 
     def begin_at(offset_ms: int) -> FetchWait:
-        wait = FetchWait(partitions, deadlines, lambda: woken.append(offset_ms))
+        wait = FetchWait(views_of(partitions), deadlines, lambda: woken.append(offset_ms))
         wait.begin(1, clock.monotonic_s() + 1 + offset_ms / 1000)
         return wait
 
@@ -145,7 +111,7 @@ async def test_short_waits_are_not_made_longer(
 ) -> None:
     """A wait of a few milliseconds ends within the next one."""
     woken: list[str] = []
-    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
+    wait = FetchWait(views_of(partitions), FetchDeadlines(clock), lambda: woken.append("woken"))
     wait.begin(1, clock.monotonic_s() + 0.005)
     clock.advance(0.006)
     assert ["woken"] == woken
@@ -162,7 +128,7 @@ async def test_waking_one_may_end_another(partitions: list[Partition], clock: Ma
         for wait in waits:
             wait.cancel()
 
-    waits += [FetchWait(partitions, deadlines, wake) for _ in range(3)]
+    waits += [FetchWait(views_of(partitions), deadlines, wake) for _ in range(3)]
     for wait in waits:
         wait.begin(1, clock.monotonic_s() + 1)
     clock.advance(1.1)
@@ -176,7 +142,7 @@ async def test_one_timer_is_kept_for_who_waits_next(
     """A consumer at the end waits forty times in one tick: that takes one timer, not forty."""
     deadlines = FetchDeadlines(clock)
     woken: list[str] = []
-    wait = FetchWait(partitions, deadlines, lambda: woken.append("woken"))
+    wait = FetchWait(views_of(partitions), deadlines, lambda: woken.append("woken"))
     made = 0
     call_at = clock.call_at
 
@@ -196,14 +162,3 @@ async def test_one_timer_is_kept_for_who_waits_next(
     assert (2, 1) == (made, clock.pending)
     clock.advance(2)
     assert (["woken"] * 41, 0) == (woken, clock.pending)
-
-
-async def test_one_that_has_not_begun_is_given_up(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """Nobody waits yet: there is nothing to end, and nobody to wake."""
-    woken: list[str] = []
-    wait = FetchWait(partitions, FetchDeadlines(clock), lambda: woken.append("woken"))
-    wait.fire()
-    wait.expire()
-    assert ([], False, 0) == (woken, wait.is_resting, clock.pending)

@@ -473,11 +473,15 @@ class EmbeddedBackend(Backend):
         for log in moved:
             if log.offsets.durable_end < log.offsets.high_watermark:
                 self._flush_timer.note(log)
-        for log in moved:
+        arrived = dict.fromkeys(moved, 0)
+        for append in group:
+            if append.error is None and append.log in arrived:
+                arrived[append.log] += append.size_bytes
+        for log, size_bytes in arrived.items():
             partition = self._logs.get(log)
             if partition is not None and partition.on_advance is not None:
                 try:
-                    partition.on_advance(partition)
+                    partition.on_advance(log.offsets.high_watermark, size_bytes)
                 except Exception as error:  # noqa: BLE001 - the others are waiting
                     _log.error("told of an advance, it failed", error=error, partition=str(log.key))
         for append in group:

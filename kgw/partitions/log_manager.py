@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from kgw.backend.base import Segmented
 from kgw.errors import KgwError, StorageError
 from kgw.metrics import count
-from kgw.partitions.pace import Pace
 from kgw.partitions.retention import forecast_log_start, plan_retention
 from kgw.partitions.steady_time import SteadyTime
+from kgw.partitions.throttle import Throttle
 from kgw.state.base import Change
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CLOCK = "clock"
 """Kind of the row that holds the time that was believed last, in milliseconds."""
 
 
-class Upkeep:
+class LogManager:
     """Runs on a schedule from `start` to `aclose`; tests and tools call the steps themselves."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Upkeep:
         """
         now_ms = await self.now_ms()
         await self._backend.state.apply([Change(CLOCK, CLOCK, str(now_ms).encode())])
-        pace = Pace(self._clock)
+        throttle = Throttle(self._clock)
         for partition in self._catalog.partitions():
             if _is_gone(partition):
                 continue
@@ -143,7 +143,7 @@ class Upkeep:
             except Exception as error:  # noqa: BLE001 - the other partitions have their turn
                 self._metrics.retention_failures += 1
                 self._report_bug(error)
-            await pace.step()
+            await throttle.step()
 
     async def forecast(self, key: PartitionKey, at_ms: int) -> int:
         """Return where a partition will begin once retention has run at a later time.
@@ -235,7 +235,7 @@ class Upkeep:
         try:
             await step()
         except StorageError as error:
-            _log.error("upkeep could not run: %s", error)
+            _log.error("the log manager could not run: %s", error)
         except Exception as error:  # noqa: BLE001 - the next run may do better
             self._report_bug(error)
 

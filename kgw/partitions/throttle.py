@@ -18,7 +18,7 @@ MAX_REST_S: Final = 0.2
 _WORK_S: Final = 0.001
 
 
-class Pace:
+class Throttle:
     """Rests now and then, in proportion to the time since the last rest."""
 
     __slots__ = ("_clock", "_since_s")

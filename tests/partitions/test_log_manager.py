@@ -92,11 +92,11 @@ async def test_a_partition_that_fails_does_not_stop_the_others(
                 await drop_before(self, offset)
 
             patch.setattr(MemoryPartitionLog, "drop_before", fail)
-            await gateway.gateway.upkeep.retain()
+            await gateway.gateway.log_manager.retain()
         assert [0, 3] == starts(topic)
         assert 1 == gateway.gateway.metrics.retention_failures
         assert "retention failed" in caplog.text
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         assert [3, 3] == starts(topic)
 
 
@@ -114,10 +114,10 @@ async def test_a_bug_in_one_partition_does_not_stop_the_others(
 
         drop_before = MemoryPartitionLog.drop_before
         monkeypatch.setattr(MemoryPartitionLog, "drop_before", fail)
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         assert [0, 3] == starts(topic)
         assert 1 == gateway.gateway.metrics.retention_failures
-        assert {"upkeep": 1} == gateway.gateway.internal_errors
+        assert {"log manager": 1} == gateway.gateway.internal_errors
 
 
 async def test_a_bug_outside_of_partitions_does_not_stop_the_runs(
@@ -130,10 +130,10 @@ async def test_a_bug_outside_of_partitions_does_not_stop_the_runs(
             patch.setattr(MemoryStateStore, "apply", None)
             gateway.manual_clock.advance(30)
             await settle()
-        assert ([0, 0], {"upkeep": 1}) == (starts(topic), gateway.gateway.internal_errors)
+        assert ([0, 0], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
         gateway.manual_clock.advance(300)
         await settle()
-        assert ([3, 3], {"upkeep": 1}) == (starts(topic), gateway.gateway.internal_errors)
+        assert ([3, 3], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
 
 
 async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,16 +141,16 @@ async def test_a_jump_of_the_clock_is_said_once(caplog: pytest.LogCaptureFixture
     caplog.set_level(logging.INFO)
     clock = WrongClock()
     async with InProcessGateway(clock=clock) as gateway:
-        upkeep = gateway.gateway.upkeep
-        start_ms = await upkeep.now_ms()
+        log_manager = gateway.gateway.log_manager
+        start_ms = await log_manager.now_ms()
         clock.wrong_by_ms = 10 * 365 * 24 * HOUR_MS
         for _ in range(3):
-            assert start_ms == await upkeep.now_ms()
+            assert start_ms == await log_manager.now_ms()
         assert 1 == caplog.text.count("has jumped")
         assert 1 == gateway.gateway.metrics.clock_held
         clock.advance(HOUR_MS / 1000 + 1)
-        assert clock.wall_ms() == await upkeep.now_ms()
-        assert clock.wall_ms() == await upkeep.now_ms()
+        assert clock.wall_ms() == await log_manager.now_ms()
+        assert clock.wall_ms() == await log_manager.now_ms()
         assert 1 == caplog.text.count("is gone by again")
         assert 0 == gateway.gateway.metrics.clock_held
 
@@ -159,14 +159,14 @@ async def test_the_time_outlives_a_restart() -> None:
     """A clock that was moved while the server was down is held too."""
     backend = MemoryBackend()
     async with InProcessGateway(backend=backend) as gateway:
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         stopped_ms = gateway.clock.wall_ms()
     clock = ManualClock(wall_ms=stopped_ms + 30 * 24 * HOUR_MS)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
-        assert stopped_ms == await gateway.gateway.upkeep.now_ms()
+        assert stopped_ms == await gateway.gateway.log_manager.now_ms()
     clock = ManualClock(wall_ms=stopped_ms + HOUR_MS)
     async with InProcessGateway(backend=backend, clock=clock) as gateway:
-        assert clock.wall_ms() == await gateway.gateway.upkeep.now_ms()
+        assert clock.wall_ms() == await gateway.gateway.log_manager.now_ms()
 
 
 async def segmented(gateway: InProcessGateway, **configs: str) -> Topic:
@@ -190,7 +190,7 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         before = await bases(topic)
         assert len(before) > 4
         clock.advance(60)
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         after = await bases(topic)
         # Records from second 30 on are not older than 30 s: they and their segments stay.
         assert [base for base in before if base >= after[0]] == after
@@ -201,7 +201,7 @@ async def test_old_segments_are_removed_and_the_rest_is_served() -> None:
         assert {"time": len(before) - len(after)} == metrics.removed_segments
         await gateway.gateway.catalog.configure(topic, lambda _: {"retention.bytes": "1000"})
         size_bytes = topic.partitions[0].log.size_bytes
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         left = await bases(topic)
         assert after[0] < left[0]
         assert metrics.removed_bytes["size"] == size_bytes - topic.partitions[0].log.size_bytes
@@ -216,7 +216,7 @@ async def test_an_expired_topic_is_emptied_and_goes_on_where_it_was() -> None:
     async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
         topic = await segmented(gateway, retention_ms="1000")
         clock.advance(3600)
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         assert [60] == starts(topic)
         assert 0 == topic.partitions[0].log.size_bytes
         assert 1 == gateway.gateway.metrics.segments_closed
@@ -228,16 +228,16 @@ async def test_a_jump_of_the_clock_removes_nothing() -> None:
     clock = WrongClock()
     async with InProcessGateway(backend=MemoryBackend(clock), clock=clock) as gateway:
         topic = await segmented(gateway, retention_ms=str(24 * HOUR_MS))
-        upkeep = gateway.gateway.upkeep
-        await upkeep.retain()
+        log_manager = gateway.gateway.log_manager
+        await log_manager.retain()
         for wrong_by_ms in (10 * 365 * 24 * HOUR_MS, 25 * HOUR_MS, 0, -HOUR_MS, 25 * HOUR_MS) * 4:
             clock.wrong_by_ms = wrong_by_ms
             clock.advance(300)
-            await upkeep.retain()
+            await log_manager.retain()
         assert [0] == starts(topic)
         # It stays there: believed in the end.
         clock.advance(3601)
-        await upkeep.retain()
+        await log_manager.retain()
         assert [60] == starts(topic)
 
 
@@ -250,9 +250,9 @@ async def test_compacted_topics_are_not_removed_from() -> None:
         policy = {"cleanup.policy": "compact"}
         await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
         clock.advance(3600)
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         assert [0] == starts(topic)
         policy = {"cleanup.policy": "compact,delete"}
         await gateway.gateway.catalog.configure(topic, lambda _: policy | limits)
-        await gateway.gateway.upkeep.retain()
+        await gateway.gateway.log_manager.retain()
         assert [60] == starts(topic)

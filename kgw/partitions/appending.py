@@ -1,17 +1,17 @@
-"""Batches whose records are looked at before they enter, in the order in which they came.
+"""Appending a batch whose records have to be checked: what comes first, enters first.
 
 A topic that is compacted takes no record without a key, one that refuses old timestamps must read
 each of them, and one with kgw.validation=records takes none that is not what the header says; all
-of it lies behind the codec. Small batches are walked at once, large ones in a
-thread, and whatever comes to the partition meanwhile waits behind them: a later batch of the same
-producer must not enter first.
+of it lies behind the codec. Small batches are checked at once, large ones in a thread, and whatever
+comes to the partition meanwhile waits behind them: a later batch of the same producer must not
+enter first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgw.backend.append import Append, AppendResult
 from kgw.partitions.validation import RecordRules, validate_records
@@ -21,20 +21,61 @@ from kgw.types import NO_LEADER_EPOCH
 if TYPE_CHECKING:
     from asyncio import Future, Task
     from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
 
-    from kgw.partitions.appended import Appended
-    from kgw.partitions.walker import Walker
     from kgw.records.batch import RecordBatch
     from kgw.records.limits import DecompressionLimits
 
-# So much is walked in the loop, in some 0.2 ms; a compressed batch of that size may become 1 MB.
+# So much is checked in the loop; a compressed batch of that size may become 1 MB.
 _RECORDS_IN_LOOP = 256
 _BYTES_IN_LOOP = 65_536
 _COMPRESSED_BYTES_IN_LOOP = 4_096
 
 
-def is_walked_at_once(batch: RecordBatch) -> bool:
-    """Whether the batch is small enough to be walked in the loop."""
+class Appended(NamedTuple):
+    """What `append` did with a batch.
+
+    `result` has the offset once it is done; it is None for a duplicate, whose `base_offset` is
+    known.
+    """
+
+    result: Append | None
+    base_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic uses log append time."""
+    is_undecided: bool = False
+    """Whether `result` may still be a refusal: a KafkaError."""
+
+
+class CheckThread:
+    """One thread for the checks of all partitions, made at its first use.
+
+    Checks are Python, so that several at a time would be no faster: each further thread takes the
+    interpreter from the event loop for a while, and delays requests to other topics.
+    """
+
+    __slots__ = ("_executor",)
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+
+    def run(self, check: Callable[[], None]) -> Future[None]:
+        """Have a check done after those that came before it."""
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._executor = ThreadPoolExecutor(1, "kgw-checks")
+        return asyncio.get_running_loop().run_in_executor(self._executor, check)
+
+    def close(self) -> None:
+        """Let the thread end, when it has done what there is."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+
+def is_checked_at_once(batch: RecordBatch) -> bool:
+    """Whether the batch is small enough to be checked in the loop."""
     if batch.record_count > _RECORDS_IN_LOOP:
         return False
     if batch.compression is Compression.NONE:
@@ -42,13 +83,13 @@ def is_walked_at_once(batch: RecordBatch) -> bool:
     return batch.size_bytes <= _COMPRESSED_BYTES_IN_LOOP
 
 
-class Entrance:
-    """The batches of one partition that are being walked, or wait behind one that is."""
+class CheckQueue:
+    """The batches of one partition that are being checked, or wait behind one that is."""
 
-    __slots__ = ("_last", "_tasks", "_walker")
+    __slots__ = ("_last", "_tasks", "_thread")
 
-    def __init__(self, walker: Walker) -> None:
-        self._walker = walker
+    def __init__(self, thread: CheckThread) -> None:
+        self._thread = thread
         self._last: Task[None] | None = None
         self._tasks: set[Task[None]] = set()
 
@@ -69,12 +110,12 @@ class Entrance:
         It comes to what `enter` does, or the KafkaError that refuses the batch.
         """
         result = Append()
-        walk = (
+        check = (
             None
             if rules is None
-            else self._walker.run(partial(validate_records, batch, rules, limits))
+            else self._thread.run(partial(validate_records, batch, rules, limits))
         )
-        task = asyncio.ensure_future(_take_turn(walk, self._last, enter, result))
+        task = asyncio.ensure_future(_take_turn(check, self._last, enter, result))
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -82,15 +123,15 @@ class Entrance:
 
 
 async def _take_turn(
-    walk: Future[None] | None,
+    check: Future[None] | None,
     before: Task[None] | None,
     enter: Callable[[], Appended],
     result: Append,
 ) -> None:
     try:
         try:
-            if walk is not None:
-                await walk
+            if check is not None:
+                await check
         finally:
             if before is not None:
                 await asyncio.wait((before,))

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from kgw.partitions.walker import Walker
+from kgw.partitions.appending import CheckThread
 
 
 async def test_walks_are_done_one_after_the_other_in_one_thread() -> None:
     """However many wait; what one of them raises is raised to who asked for it."""
-    walker = Walker()
+    thread = CheckThread()
     threads: list[str] = []
     order: list[int] = []
 
@@ -20,22 +20,22 @@ async def test_walks_are_done_one_after_the_other_in_one_thread() -> None:
         if number == 3:
             raise ValueError(number)
 
-    walks = [walker.run(lambda number=number: walk(number)) for number in range(9)]  # type: ignore[misc]
+    walks = [thread.run(lambda number=number: walk(number)) for number in range(9)]  # type: ignore[misc]
     with pytest.raises(ValueError, match="3"):
         await asyncio.gather(*walks)
     await asyncio.gather(*walks, return_exceptions=True)
     assert list(range(9)) == order
     assert 1 == len(set(threads))
-    walker.close()
+    thread.close()
 
 
-async def test_a_walker_that_is_closed_finishes_what_it_has() -> None:
+async def test_a_thread_that_is_closed_finishes_what_it_has() -> None:
     """And may be used again."""
-    walker = Walker()
+    thread = CheckThread()
     may_go = threading.Event()
-    waiting = walker.run(lambda: None if may_go.wait(5) else pytest.fail("nobody let it go"))
-    walker.close()
-    again = walker.run(lambda: None)
+    waiting = thread.run(lambda: None if may_go.wait(5) else pytest.fail("nobody let it go"))
+    thread.close()
+    again = thread.run(lambda: None)
     may_go.set()
     await asyncio.gather(waiting, again)
-    walker.close()
+    thread.close()

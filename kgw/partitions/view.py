@@ -1,0 +1,229 @@
+"""A partition as its readers see it: what they may see of it, and how they hear of more.
+
+Whoever reads records, or tells clients where they begin and end, asks a view. `bounds` is the one
+place that knows where the visible part of a log ends, and `aborted` the one that knows which
+records in it were given up. There are no transactions yet: everything below the high watermark is
+stable, and nothing was ever aborted, so both isolation levels see the same.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kgw.backend.base import ReadResult
+from kgw.errors import ErrorCode, KafkaError
+from kgw.records.batch import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kgw.backend.base import EpochEnd, PartitionLog
+    from kgw.partitions.lookup import TimestampOffset
+    from kgw.records.limits import DecompressionLimits
+    from kgw.types import Buffer, TopicId, TopicName
+
+# The last field of a batch's header says how many records follow.
+_COUNT_BYTES: Final = 4
+
+
+class Isolation(IntEnum):
+    """What a reader wants to see of transactions, by Kafka's numbers."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Bounds(NamedTuple):
+    """Where a log begins and ends at one moment."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    end_offset: int
+    """The end of what the view's isolation level may see: the high watermark, or the last stable
+    offset."""
+
+
+class AbortedRange(NamedTuple):
+    """Records that readers of committed ones skip: a producer's, from an offset to its marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class ReadTopic(Protocol):
+    """What readers know of a partition's topic."""
+
+    name: TopicName
+    topic_id: TopicId
+    is_deleted: bool
+
+
+class Listener(Protocol):
+    """What is told when there is more, or less, to be seen of a partition."""
+
+    def advanced(self, size_bytes: int) -> None:
+        """So many bytes more can be read."""
+
+    def fire(self) -> None:
+        """The partition's beginning has moved, or the partition is no longer there."""
+
+
+class PartitionView:
+    """What readers of one isolation level see of a partition."""
+
+    __slots__ = ("_listeners", "_log", "index", "isolation", "topic")
+
+    def __init__(
+        self,
+        topic: ReadTopic,
+        index: int,
+        log: PartitionLog,
+        listeners: dict[Listener, None],
+        isolation: Isolation,
+    ) -> None:
+        """`listeners` are the partition's own: all of its views share them."""
+        self.topic = topic
+        self.index = index
+        self.isolation = isolation
+        self._log = log
+        self._listeners = listeners
+
+    def __repr__(self) -> str:
+        return f"<PartitionView {self.topic.name}-{self.index} {self.isolation.name}>"
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def bounds(self) -> Bounds:
+        """Return where the log begins, and where what may be seen of it ends."""
+        log = self._log
+        high_watermark = log.high_watermark
+        last_stable_offset = high_watermark
+        is_committed = self.isolation is Isolation.READ_COMMITTED
+        return Bounds(
+            log.log_start_offset,
+            high_watermark,
+            last_stable_offset,
+            last_stable_offset if is_committed else high_watermark,
+        )
+
+    def aborted(self, _from_offset: int, _to_offset: int) -> Sequence[AbortedRange]:
+        """Return the aborted ranges that overlap what was read from one offset to another."""
+        return ()
+
+    def is_readable(self, offset: int, bounds: Bounds) -> bool:
+        """Whether a reader may stand at an offset, given the bounds of this moment.
+
+        An offset that is assigned and not visible yet is early, not out of range.
+        """
+        return (
+            bounds.log_start_offset <= offset
+            and (offset < bounds.end_offset or offset <= self._log.end_offset)
+            and not self._log.is_in_gap(offset)
+        )
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def read_hot(self, offset: int, max_bytes: int, end_offset: int) -> ReadResult | None:
+        """As `read`, from memory and at once; None when it would have to wait for a disk.
+
+        Of many small batches it returns the first ones, as `PartitionLog.read_hot`.
+        """
+        return self._log.read_hot(offset, max_bytes, end_offset)
+
+    async def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
+    ) -> ReadResult:
+        """Return whole batches from `offset` up to `end_offset`, which `bounds` gave: `read_on`."""
+        return await read_on(self._log, offset, max_bytes, end_offset, at_least_one=at_least_one)
+
+    async def find_by_time(
+        self, timestamp_ms: int, limits: DecompressionLimits
+    ) -> TimestampOffset | None:
+        """Return the first visible record at or past a time, as `lookup.find_by_time`."""
+        # Imported here to keep start-up fast.
+        from kgw.partitions.lookup import find_by_time
+
+        return await find_by_time(self._log, timestamp_ms, self.bounds().end_offset, limits)
+
+    async def find_max_timestamp(self, limits: DecompressionLimits) -> TimestampOffset | None:
+        """Return the first visible record with the greatest timestamp (KIP-734), if any."""
+        from kgw.partitions.lookup import find_max_timestamp
+
+        return await find_max_timestamp(self._log, self.bounds().end_offset, limits)
+
+    # --- leader epochs ---------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raise KafkaError when a client's idea of the leader epoch is not ours (KIP-320).
+
+        -1 is no idea, and always right.
+        """
+        if current_leader_epoch < 0:
+            return
+        leader_epoch = self._log.leader_epoch
+        if current_leader_epoch < leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {leader_epoch} by now"
+            )
+        if current_leader_epoch > leader_epoch:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is only {leader_epoch}"
+            )
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd | None:
+        """Return where an epoch ended, as `PartitionLog.epoch_end`."""
+        return self._log.epoch_end(leader_epoch)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch under which `offset` was, or would next be, written."""
+        return self._log.epoch_at(offset)
+
+    # --- hearing of more -------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Have a listener told of what changes; more than once is once."""
+        self._listeners[listener] = None
+
+    def ignore(self, listener: Listener) -> None:
+        """Tell a listener nothing more; one that does not listen is no error."""
+        self._listeners.pop(listener, None)
+
+
+async def read_on(
+    log: PartitionLog, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool
+) -> ReadResult:
+    """Read as `PartitionLog.read`; where there are only batches without records, on to the next.
+
+    Compaction leaves such batches. kafka-go (0.4.51) takes an answer without any record for the end
+    of offset 0, and begins anew.
+    """
+    result = await log.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
+    while result.size_bytes and result.next_offset < end_offset:
+        if not all(map(_has_no_record, result.buffers)):
+            break
+        left_bytes = max(0, max_bytes - result.size_bytes)
+        more = await log.read(result.next_offset, left_bytes, end_offset)
+        if not more.size_bytes:
+            break
+        result = ReadResult(
+            [*result.buffers, *more.buffers],
+            result.size_bytes + more.size_bytes,
+            more.next_offset,
+            result.batches + more.batches,
+            more.is_cut,
+        )
+    return result
+
+
+def _has_no_record(buffer: Buffer) -> bool:
+    """Whether whole batches are headers alone; for others a look at the first is enough."""
+    return all(
+        not any(buffer[end - _COUNT_BYTES : end])
+        for end in range(HEADER_BYTES, len(buffer) + 1, HEADER_BYTES)
+    )
