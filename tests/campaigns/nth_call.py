@@ -24,7 +24,7 @@ from kgw.errors import DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from tests.campaigns.client_reads import require_ways, small_direct_reads
+from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_model import (
     READ_BYTES,
     TOPIC,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import File
-    from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
@@ -495,19 +494,18 @@ class ReadFaults:
 
 def fail_reads(report: Report, seed: int, *, full: bool) -> None:
     """Let calls that read fail: the first, the second and so on of what readers make."""
-    with small_direct_reads():
-        for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
-            for persistent in (False, True):
-                faults = ReadFaults(report, seed * 10 + persistent)
-                for nth in range(1, 120 if full else 20):
-                    # Every other time of one call alone: the others would come first.
-                    spared = ALL_BUT_READS
-                    if nth % 2:
-                        call = sorted(READ_CALLS)[nth // 2 % len(READ_CALLS)]
-                        spared = (ALL_BUT_READS | READ_CALLS) - {call}
-                    faults.fail_nth(Fault(kind, 1 + nth // 4, persistent, spared))
-                    report.count("read_faults")
-                faults.tell()
+    for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
+        for persistent in (False, True):
+            faults = ReadFaults(report, seed * 10 + persistent)
+            for nth in range(1, 120 if full else 20):
+                # Every other time of one call alone: the others would come first.
+                spared = ALL_BUT_READS
+                if nth % 2:
+                    call = sorted(READ_CALLS)[nth // 2 % len(READ_CALLS)]
+                    spared = (ALL_BUT_READS | READ_CALLS) - {call}
+                faults.fail_nth(Fault(kind, 1 + nth // 4, persistent, spared))
+                report.count("read_faults")
+            faults.tell()
 
 
 @replays
@@ -547,7 +545,10 @@ def run(seed: int, full: bool) -> Report:
         fail_syncs(journal, seed * 10, JOURNAL, full=False)
     report.expect_alarm(journal, "acknowledged after")
     reading = Report("control: a failed read counts as damage", seed)
-    with replaced(Segment, "read_shared", _read_or_call_it_damaged):
+    with (
+        replaced(Segment, "read_bytes", _read_bytes_or_call_it_damaged),
+        replaced(Segment, "read_into", _read_into_or_call_it_damaged),
+    ):
         fail_reads(reading, seed * 10, full=False)
     report.expect_alarm(reading, "is answered with")
     deaf = Report("control: failed syncs of the kernel are not noticed", seed)
@@ -567,16 +568,21 @@ def _sync_journal_and_hope(journal: Journal) -> None:
         journal.active_file.fdatasync()
 
 
-_read_shared = Segment.read_shared
+_read_bytes, _read_into = Segment.read_bytes, Segment.read_into
 
 
-def _read_or_call_it_damaged(
-    segment: Segment, buffers: ReadBuffers, position: int, size_bytes: int
-) -> tuple[memoryview, bool]:
+def _read_bytes_or_call_it_damaged(segment: Segment, position: int, size_bytes: int) -> bytes:
     try:
-        return _read_shared(segment, buffers, position, size_bytes)
+        return _read_bytes(segment, position, size_bytes)
     except OSError:
-        return memoryview(b""), False
+        return b""
+
+
+def _read_into_or_call_it_damaged(segment: Segment, buffer: memoryview, position: int) -> int:
+    try:
+        return _read_into(segment, buffer, position)
+    except OSError:
+        return 0
 
 
 def _run_until_alarm(report: Report, seed: int, machine: type[FaultyMachine]) -> None:

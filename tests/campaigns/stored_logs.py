@@ -14,7 +14,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError
@@ -375,7 +375,7 @@ def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:
     """Return the offset that a look-up by time finds."""
     for _ in range(4):
         try:
-            batch = reading.find_by_time(
+            batch = lookups.find_by_time(
                 log,
                 timestamp_ms,
                 log.offsets.log_start_offset,

@@ -23,8 +23,9 @@ from kgw.backend.embedded.helpers import HelperThreads
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
-from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.embedded.read.read_ahead import ReadAhead
+from kgw.backend.embedded.read.reading import Reader
+from kgw.backend.embedded.read.source import Files
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write.flush_timer import FlushTimer
@@ -92,13 +93,12 @@ class EmbeddedBackend(Backend):
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
         self.read_buffers = ReadBuffers(self._options.read_buffers)
-        self.places = ReadPlaces(self._options.read_places)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
-        self.read_ahead: ReadAhead
+        self.reader: Reader
         self._threads: HelperThreads
         self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
@@ -135,13 +135,13 @@ class EmbeddedBackend(Backend):
             self._cache = HotCache(self._options.cache_bytes)
         self._loop = loop = asyncio.get_running_loop()
         self._threads = threads = HelperThreads(self._options)
-        self.read_ahead = ReadAhead(
+        source = ReadAhead(
+            Files(self.read_buffers),
             self._options.read_ahead,
-            self.read_buffers,
-            self.places,
-            partial(loop.run_in_executor, threads.ahead),
+            threads.ahead.submit,
             self._clock.monotonic_s,
         )
+        self.reader = Reader(source, self._options.read_places)
         self._flush_timer = FlushTimer(loop, self._store, self.run_in_flusher, threads.relaxed)
         state: StateStore | None = None
         try:
@@ -346,7 +346,6 @@ class EmbeddedBackend(Backend):
             # Whoever tries it again has no log.
             if log is not None:
                 self._logs.pop(log, None)
-                self.read_ahead.forget_log(log)
         if removed is not None:
             await self.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])
@@ -389,7 +388,6 @@ class EmbeddedBackend(Backend):
 
     async def checkpoint(self) -> None:
         self._check_open()
-        self.read_ahead.forget_stale()
         async with self._checkpoint_lock:
             plan = await self.run_in_flusher(self._store.begin_checkpoint)
             self._checkpoint_plan = plan

@@ -63,7 +63,7 @@ class HelperThreads:
 
     def __init__(self, options: EmbeddedOptions) -> None:
         self.io = Helpers(options.io_threads, "kgw-io")
-        self.ahead = ThreadPoolExecutor(options.read_ahead_threads, "kgw-ahead")
+        self.ahead = Helpers(options.read_ahead_threads, "kgw-ahead")
         self.maintenance = Helpers(1, "kgw-maintenance")
         self.write_back = Helpers(1, "kgw-write-back")
         # Of its own: a strict append never waits behind the syncs of relaxed ones.
@@ -74,8 +74,14 @@ class HelperThreads:
 
     def shutdown(self) -> None:
         """Wait for all of them, one after the other."""
-        self.ahead.shutdown()
-        for helpers in (self.io, self.maintenance, self.write_back, self.relaxed, self.notes):
+        for helpers in (
+            self.ahead,
+            self.io,
+            self.maintenance,
+            self.write_back,
+            self.relaxed,
+            self.notes,
+        ):
             helpers.shutdown()
 
 

@@ -56,8 +56,8 @@ class EmbeddedOptions(NamedTuple):
     """Threads that sync what relaxed logs have answered, and reserve offsets for them."""
     read_buffers: int = 16
     """Buffers of 1 MB that reads share; what finds none free gets memory of its own."""
-    read_ahead: int = 8
-    """How many of them may hold what readers of old data have not asked for yet."""
+    read_ahead: int = 12
+    """Megabytes of old data that are kept ahead of its readers, or were read by one of them."""
     read_ahead_threads: int = 1
     """Threads that read it: producers' syncs wait behind what a disk has been asked for."""
     read_places: int = 4096

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.read.cache import CachedTail
-    from kgw.backend.embedded.read.cached_reading import ReadPlaces
-    from kgw.backend.embedded.read.read_ahead import ReadAhead
+    from kgw.backend.embedded.read.reading import Reader
     from kgw.backend.embedded.write.append import Append
 
 _Result = TypeVar("_Result")
@@ -23,8 +22,7 @@ class Shell(Protocol):
     """The event loop's side of a data directory."""
 
     read_buffers: ReadBuffers
-    read_ahead: ReadAhead
-    places: ReadPlaces
+    reader: Reader
 
     def take(self, append: Append) -> None: ...
 

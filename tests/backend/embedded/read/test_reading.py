@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups, reading
 from kgw.testing.faults import FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, ROOT, SETTINGS, SMALL_SEGMENTS, Driver
 
@@ -35,7 +35,7 @@ def test_the_newest_record_between_two_bounds_is_found(
     for time_ms in times_ms:
         driver.append(b"v" * 50, timestamp_ms=time_ms)
     lower, upper = sorted(min(bound, len(times_ms)) for bound in bounds)
-    found = reading.find_max_timestamp(driver.log(), lower, upper)
+    found = lookups.find_max_timestamp(driver.log(), lower, upper)
     between = range(lower, upper)
     expected = max(between, key=lambda at: (times_ms[at], -at), default=None)
     assert expected == (None if found is None else found.base_offset)
@@ -73,6 +73,6 @@ def test_a_look_up_by_time_reads_one_batch() -> None:
     log = driver.log()
     looked.clear()
     for number in range(40):
-        found = reading.find_by_time(log, number, 0, 40, lambda batch: batch.base_offset)
+        found = lookups.find_by_time(log, number, 0, 40, lambda batch: batch.base_offset)
         assert number == found
     assert 40 == len(looked)
