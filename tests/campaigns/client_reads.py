@@ -55,7 +55,7 @@ LEAST_DIRECT_BYTES = 150
 """What is worth a read past the page cache here, where a partition has a few kilobytes."""
 CACHE_BYTES = 64 << 10
 _RANGES_AHEAD = 4
-_RANGE_BYTES = 600
+_RANGE_BYTES = 3_000
 _BUFFERS = 8
 # Of a header: base offset, length, last offset delta.
 _FIELDS = Struct(">qi11xi")

@@ -14,13 +14,13 @@ import traceback
 from contextlib import contextmanager, suppress
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.backend.embedded.files import pool
 from kgw.backend.embedded.files.fs import FileSystem
 from kgw.backend.embedded.log.journal import Journal
-from kgw.backend.embedded.log.segment import Segment
-from kgw.errors import DiskFullError, ErrorCode, StorageError
+from kgw.backend.embedded.read.reading import Reader
+from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
@@ -41,6 +41,7 @@ from tests.campaigns.support import Report, main, replaced, replays
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from kgw.backend.base import ReadResult
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import File
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
@@ -545,10 +546,7 @@ def run(seed: int, full: bool) -> Report:
         fail_syncs(journal, seed * 10, JOURNAL, full=False)
     report.expect_alarm(journal, "acknowledged after")
     reading = Report("control: a failed read counts as damage", seed)
-    with (
-        replaced(Segment, "read_bytes", _read_bytes_or_call_it_damaged),
-        replaced(Segment, "read_into", _read_into_or_call_it_damaged),
-    ):
+    with replaced(Reader, "read", _read_or_call_it_damaged):
         fail_reads(reading, seed * 10, full=False)
     report.expect_alarm(reading, "is answered with")
     deaf = Report("control: failed syncs of the kernel are not noticed", seed)
@@ -568,21 +566,14 @@ def _sync_journal_and_hope(journal: Journal) -> None:
         journal.active_file.fdatasync()
 
 
-_read_bytes, _read_into = Segment.read_bytes, Segment.read_into
+_read = Reader.read
 
 
-def _read_bytes_or_call_it_damaged(segment: Segment, position: int, size_bytes: int) -> bytes:
+def _read_or_call_it_damaged(reader: Reader, *arguments: Any, **options: Any) -> ReadResult:
     try:
-        return _read_bytes(segment, position, size_bytes)
-    except OSError:
-        return b""
-
-
-def _read_into_or_call_it_damaged(segment: Segment, buffer: memoryview, position: int) -> int:
-    try:
-        return _read_into(segment, buffer, position)
-    except OSError:
-        return 0
+        return _read(reader, *arguments, **options)
+    except OSError as error:
+        raise CorruptionError(str(error)) from error
 
 
 def _run_until_alarm(report: Report, seed: int, machine: type[FaultyMachine]) -> None:

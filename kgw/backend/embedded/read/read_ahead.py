@@ -156,11 +156,15 @@ class ReadAhead:
     def _make_room(self, now_s: float) -> bool:
         """Let go of the oldest ranges that may go; whether there is memory for another one."""
         ranges = self._ranges
-        for one in [one for one in ranges if one.may_go(now_s)]:
-            if len(ranges) < self._limit and self._buffers.has_free:
-                break
-            ranges.remove(one)
-        return len(ranges) < self._limit and self._buffers.has_free
+        while len(ranges) >= self._limit or not self._buffers.has_free:
+            ready = (number for number, one in enumerate(ranges) if one.may_go(now_s))
+            number = next(ready, None)
+            # It refers to a range, whose memory is free once nobody does.
+            del ready
+            if number is None:
+                return False
+            del ranges[number]
+        return True
 
     def _read(self, segment: Segment, start: int, size_bytes: int) -> memoryview | None:
         """Read a range in a thread. None when it fails: whoever comes for it meets the error."""
