@@ -4,6 +4,6 @@
 `real_fs` carries them out, and gives many syncs at a time to the kernel: through `sync_batch` for a
 thread that waits, through `kernel_sync` for the event loop, both on a `kernel_queue`. `durability`
 turns a sync that fails into an error that nobody may answer by trying again. `pool` keeps a bounded
-number of files open and has each synced by one thread at a time. `read_buffers` is the memory that
-reads share. `lock` keeps a second process out.
+number of files open and has each synced by one thread at a time. `page_cache` tells what of a file
+is in memory. `read_buffers` is the memory that reads share. `lock` keeps a second process out.
 """

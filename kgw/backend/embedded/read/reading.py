@@ -97,11 +97,10 @@ class Reader:
         next_offset = offset
         has_records = is_cut = False
         while True:
-            piece = _read_piece(
-                self._source,
+            piece = self._read_piece(
                 place,
                 next_offset,
-                min(max_bytes - size_bytes, BUFFER_BYTES),
+                max_bytes - size_bytes,
                 upper_bound,
                 at_least_one=not views,
                 most_batches=HOT_BATCHES - batches,
@@ -147,14 +146,21 @@ class Reader:
             )
         known = self._places.get((log, offset))
         if known is not None and not known.segment.is_removed:
-            piece = self._wait_for_piece(known, offset, max_bytes, upper_bound, is_exact=True)
+            piece = self._read_piece(
+                known,
+                offset,
+                max_bytes,
+                upper_bound,
+                at_least_one=at_least_one,
+                is_exact=True,
+            )
             if piece is not None:
                 return self._answer(log, piece, max_bytes)
         for segment in segments_from(log, offset):
             if segment.base_offset >= upper_bound:
                 break
             place = _search(segment, offset)
-            piece = self._wait_for_piece(
+            piece = self._read_piece(
                 place, offset, max_bytes, upper_bound, at_least_one=at_least_one
             )
             if piece is not None:
@@ -164,7 +170,7 @@ class Reader:
                 return result
         return _across_gap(log, offset, upper_bound)
 
-    def _wait_for_piece(
+    def _read_piece(
         self,
         place: Place,
         offset: int,
@@ -172,17 +178,43 @@ class Reader:
         upper_bound: int,
         *,
         at_least_one: bool = False,
+        most_batches: int = _NO_LIMIT,
         is_exact: bool = False,
+        may_wait: bool = True,
     ) -> _Piece | None:
-        return _read_piece(
-            self._source,
-            place,
-            offset,
-            min(max_bytes, BUFFER_BYTES),
-            upper_bound,
-            at_least_one=at_least_one,
-            is_exact=is_exact,
-            may_wait=True,
+        """Return up to a megabyte of batches from `offset` on; None when none can be served so.
+
+        With `is_exact` a batch has to begin at `offset`. Raises as `read`, but for damage.
+        """
+        max_bytes = min(max_bytes, BUFFER_BYTES)
+        segment, number = place
+        entries = _entries_from(segment, number, max_bytes, most_batches, may_wait=may_wait)
+        if entries is None:
+            return None
+        count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
+        is_cut = count > most_batches
+        if is_cut:
+            count, is_full = most_batches, False
+        if not count:
+            return None
+        start, end = _position(entries, 0), _end(entries, count - 1)
+        # A flipped bit of an entry must not cost 2 GB of memory.
+        if end - start < count * HEADER_BYTES or end > segment.size_bytes:
+            return None
+        look = self._source.read if may_wait else self._source.peek
+        view = look(segment, start, end - start)
+        if view is None:
+            return None
+        verified = _verify_all(view, memoryview(entries)[: count * ENTRY_BYTES], upper_bound)
+        if not verified.batches or (is_exact and verified.base_offset != offset):
+            return None
+        is_whole = verified.batches == count
+        return _Piece(
+            view[: verified.size_bytes].toreadonly(),
+            verified,
+            Place(segment, number + verified.batches),
+            is_whole and is_full,
+            is_whole and is_cut,
         )
 
     def _answer(self, log: SegmentedLog, piece: _Piece, max_bytes: int) -> ReadResult:
@@ -245,77 +277,31 @@ def _search(segment: Segment, offset: int) -> Place:
     return Place(segment, number)
 
 
-def _read_piece(
-    source: Source,
-    place: Place,
-    offset: int,
-    max_bytes: int,
-    upper_bound: int,
-    *,
-    at_least_one: bool = False,
-    most_batches: int = _NO_LIMIT,
-    is_exact: bool,
-    may_wait: bool,
-) -> _Piece | None:
-    """Return batches from `offset` on; None when there is none that can be served so.
-
-    With `is_exact` a batch has to begin at `offset`. Raises as `Reader.read`, but for damage.
-    """
-    segment, number = place
-    entries = _entries_from(segment, number, max_bytes, most_batches, may_wait=may_wait)
-    if entries is None:
-        return None
-    count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
-    is_cut = count > most_batches
-    if is_cut:
-        count, is_full = most_batches, False
-    if not count:
-        return None
-    start, end = _position(entries, 0), _end(entries, count - 1)
-    # A flipped bit of an entry must not cost 2 GB of memory.
-    if end - start < count * HEADER_BYTES or end > segment.size_bytes:
-        return None
-    look = source.read if may_wait else source.peek
-    view = look(segment, start, end - start)
-    if view is None:
-        return None
-    verified = _verify_all(view, memoryview(entries)[: count * ENTRY_BYTES], upper_bound)
-    if not verified.batches or (is_exact and verified.base_offset != offset):
-        return None
-    is_whole = verified.batches == count
-    return _Piece(
-        view[: verified.size_bytes].toreadonly(),
-        verified,
-        Place(segment, number + verified.batches),
-        is_whole and is_full,
-        is_whole and is_cut,
-    )
-
-
 def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
     """Compare batches that lie back to back with their checksums, up to the first wrong one.
 
     Nothing of an entry is believed but the checksum of a header, and that of the right header: it
     says all that is needed of its batch. Where the entries say that it is has been a proposal.
     """
-    size_bytes = batches = next_offset = has_records = 0
-    mode = KEEP_GIL if len(view) <= BUFFER_BYTES else GIVE_UP_GIL
+    at = batches = next_offset = has_records = 0
+    size_bytes = len(view)
+    mode = KEEP_GIL if size_bytes <= BUFFER_BYTES else GIVE_UP_GIL
     for (header_crc,) in _ENTRY_CRC.iter_unpack(entries):
-        header = view[size_bytes : size_bytes + HEADER_BYTES]
-        if len(header) < HEADER_BYTES or crc32c(header) != header_crc:
+        header_end = at + HEADER_BYTES
+        if header_end > size_bytes or crc32c(view[at:header_end]) != header_crc:
             break
-        base_offset, length, crc, last_delta, records = _FIELDS.unpack(header)
-        end = size_bytes + PREFIX_BYTES + length
-        if end > len(view) or crc32c(view[size_bytes + CRC_START : end], 0, mode) != crc:
+        base_offset, length, crc, last_delta, records = _FIELDS.unpack_from(view, at)
+        end = at + PREFIX_BYTES + length
+        if end > size_bytes or crc32c(view[at + CRC_START : end], 0, mode) != crc:
             break
         end_offset = base_offset + last_delta + 1
         if base_offset < next_offset or end_offset > upper_bound:
             break
-        size_bytes, next_offset = end, end_offset
+        at, next_offset = end, end_offset
         has_records |= records
         batches += 1
     first_offset = _BASE_OFFSET.unpack_from(view)[0] if batches else -1
-    return _Verified(first_offset, next_offset, size_bytes, batches, has_records != 0)
+    return _Verified(first_offset, next_offset, at, batches, has_records != 0)
 
 
 def _entries_from(
