@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import SegmentInfo
-from kgw.backend.embedded.read.reading import read, segments_from, verify
+from kgw.backend.embedded.read.reading import is_header, read, segments_from, verify
 from kgw.errors import CorruptionError
 from kgw.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, split_batches
-from kgw.records.crc import crc32c
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
@@ -162,8 +161,8 @@ def _entries_from(segment: Segment, index: int) -> Iterator[SideEntry]:
 
 def _read_header(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
     """Return a verified header alone. Raises CorruptionError."""
-    header = segment.read_bytes(entry.position, HEADER_BYTES)
-    if len(header) < HEADER_BYTES or crc32c(header) != entry.header_crc:
+    header = memoryview(segment.read_bytes(entry.position, HEADER_BYTES))
+    if not is_header(header, entry):
         raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
     return read_header(header)
 

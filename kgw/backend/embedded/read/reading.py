@@ -272,7 +272,7 @@ def _search(segment: Segment, offset: int) -> Place:
     for entry in segment.read_entries(number, 1):
         if entry.base_offset < offset:
             header = memoryview(segment.read_bytes(entry.position, HEADER_BYTES))
-            if _is_header(header, entry) and read_header(header).next_offset <= offset:
+            if is_header(header, entry) and read_header(header).next_offset <= offset:
                 number += 1
     return Place(segment, number)
 
@@ -404,7 +404,7 @@ def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
 
 def verify(view: memoryview, entry: SideEntry) -> int | None:
     """Return the offset after a batch, None when a byte of it is wrong."""
-    if len(view) != entry.size_bytes or not _is_header(view[:HEADER_BYTES], entry):
+    if len(view) != entry.size_bytes or not is_header(view[:HEADER_BYTES], entry):
         return None
     fields = HEADER.unpack_from(view)
     mode = KEEP_GIL if len(view) <= BUFFER_BYTES else GIVE_UP_GIL
@@ -413,7 +413,7 @@ def verify(view: memoryview, entry: SideEntry) -> int | None:
     return int(fields[0]) + int(fields[6]) + 1
 
 
-def _is_header(header: memoryview, entry: SideEntry) -> bool:
+def is_header(header: memoryview, entry: SideEntry) -> bool:
     """Whether this is the whole header of the batch that an entry speaks of."""
     return len(header) == HEADER_BYTES and crc32c(header) == entry.header_crc
 
