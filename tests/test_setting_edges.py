@@ -14,7 +14,7 @@ from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
 
 from kgw.backend.base import LogSettings, Segmented
-from kgw.backend.embedded.read.reading import find_by_time
+from kgw.backend.embedded.read.lookups import find_by_time
 from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.client.values import LATEST
 from kgw.clock import SystemClock

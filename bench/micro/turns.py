@@ -25,7 +25,6 @@ from time import thread_time
 from typing import TYPE_CHECKING, cast
 
 import kgw.server.offenders
-from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.registry import open_backend
 from kgw.clock import SystemClock
 from kgw.config import Config
@@ -427,10 +426,7 @@ async def measure_small(
     for log in logs:
         backend._cache.forget_below(log.tail, SMALL_BATCHES)
     for _ in range(rounds):
-        # Nothing is remembered at the beginning of a round.
-        backend.places = backend.read_ahead._places = ReadPlaces(4096)  # noqa: SLF001
         await read("Fetch, small batches in the page cache", 0)
-        await read("Fetch, small batches in the page cache, again", 0)
     return results
 
 

@@ -2,44 +2,45 @@
 
 A partition is read through `PartitionLog.read_hot` and `read`, which choose: what was answered a
 moment ago is in memory, what was read ahead is, what is in the page cache is read in the event
-loop, batch by batch or by one checksum, and everything else by a thread, past the page cache where
-that is worth while. Threads are functions that are called at once, and the loop's time stands
-still, so that a seed is one order of events.
+loop, and everything else by a thread, past the page cache where that is worth while. Threads are
+functions that are called at once, and the loop's time stands still, so that a seed is one order of
+events.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import contextmanager
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
-from kgw.backend.embedded.log import segment
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
-from kgw.backend.embedded.read import cached_reading
+from kgw.backend.embedded.read import reading
 from kgw.backend.embedded.read.cache import CachedTail, HotCache
-from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.embedded.read.read_ahead import ReadAhead
+from kgw.backend.embedded.read.reading import Reader
+from kgw.backend.embedded.read.source import Files
 from kgw.partitions.view import read_on
 from kgw.records.batch import HEADER_BYTES, PREFIX_BYTES
+from kgw.records.crc import crc32c
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import replaced
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Coroutine, Iterator
-    from typing import Self
 
     from kgw.backend.base import PartitionLog, ReadResult
     from kgw.backend.embedded.backend import EmbeddedBackend
+    from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.read.cached_reading import Piece
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.write.flusher import Flusher
     from kgw.backend.embedded.write.write_path import Append
     from kgw.testing.faults import SimulatedFs
+    from kgw.types import Buffer
     from tests.campaigns.support import Report
 
 _Result = TypeVar("_Result")
@@ -47,16 +48,15 @@ _Result = TypeVar("_Result")
 HOT = "hot"
 AHEAD = "ahead"
 CACHED = "cached"
-AGAIN = "again"
 DISK = "disk"
 DIRECT = "direct"
-WAYS = (HOT, AHEAD, CACHED, AGAIN, DISK, DIRECT)
-"""From memory; read ahead; from the page cache batch by batch, and by one checksum over what was
-found right before; by a thread, through the page cache and past it."""
+WAYS = (HOT, AHEAD, CACHED, DISK, DIRECT)
+"""From memory; read ahead; from the page cache; by a thread, through the page cache and past it."""
 LEAST_DIRECT_BYTES = 150
 """What is worth a read past the page cache here, where a partition has a few kilobytes."""
 CACHE_BYTES = 64 << 10
-_PIECES_AHEAD = 4
+_RANGES_AHEAD = 4
+_RANGE_BYTES = 3_000
 _BUFFERS = 8
 # Of a header: base offset, length, last offset delta.
 _FIELDS = Struct(">qi11xi")
@@ -115,21 +115,6 @@ class Clients:
         for way, number in self.ways.items():
             report.count(f"reads_{way}", number)
 
-    def __enter__(self) -> Self:
-        self._small = small_direct_reads()
-        self._small.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._small.__exit__(None, None, None)
-
-
-@contextmanager
-def small_direct_reads() -> Iterator[None]:
-    """Let little be worth a read past the page cache."""
-    with replaced(segment, "_LEAST_DIRECT_BYTES", LEAST_DIRECT_BYTES):
-        yield
-
 
 def require_ways(report: Report, least: int, ways: tuple[str, ...] = WAYS) -> None:
     """Fail the campaign when one of the ways was hardly taken."""
@@ -154,15 +139,19 @@ class _Tail(CachedTail):
 
 
 class _Ahead(ReadAhead):
+    """Read-ahead that tells when it had the bytes."""
+
     __slots__ = ("note",)
 
     note: Callable[[str], None]
 
-    def take(self, *arguments: Any) -> ReadResult | None:
-        result = super().take(*arguments)
-        if result is not None:
+    def take(
+        self, segment: Segment, position: int, size_bytes: int, *, may_wait: bool
+    ) -> memoryview | None:
+        view = super().take(segment, position, size_bytes, may_wait=may_wait)
+        if view is not None:
             self.note(AHEAD)
-        return result
+        return view
 
 
 class ClientReads:
@@ -175,11 +164,16 @@ class ClientReads:
         self._cache = HotCache(cache_bytes)
         # Of its own: which buffers are free must not depend on when garbage is collected.
         self.read_buffers = ReadBuffers(_BUFFERS)
-        self.places = ReadPlaces(64)
-        self.read_ahead = _Ahead(
-            _PIECES_AHEAD, self.read_buffers, self.places, self._start_ahead, clients.loop.time
+        ahead = _Ahead(
+            Files(self.read_buffers, least_direct_bytes=LEAST_DIRECT_BYTES),
+            _RANGES_AHEAD,
+            _done_at_once,
+            clients.loop.time,
+            range_bytes=_RANGE_BYTES,
+            least_direct_bytes=LEAST_DIRECT_BYTES,
         )
-        self.read_ahead.note = self._note
+        ahead.note = self._note
+        self.reader = Reader(ahead, 64)
         self.threads = self
         self.flusher: Flusher | None = None
         """Nobody appends through these partitions."""
@@ -215,8 +209,7 @@ class ClientReads:
                 read_on(self._partition(log), offset, max_bytes, upper_bound, at_least_one=True)
             )
         elif not self.way:
-            # Batch by batch, unless one checksum has said it all.
-            self.way = CACHED if result.batches else AGAIN
+            self.way = CACHED
         found = batches_of(result)
         if found:
             self._clients.ways[self.way] += 1
@@ -251,7 +244,6 @@ class ClientReads:
     def forget_log(self, log: SegmentedLog) -> None:
         """Let go of a log that is deleted."""
         self._partitions.pop(log, None)
-        self.read_ahead.forget_log(log)
 
     # --- what a partition asks of its backend ------------------------------------------------
 
@@ -259,10 +251,10 @@ class ClientReads:
         """Run a read of the disk; what it was for is noted."""
         fs = cast("SimulatedFs", self._store.fs)
         direct_reads = fs.direct_reads
-        self.way = DISK
+        self.way = ""
         result = function()
-        if fs.direct_reads > direct_reads:
-            self.way = DIRECT
+        if not self.way:
+            self.way = DIRECT if fs.direct_reads > direct_reads else DISK
         return result
 
     async def run_in_flusher(self, function: Callable[[], _Result]) -> _Result:
@@ -273,11 +265,12 @@ class ClientReads:
         """Run something that rewrites files of sealed segments."""
         return function()
 
-    def _start_ahead(self, function: Callable[[], Piece | None]) -> Future[Piece | None]:
-        """Read ahead in a later turn."""
-        future: Future[Piece | None] = self._clients.loop.create_future()
-        self._clients.loop.call_soon(lambda: future.set_result(function()))
-        return future
+
+def _done_at_once(function: Callable[[], _Result]) -> Future[_Result]:
+    """Do what a thread would."""
+    future: Future[_Result] = Future()
+    future.set_result(function())
+    return future
 
 
 class _Anything(int):
@@ -294,6 +287,17 @@ class _Anything(int):
 
 @contextmanager
 def unverified_pages() -> Iterator[None]:
-    """Serve what is in the page cache, or was read ahead, as it is: what a control does."""
-    with replaced(cached_reading, "crc32c", lambda *_: _Anything()):
+    """Serve what is in a file, or was read ahead, as it is: what a control does."""
+    with replaced(reading, "crc32c", lambda *_: _Anything()):
+        yield
+
+
+@contextmanager
+def unverified_headers() -> Iterator[None]:
+    """Serve batches whatever the side file says of their headers: what a control does."""
+
+    def compare(data: Buffer, *rest: int) -> int:
+        return _Anything() if len(data) == HEADER_BYTES else crc32c(data, *rest)
+
+    with replaced(reading, "crc32c", compare):
         yield

@@ -13,7 +13,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
 from kgw.testing.faults import SimulatedFs
-from tests.campaigns.client_reads import require_ways, small_direct_reads
+from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_compaction import (
     UNSAFE,
     CompactingMachine,
@@ -202,8 +202,7 @@ def explore(
 
     A control ends when a finding says `until`.
     """
-    with small_direct_reads():
-        _explore(report, seed, wanted, kind, until)
+    _explore(report, seed, wanted, kind, until)
 
 
 def _explore(

@@ -14,17 +14,17 @@ import traceback
 from contextlib import contextmanager, suppress
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kgw.backend.embedded.files import pool
 from kgw.backend.embedded.files.fs import FileSystem
 from kgw.backend.embedded.log.journal import Journal
-from kgw.backend.embedded.log.segment import Segment
-from kgw.errors import DiskFullError, ErrorCode, StorageError
+from kgw.backend.embedded.read.reading import Reader
+from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
 from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from tests.campaigns.client_reads import require_ways, small_direct_reads
+from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_flusher import FlusherMachine
 from tests.campaigns.crash_model import (
     READ_BYTES,
@@ -41,8 +41,8 @@ from tests.campaigns.support import Report, main, replaced, replays
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from kgw.backend.base import ReadResult
     from kgw.backend.embedded.files.fs import File
-    from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
@@ -463,19 +463,18 @@ class ReadFaults:
 
 def fail_reads(report: Report, seed: int, *, full: bool) -> None:
     """Let calls that read fail: the first, the second and so on of what readers make."""
-    with small_direct_reads():
-        for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
-            for persistent in (False, True):
-                faults = ReadFaults(report, seed * 10 + persistent)
-                for nth in range(1, 120 if full else 20):
-                    # Every other time of one call alone: the others would come first.
-                    spared = ALL_BUT_READS
-                    if nth % 2:
-                        call = sorted(READ_CALLS)[nth // 2 % len(READ_CALLS)]
-                        spared = (ALL_BUT_READS | READ_CALLS) - {call}
-                    faults.fail_nth(Fault(kind, 1 + nth // 4, persistent, spared))
-                    report.count("read_faults")
-                faults.tell()
+    for kind in (FaultKind.EIO, FaultKind.SHORT, FaultKind.EINTR):
+        for persistent in (False, True):
+            faults = ReadFaults(report, seed * 10 + persistent)
+            for nth in range(1, 120 if full else 20):
+                # Every other time of one call alone: the others would come first.
+                spared = ALL_BUT_READS
+                if nth % 2:
+                    call = sorted(READ_CALLS)[nth // 2 % len(READ_CALLS)]
+                    spared = (ALL_BUT_READS | READ_CALLS) - {call}
+                faults.fail_nth(Fault(kind, 1 + nth // 4, persistent, spared))
+                report.count("read_faults")
+            faults.tell()
 
 
 @replays
@@ -514,7 +513,7 @@ def run(seed: int, full: bool) -> Report:
         fail_syncs(journal, seed * 10, JOURNAL, full=False)
     report.expect_alarm(journal, "acknowledged after")
     reading = Report("control: a failed read counts as damage", seed)
-    with replaced(Segment, "read_shared", _read_or_call_it_damaged):
+    with replaced(Reader, "read", _read_or_call_it_damaged):
         fail_reads(reading, seed * 10, full=False)
     report.expect_alarm(reading, "is answered with")
     for kind in FaultKind:
@@ -534,16 +533,14 @@ def _sync_journal_and_hope(journal: Journal) -> None:
         _sync_journal(journal)
 
 
-_read_shared = Segment.read_shared
+_read = Reader.read
 
 
-def _read_or_call_it_damaged(
-    segment: Segment, buffers: ReadBuffers, position: int, size_bytes: int
-) -> tuple[memoryview, bool]:
+def _read_or_call_it_damaged(reader: Reader, *arguments: Any, **options: Any) -> ReadResult:
     try:
-        return _read_shared(segment, buffers, position, size_bytes)
-    except OSError:
-        return memoryview(b""), False
+        return _read(reader, *arguments, **options)
+    except OSError as error:
+        raise CorruptionError(str(error)) from error
 
 
 def _run_until_alarm(report: Report, seed: int, machine: type[FaultyMachine]) -> None:

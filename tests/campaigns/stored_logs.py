@@ -14,7 +14,7 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError
@@ -200,7 +200,7 @@ class Served:
         """Read everything as clients do, in every way.
 
         When nothing is in memory: with what is read ahead, and batch by batch. When all is in the
-        page cache: as many batches as fit, verified one by one and then by one checksum.
+        page cache: as many batches as fit.
         """
         fs = self.store.fs
         assert isinstance(fs, SimulatedFs)
@@ -209,9 +209,8 @@ class Served:
         self._read_singly(first)
         _bring_into_memory(fs)
         cached = self._read_logs(READ_BYTES)
-        again = self._read_logs(READ_BYTES)
-        if not first == cached == again:
-            self.wrong.append(f"ONE WAY OR THE OTHER: {first}, {cached}, {again}")
+        if first != cached:
+            self.wrong.append(f"ONE WAY OR THE OTHER: {first}, {cached}")
         self._read_singly(first)
         for key, expected in self._directory.logs.items():
             self._read_to_bounds(self.store.logs[key], expected, first[key])
@@ -375,7 +374,7 @@ def find_by_time(log: SegmentedLog, timestamp_ms: int) -> int | None:
     """Return the offset that a look-up by time finds."""
     for _ in range(4):
         try:
-            batch = reading.find_by_time(
+            batch = lookups.find_by_time(
                 log,
                 timestamp_ms,
                 log.offsets.log_start_offset,

@@ -131,9 +131,9 @@ class Tail:
 
 def tear(report: Report, seed: int, wanted: int, step: int, random_cuts: int) -> None:
     """Tear the tails of as many directories as that needs."""
-    with Clients() as clients:
-        _tear(report, seed, wanted, step, random_cuts, clients)
-        clients.tell(report)
+    clients = Clients()
+    _tear(report, seed, wanted, step, random_cuts, clients)
+    clients.tell(report)
 
 
 def _tear(

@@ -17,8 +17,9 @@ from kgw.backend.embedded.machine import check_descriptors
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.backend.embedded.read.cache import HotCache
-from kgw.backend.embedded.read.cached_reading import ReadPlaces
 from kgw.backend.embedded.read.read_ahead import ReadAhead
+from kgw.backend.embedded.read.reading import Reader
+from kgw.backend.embedded.read.source import Files
 from kgw.backend.embedded.state_place import open_state
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.threads import Threads
@@ -80,13 +81,12 @@ class EmbeddedBackend(Backend):
         self._store = self._make_store()
         self._cache = HotCache(self._options.cache_bytes)
         self.read_buffers = ReadBuffers(self._options.read_buffers)
-        self.places = ReadPlaces(self._options.read_places)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._logs: dict[SegmentedLog, EmbeddedPartitionLog] = {}
         self._is_open = False
         # Set by `open`.
         self._loop: asyncio.AbstractEventLoop
-        self.read_ahead: ReadAhead
+        self.reader: Reader
         self.threads: Threads
         self._flush_timer: FlushTimer
         self._offset_storage: OffsetStorage
@@ -121,13 +121,13 @@ class EmbeddedBackend(Backend):
         check_descriptors()
         writes = self._store.writes
         self.threads = threads = Threads(loop, self._options, writes, self._answer)
-        self.read_ahead = ReadAhead(
+        source = ReadAhead(
+            Files(self.read_buffers),
             self._options.read_ahead,
-            self.read_buffers,
-            self.places,
-            partial(loop.run_in_executor, threads.ahead),
+            threads.ahead.submit,
             self._clock.monotonic_s,
         )
+        self.reader = Reader(source, self._options.read_places)
         self._flush_timer = FlushTimer(
             loop, writes.relaxed, threads.run_in_flusher, threads.relaxed
         )
@@ -314,7 +314,6 @@ class EmbeddedBackend(Backend):
             # Whoever tries it again has no log.
             if log is not None:
                 self._logs.pop(log, None)
-                self.read_ahead.forget_log(log)
         if removed is not None:
             await self.threads.run_in_io(partial(self._store.remove_directory, removed))
         await self._offset_storage.delete([key])
@@ -356,7 +355,6 @@ class EmbeddedBackend(Backend):
 
     async def checkpoint(self) -> None:
         self._check_open()
-        self.read_ahead.forget_stale()
         async with self.threads.sealed_segments:
             plan = await self.threads.run_in_flusher(self._store.begin_checkpoint)
             saves: list[asyncio.Task[None]] = []

@@ -52,13 +52,13 @@ class EmbeddedOptions(NamedTuple):
     """Threads that sync what relaxed logs have answered, and reserve offsets for them."""
     read_buffers: int = 16
     """Buffers of 1 MB that reads share; what finds none free gets memory of its own."""
-    read_ahead: int = 8
-    """How many of them may hold what readers of old data have not asked for yet."""
+    read_ahead: int = 12
+    """Further buffers of 1 MB, for old data that its readers will want next."""
     read_ahead_threads: int = 1
     """Threads that read it: producers' syncs wait behind what a disk has been asked for."""
     read_places: int = 4096
-    """Places in the files that are remembered, half a kilobyte each: where readers go on without a
-    search, and where others will come by. Four readers of 1,000 partitions, or 4 GB of one."""
+    """Places in the files that are remembered: where readers go on without a search, and where
+    others will come by. Four readers of 1,000 partitions, or 4 GB of one."""
     scanned_entries: int = 1 << 16
     """Side entries that the scan of a segment holds at a time: 2.6 MB, which is enough for a
     gigabyte in batches of 16 KB. A segment of the smallest batches has sixteen million of them."""

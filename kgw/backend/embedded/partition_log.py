@@ -11,9 +11,8 @@ from kgw.backend.base import PartitionLog, ReadResult, Segmented
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.read.cache import CachedTail
-from kgw.backend.embedded.read.cached_reading import read_cached
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import CorruptionError, StorageError
 
@@ -96,46 +95,23 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         if offset >= upper_bound or offset >= self._offsets.high_watermark:
             return ReadResult([], 0, offset)
         backend = self._backend
-        room = backend.read_buffers
-        result = self.tail.read(room, offset, max_bytes, upper_bound)
+        result = self.tail.read(backend.read_buffers, offset, max_bytes, upper_bound)
         if result is None:
             bound = min(upper_bound, self._offsets.high_watermark)
-            result = backend.read_ahead.take(self._log, offset, max_bytes, bound)
-            if result is None:
-                result = read_cached(self._log, backend.places, room, offset, max_bytes, bound)
+            result = backend.reader.peek(self._log, offset, max_bytes, bound)
         return result
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
     ) -> ReadResult:
         bound = min(upper_bound, self._offsets.high_watermark)
-        backend = self._backend
-        await backend.read_ahead.wait(self._log, offset)
-        ahead = backend.read_ahead.take(self._log, offset, max_bytes, bound)
-        if ahead is not None:
-            return ahead
-        result, place = await self._from_disk(
-            partial(
-                reading.read_on,
-                self._log,
-                backend.read_buffers,
-                offset,
-                max_bytes,
-                bound,
-                at_least_one=at_least_one,
-            )
+        read = self._backend.reader.read
+        result = await self._from_disk(
+            partial(read, self._log, offset, max_bytes, bound, at_least_one=at_least_one)
         )
         if offset < self._offsets.log_start_offset:
             # Deleted meanwhile: what follows is not what was asked for.
             return ReadResult([], 0, offset)
-        if place is not None:
-            if result.buffers and int.from_bytes(result.buffers[0][:8], "big") == offset:
-                # Where others will begin, too: at the start of a log, mostly.
-                begin = place._replace(number=place.number - place.entries)
-                backend.places.note(self._log, offset, begin)
-            backend.places.note(self._log, result.next_offset, place)
-            if place.is_slow:
-                backend.read_ahead.begin(self._log, result.next_offset, place, bound)
         return result
 
     async def find_by_time(
@@ -147,13 +123,13 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
     ) -> FoundT | None:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._from_disk(
-            partial(reading.find_by_time, self._log, timestamp_ms, lower_bound, bound, look)
+            partial(lookups.find_by_time, self._log, timestamp_ms, lower_bound, bound, look)
         )
 
     async def find_max_timestamp(self, lower_bound: int, upper_bound: int) -> RecordBatch | None:
         bound = min(upper_bound, self._offsets.high_watermark)
         return await self._from_disk(
-            partial(reading.find_max_timestamp, self._log, lower_bound, bound)
+            partial(lookups.find_max_timestamp, self._log, lower_bound, bound)
         )
 
     async def _from_disk(self, function: Callable[[], _Result]) -> _Result:
@@ -221,7 +197,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         return max(self._log.compacted_end, self._offsets.log_start_offset)
 
     async def segments(self) -> list[SegmentInfo]:
-        return await self._from_disk(partial(reading.describe_segments, self._log))
+        return await self._from_disk(partial(lookups.describe_segments, self._log))
 
     async def roll(self) -> None:
         await self._threads.run_in_flusher(partial(self._store.roll, self._log))
@@ -252,7 +228,7 @@ class EmbeddedPartitionLog(PartitionLog, Segmented):
         upper_bound = self._offsets.high_watermark
         while True:
             batches, from_offset = await self._from_disk(
-                partial(reading.replay, self._log, from_offset, upper_bound)
+                partial(lookups.replay, self._log, from_offset, upper_bound)
             )
             if not batches:
                 return

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from kgw.backend.embedded.files.read_buffers import ReadBuffers
-    from kgw.backend.embedded.read.cached_reading import ReadPlaces
-    from kgw.backend.embedded.read.read_ahead import ReadAhead
+    from kgw.backend.embedded.read.reading import Reader
     from kgw.backend.embedded.threads import Threads
 
 _Result = TypeVar("_Result")
@@ -23,8 +22,7 @@ class Shell(Protocol):
 
     threads: Threads
     read_buffers: ReadBuffers
-    read_ahead: ReadAhead
-    places: ReadPlaces
+    reader: Reader
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None: ...
 

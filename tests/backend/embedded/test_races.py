@@ -11,7 +11,7 @@ import pytest
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.segment import Segment, SegmentMark, SideFileDamagedError
 from kgw.backend.embedded.log.side import ENTRY_BYTES
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.journaled import Retirement
 from kgw.testing.batches import make_batch
@@ -149,7 +149,7 @@ def test_a_search_by_time_meets_a_group_that_fails(place: str) -> None:
     undo = _begin_group(driver)
     log = driver.log()
     _before_line(Segment.find_timestamp, place, undo)
-    assert reading.find_by_time(log, 20, 0, 3, lambda batch: batch) is None
+    assert lookups.find_by_time(log, 20, 0, 3, lambda batch: batch) is None
     assert 1 == log.segments[-1].find_timestamp(1, 7)
 
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.embedded import layout
-from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.log.side import ENTRY_BYTES, SideEntry, decode_entry, encode_batches
 from kgw.types import NO_TIMESTAMP_MS
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.failures import SyncFailedError
     from kgw.backend.embedded.files.fs import FileSystem
     from kgw.backend.embedded.files.pool import FilePool, PooledFile
-    from kgw.backend.embedded.files.read_buffers import ReadBuffers
     from kgw.backend.embedded.log.indexes import IndexBuilder
     from kgw.records.batch import RecordBatch
     from kgw.types import Buffer
@@ -30,8 +28,6 @@ _SIDE_TAIL_BYTES: Final = 4096
 """Side entries are gathered up to a page before they are written: with many partitions a write for
 each of them in each group costs more than the journal itself."""
 _INDEX_ENTRY_BYTES: Final = 8
-_LEAST_DIRECT_BYTES: Final = 128 << 10
-"""Below it a read past the page cache takes longer than one that has the kernel read ahead."""
 _PAGE_BYTES: Final = 4096
 
 
@@ -235,33 +231,32 @@ class Segment:
         finally:
             self.pool.release(pooled)
 
-    def read_shared(
-        self, buffers: ReadBuffers, position: int, size_bytes: int
-    ) -> tuple[memoryview, bool]:
-        """Return bytes as `read_bytes`, and whether they were read past the page cache.
-
-        Much that is not in it yet is: the pages would cost more than the rest of a read, and others
-        could have used them. Raises as `read_bytes`.
-        """
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer as `File.pread_into` from the segment. Raises as `read_bytes`."""
         pooled = self._acquire(self.log_path)
         try:
-            file = pooled.file
-            if (
-                size_bytes < _LEAST_DIRECT_BYTES
-                or file.uncached_bytes(position, size_bytes) < _LEAST_DIRECT_BYTES
-            ):
-                room = buffers.take(size_bytes)
-                return room[: file.pread_into(room, position)], False
-            before = position % DIRECT_BLOCK_BYTES
-            end = before + size_bytes
-            room = buffers.take_pages(end + -end % DIRECT_BLOCK_BYTES)
-            filled = file.pread_direct(room, position - before)
-            return room[before : min(filled, end)], True
+            return pooled.file.pread_into(buffer, position)
         finally:
             self.pool.release(pooled)
 
-    def is_in_memory(self, size_bytes: int) -> bool:
-        """Whether its first bytes are in the page cache, as far as that can be told; never waits.
+    def read_direct(self, buffer: memoryview, position: int) -> int:
+        """Fill a buffer as `File.pread_direct` from the segment. Raises as `read_bytes`."""
+        pooled = self._acquire(self.log_path)
+        try:
+            return pooled.file.pread_direct(buffer, position)
+        finally:
+            self.pool.release(pooled)
+
+    def uncached_bytes(self, position: int, size_bytes: int) -> int:
+        """Return what `File.uncached_bytes` says of the segment. Raises as `read_bytes`."""
+        pooled = self._acquire(self.log_path)
+        try:
+            return pooled.file.uncached_bytes(position, size_bytes)
+        finally:
+            self.pool.release(pooled)
+
+    def is_in_memory(self, position: int, size_bytes: int) -> bool:
+        """Whether bytes are in the page cache, as far as that can be told; never waits.
 
         Unlike a look at them it brings nothing there.
         """
@@ -269,7 +264,7 @@ class Segment:
         if pooled is None:
             return False
         try:
-            return not self.is_removed and not pooled.file.uncached_bytes(0, size_bytes)
+            return not self.is_removed and not pooled.file.uncached_bytes(position, size_bytes)
         finally:
             self.pool.leave(pooled)
 

@@ -1,10 +1,13 @@
-"""From an offset to batches whose bytes have been verified.
+"""From an offset to verified batches.
 
-A reader is served by the first of these that can:
+1. `cache` is looked at first: batches that were appended a moment ago, in memory, as they were
+   accepted. `kgw.cache.bytes` bounds it.
+2. `reading` has all others, of which it compares every byte with a checksum each time. First the
+   event loop has it look at what is in memory. What that cannot serve, a thread has it read; only
+   then does it say what is damaged.
+3. `source` is where `reading` gets bytes from: the page cache, or the disk past it.
+   `read_ahead` is another source before that one, with what comes next of old data. Both read into
+   buffers of a bounded number.
 
-1. `cache`: batches that were appended a moment ago, in memory.
-2. `read_ahead`: what was read from the disk before the reader asked for it.
-3. `cached_reading`: what the system has in its page cache, read in the event loop.
-4. `reading`: the disk, in a thread. It alone decides what damage means, and it looks up
-   timestamps.
+`lookups` finds batches by time and describes segments, in a thread.
 """

@@ -70,9 +70,12 @@ class CachedTail:
         # By number: a copy of all that is cached behind `place` would cost more than the answer.
         for number in range(place, len(batches)):
             batch = batches[number]
-            if batch is None or batch.next_offset <= offset:
+            if batch is None:
                 continue
-            if batch.next_offset > upper_bound:
+            end_offset = batch.next_offset
+            if end_offset <= offset:
+                continue
+            if end_offset > upper_bound:
                 break
             if buffers and size_bytes + len(batch.buffer) > max_bytes:
                 break
@@ -81,7 +84,7 @@ class CachedTail:
                 break
             size_bytes += len(batch.buffer)
             buffers.append(batch.buffer)
-            next_offset = batch.next_offset
+            next_offset = end_offset
         count = len(buffers)
         if count > _JOIN_ABOVE:
             buffers = [_joined(buffers, room.take(size_bytes))]

@@ -1,255 +1,174 @@
-"""What readers of old data will want next, read from the disk while they take what came before.
+"""Bytes of old data, read from the disk while their reader takes those before them.
 
-A disk takes 0.7 ms for a megabyte, and a reader as long to decode the one before: one after the
-other they reach half of what either could. So the piece behind each one that was read past the page
-cache is read at once, into one of the shared buffers, and verified there.
+A disk takes as long for a megabyte as a reader does to send the one before: one after the other
+they reach half of what either could. So the megabyte behind each read past the page cache is read
+at once. Whoever asks for bytes of it gets them from memory, and compares them as those of a file.
 """
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 
-from kgw.backend.base import HOT_BATCHES, ReadResult
-from kgw.backend.embedded.files.read_buffers import BUFFER_BYTES
-from kgw.backend.embedded.read.cached_reading import Place, read_piece
-from kgw.records.batch import PREFIX_BYTES
+from kgw.backend.embedded.files.read_buffers import BUFFER_BYTES, ReadBuffers
+from kgw.backend.embedded.read.source import LEAST_DIRECT_BYTES, Files
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable
+    from concurrent.futures import Future
 
-    from kgw.backend.embedded.files.read_buffers import ReadBuffers
-    from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.backend.embedded.read.cached_reading import Piece, ReadPlaces
+    from kgw.backend.embedded.log.segment import Segment
+    from kgw.backend.embedded.read.source import Source
 
 _FORGOTTEN_S: Final = 0.1
 """A reader that has not come for what was read for it makes room for others then: one that takes
 10 MB of a partition a second gains nothing from it."""
-_SERVED_PIECES: Final = 4
-_Key: TypeAlias = "tuple[SegmentedLog, int]"
-# Of a header: base offset, length, last offset delta, number of records.
-_FIELDS: Final = Struct(">qi11xi30xi")
 
 
-class _Ahead:
-    """One piece: on its way, or there. None came of it when `future` and `piece` are None."""
+class _Range:
+    """Bytes of a segment that are on their way, or there."""
 
-    __slots__ = ("begun_s", "cut_from", "future", "piece", "rest", "was_served")
+    __slots__ = ("begun_s", "end", "future", "segment", "start", "was_used")
 
-    def __init__(self, begun_s: float) -> None:
+    def __init__(self, segment: Segment, start: int, end: int, begun_s: float) -> None:
+        self.segment = segment
+        self.start = start
+        self.end = end
         self.begun_s = begun_s
-        self.future: Future[Piece | None] | None = None
-        self.piece: Piece | None = None
-        self.was_served = False
-        self.rest: _Key | None = None
-        """What is left of it behind the part that was served last."""
-        self.cut_from: _Key | None = None
-        """What this is the rest of."""
+        self.was_used = False
+        self.future: Future[memoryview | None]
+
+    def holds(self, segment: Segment, start: int, end: int) -> bool:
+        return self.segment is segment and self.start <= start and end <= self.end
+
+    def may_go(self, now_s: float) -> bool:
+        """Whether its room may be given to others: it was used, or nobody comes for it."""
+        return self.future.done() and (self.was_used or now_s >= self.begun_s + _FORGOTTEN_S)
 
 
 class ReadAhead:
-    """The pieces that are ahead of readers, by log and offset: a few. For the event loop alone.
+    """A source of bytes before another one. Any thread.
 
-    One that was served stays until its room is wanted: others may read the same, right behind.
+    A range that was used stays until its room is wanted: others may read the same right behind.
+    Its memory is its own, so that readers of what is in memory never wait for room in it.
     """
 
-    __slots__ = ("_buffers", "_limit", "_now_s", "_pieces", "_places", "_start")
+    __slots__ = (
+        "_buffers",
+        "_files",
+        "_limit",
+        "_lock",
+        "_now_s",
+        "_range_bytes",
+        "_ranges",
+        "_source",
+        "_submit",
+    )
 
     def __init__(
         self,
+        source: Source,
         limit: int,
-        buffers: ReadBuffers,
-        places: ReadPlaces,
-        start: Callable[[Callable[[], Piece | None]], Future[Piece | None]],
+        submit: Callable[[Callable[[], memoryview | None]], Future[memoryview | None]],
         now_s: Callable[[], float],
+        *,
+        range_bytes: int = BUFFER_BYTES,
+        least_direct_bytes: int = LEAST_DIRECT_BYTES,
     ) -> None:
-        """`start` runs a function in a thread; `limit` is how many pieces may wait for a reader."""
+        """`submit` has a thread run a function; `limit` is how many ranges are kept."""
+        self._source = source
         self._limit = limit
-        self._buffers = buffers
-        self._places = places
-        self._start = start
+        self._range_bytes = range_bytes
+        self._submit = submit
         self._now_s = now_s
-        self._pieces: dict[tuple[SegmentedLog, int], _Ahead] = {}
+        self._buffers = ReadBuffers(limit)
+        self._files = Files(self._buffers, least_direct_bytes=least_direct_bytes)
+        self._ranges: list[_Range] = []
+        self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._ranges)
+
+    def peek(self, segment: Segment, position: int, size_bytes: int) -> memoryview | None:
+        view = self.take(segment, position, size_bytes, may_wait=False)
+        return self._source.peek(segment, position, size_bytes) if view is None else view
+
+    def read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
+        view = self.take(segment, position, size_bytes, may_wait=True)
+        if view is not None:
+            return view
+        view = self._source.read(segment, position, size_bytes)
+        # It still is, if that was read past the page cache.
+        if self._files.is_cold(segment, position, size_bytes):
+            self._begin(segment, position + size_bytes, size_bytes)
+        return view
 
     def take(
-        self, log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int
-    ) -> ReadResult | None:
-        """Return what was read ahead from `offset` on, as much as fits; None when there is none.
-
-        What is behind it is read next.
-        """
-        ahead = self._pieces.get((log, offset))
-        if ahead is None:
+        self, segment: Segment, position: int, size_bytes: int, *, may_wait: bool
+    ) -> memoryview | None:
+        """Return bytes of a range, and have those behind them read; None when no range has them."""
+        found = self._find(segment, position, position + size_bytes)
+        if found is None or not (may_wait or found.future.done()):
             return None
-        piece = ahead.piece
-        if piece is None:
+        view = found.future.result()
+        start = position - found.start
+        if view is None or start + size_bytes > len(view) or segment.is_removed:
+            self._forget(found)
             return None
-        if piece.place.segment.is_removed or log.damaged:
-            del self._pieces[(log, offset)]
-            return None
-        if piece.next_offset > upper_bound:
-            return None
-        batches = 0
-        is_cut = False
-        if len(piece.view) > max_bytes:
-            cut = _cut(piece, max_bytes)
-            if cut is None:
-                return None
-            piece, rest = cut
-            batches = piece.place.entries
-            is_cut = batches >= HOT_BATCHES
-            self._keep_rest((log, offset), ahead, (log, piece.next_offset), rest)
-        elif ahead.cut_from is not None and not _has_records(piece.view):
-            return None
-        ahead.was_served = True
-        if ahead.cut_from is not None:
-            self._pieces.pop(ahead.cut_from, None)
-        if ahead.rest is None and piece.place.is_slow:
-            self.begin(log, piece.next_offset, piece.place, upper_bound)
-        self._places.note(log, piece.next_offset, piece.place)
-        return ReadResult([piece.view], len(piece.view), piece.next_offset, batches, is_cut)
+        found.was_used = True
+        self._begin(segment, position + size_bytes, size_bytes)
+        return view[start : start + size_bytes]
 
-    def _keep_rest(self, key: _Key, ahead: _Ahead, rest_key: _Key, rest: Piece) -> None:
-        """Keep what is left of a piece, beside the whole until somebody comes for it.
+    def _find(self, segment: Segment, start: int, end: int) -> _Range | None:
+        with self._lock:
+            for one in self._ranges:
+                if one.holds(segment, start, end):
+                    return one
+        return None
 
-        A Fetch that meets a partition which has to be waited for takes all others once more.
-        """
-        pieces = self._pieces
-        if ahead.rest is not None and ahead.rest != rest_key:
-            # One rest of each: there are as many ways to cut it as it has batches.
-            pieces.pop(ahead.rest, None)
-        ahead.rest = rest_key
-        if rest_key not in pieces:
-            behind = pieces[rest_key] = _Ahead(self._now_s())
-            behind.piece = rest
-            behind.cut_from = key
+    def _forget(self, gone: _Range) -> None:
+        with self._lock:
+            if gone in self._ranges:
+                self._ranges.remove(gone)
 
-    def forget_log(self, log: SegmentedLog) -> None:
-        """Let go of what was read of a log that is deleted."""
-        for key in [key for key in self._pieces if key[0] is log]:
-            del self._pieces[key]
-
-    def forget_stale(self) -> None:
-        """Let go of what nobody has come for, and of what was served long ago: now and then."""
-        while self._forget_stale(self._now_s(), with_served=True):
-            pass
-
-    async def wait(self, log: SegmentedLog, offset: int) -> None:
-        """Wait for what is being read from `offset` on, if anything is."""
-        ahead = self._pieces.get((log, offset))
-        if ahead is not None and ahead.future is not None:
-            # It raises nothing: whatever became of it, the reader goes on.
-            await asyncio.wait((ahead.future,))
-
-    def begin(self, log: SegmentedLog, offset: int, place: Place, upper_bound: int) -> None:
-        """Read what comes at `offset`, unless that is known already or others have all the room."""
-        key = (log, offset)
-        pieces = self._pieces
-        if offset >= upper_bound or place.segment.is_removed:
+    def _begin(self, segment: Segment, start: int, wanted_bytes: int) -> None:
+        """Read on from `start`, unless so much is there or on its way, or others have the room."""
+        size_bytes = segment.size_bytes
+        if start >= size_bytes or wanted_bytes > self._range_bytes:
             return
-        known = pieces.get(key)
-        if known is not None and (known.piece is None or not known.piece.place.segment.is_removed):
-            return
-        now_s = self._now_s()
-        if not self._make_room(now_s):
-            return
-        try:
-            future = self._start(partial(_read, place, self._buffers, offset, upper_bound))
-        except RuntimeError:
-            # No thread: the backend is being closed.
-            return
-        ahead = pieces[key] = _Ahead(now_s)
-        ahead.future = future
-        future.add_done_callback(partial(self._finish, key, ahead))
-
-    def _finish(
-        self, key: tuple[SegmentedLog, int], ahead: _Ahead, future: Future[Piece | None]
-    ) -> None:
-        ahead.future = None
-        if not future.cancelled() and future.exception() is None:
-            ahead.piece = future.result()
-        if ahead.piece is None and self._pieces.get(key) is ahead:
-            # Whoever comes for it reads it with more care.
-            del self._pieces[key]
+        with self._lock:
+            wanted_end = min(start + wanted_bytes, size_bytes)
+            if any(one.holds(segment, start, wanted_end) for one in self._ranges):
+                return
+            now_s = self._now_s()
+            if not self._make_room(now_s):
+                return
+            new = _Range(segment, start, min(start + self._range_bytes, size_bytes), now_s)
+            try:
+                new.future = self._submit(partial(self._read, segment, start, new.end - start))
+            except RuntimeError:
+                return  # the backend is being closed
+            self._ranges.append(new)
 
     def _make_room(self, now_s: float) -> bool:
-        """Forget what nobody comes for, and of what was served the oldest; whether there is room.
+        """Let go of the oldest ranges that may go; whether there is memory for another one."""
+        ranges = self._ranges
+        while len(ranges) >= self._limit or not self._buffers.has_free:
+            ready = (number for number, one in enumerate(ranges) if one.may_go(now_s))
+            number = next(ready, None)
+            # It refers to a range, whose memory is free once nobody does.
+            del ready
+            if number is None:
+                return False
+            del ranges[number]
+        return True
 
-        What was served a moment ago is kept beside what was not yet: a Fetch that meets a partition
-        which has to be waited for takes all others once more.
-        """
-        pieces = self._pieces
-        served = [key for key, ahead in pieces.items() if ahead.was_served]
-        if len(pieces) - len(served) >= self._limit and not self._forget_stale(now_s):
-            return False
-        for number, key in enumerate(served):
-            if len(served) - number <= _SERVED_PIECES and self._buffers.has_free:
-                break
-            del pieces[key]
-        return self._buffers.has_free
-
-    def _forget_stale(self, now_s: float, *, with_served: bool = False) -> bool:
-        for key, ahead in self._pieces.items():
-            is_stale = now_s >= ahead.begun_s + _FORGOTTEN_S
-            if is_stale and ahead.future is None and (with_served or not ahead.was_served):
-                del self._pieces[key]
-                return True
-        return False
-
-
-def _read(place: Place, buffers: ReadBuffers, offset: int, upper_bound: int) -> Piece | None:
-    """Read a piece in a thread. None when anything is wrong: a thorough read says what."""
-    try:
-        piece = read_piece(place, buffers, offset, BUFFER_BYTES, upper_bound)
-    except Exception:  # noqa: BLE001 - whoever reads it then meets it
-        return None
-    # Batches without records alone are no answer.
-    return piece if piece is not None and piece.has_records else None
-
-
-def _cut(piece: Piece, max_bytes: int) -> tuple[Piece, Piece] | None:
-    """Return the batches of a verified piece that fit, and the others: of many the first ones.
-
-    None when none fits, or none of those that fit has records.
-    """
-    view = piece.view
-    size_bytes = count = next_offset = has_records = 0
-    # Not one further than that: the others are looked at when their turn comes.
-    while size_bytes < len(view) and count < HOT_BATCHES:
-        base_offset, length, last_delta, records = _FIELDS.unpack_from(view, size_bytes)
-        end = size_bytes + PREFIX_BYTES + length
-        if end > max_bytes:
-            break
-        size_bytes = end
-        count += 1
-        has_records |= records
-        next_offset = base_offset + last_delta + 1
-    if not has_records:
-        # What compaction has emptied must not become an answer by itself.
-        return None
-    segment, behind, entries = piece.place[:3]
-    place = Place(segment, behind - entries + count, count, is_slow=True)
-    return (
-        piece._replace(view=view[:size_bytes], next_offset=next_offset, place=place),
-        piece._replace(
-            view=view[size_bytes:],
-            position=piece.position + size_bytes,
-            place=piece.place._replace(entries=entries - count),
-        ),
-    )
-
-
-def _has_records(view: memoryview) -> bool:
-    at = 0
-    while at < len(view):
-        _, length, _, records = _FIELDS.unpack_from(view, at)
-        if records:
-            return True
-        at += PREFIX_BYTES + length
-    return False
+    def _read(self, segment: Segment, start: int, size_bytes: int) -> memoryview | None:
+        """Read a range in a thread. None when it fails: whoever comes for it meets the error."""
+        try:
+            if not self._files.is_cold(segment, start, size_bytes):
+                return None
+            return self._files.read(segment, start, size_bytes).toreadonly()
+        except Exception:  # noqa: BLE001 - as above
+            return None

@@ -1,206 +1,396 @@
-"""Reading a log from the disk: any thread, nothing unverified ever leaves.
+"""The one reader of what is on the disk: from an offset to verified batches.
 
-A batch is served when the checksum of its header in the side file and its own CRC both match.
+It reads the side entries of the next batches, which say where these are, and then the batches in
+one piece. A batch is served when the checksum of its header in the side file and its own CRC both
+match; all bytes are compared whenever they are served, whoever has read them before.
+
+The event loop has it look at what is in memory (`Reader.peek`), and a thread has it wait for the
+disk (`Reader.read`). The look goes on where an earlier read has ended, as most do, and gives up at
+the slightest doubt. The thread searches; it alone says what is damaged.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from time import thread_time
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.backend.base import ReadResult, SegmentInfo
+from kgw.backend.base import HOT_BATCHES, ReadResult
 from kgw.backend.embedded.files.read_buffers import BUFFER_BYTES, ReadBuffers
-from kgw.backend.embedded.read.cached_reading import Place, is_slow
+from kgw.backend.embedded.log.side import ENTRY_BYTES
+from kgw.backend.embedded.read.source import Files
 from kgw.errors import CorruptionError
-from kgw.records.batch import (
-    CRC_START,
-    HEADER,
-    HEADER_BYTES,
-    RecordBatch,
-    read_batch,
-    read_header,
-)
+from kgw.records.batch import CRC_START, HEADER, HEADER_BYTES, PREFIX_BYTES, read_header
 from kgw.records.crc import GIVE_UP_GIL, KEEP_GIL, crc32c
-from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from kgw.backend.base import FoundT
     from kgw.backend.embedded.log.segment import Segment
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.log.side import SideEntry
+    from kgw.backend.embedded.read.source import Source
     from kgw.types import Buffer
 
-_NO_TIME: Final = -(1 << 63)
-_FIRST_ENTRIES: Final = 32
+_FIRST_ENTRIES: Final = 80
+"""Enough for a megabyte in batches of 16 KB."""
 _MOST_ENTRIES: Final = 2048
-_REPLAY_BYTES: Final = 1 << 20
+_NO_LIMIT: Final = 1 << 62
+_BASE_OFFSET: Final = Struct(">q")
+"""Of an entry, and of a batch."""
+# Of an entry: position and size; the checksum of the header.
+_ENTRY_PLACE: Final = Struct(">24xII")
+_ENTRY_CRC: Final = Struct(">32xI4x")
+# Of a header: base offset, length, CRC, last offset delta, number of records.
+_FIELDS: Final = Struct(">qi5xI2xi30xi")
+
+
+class Place(NamedTuple):
+    """Where a batch begins: a segment, and the number of the batch's side entry."""
+
+    segment: Segment
+    number: int
+
+
+class _Verified(NamedTuple):
+    """What was found right at the beginning of some bytes."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    batches: int
+    has_records: bool
+
+
+class _Piece(NamedTuple):
+    """Verified batches that lie back to back."""
+
+    view: memoryview
+    verified: _Verified
+    behind: Place
+    is_full: bool
+    """Whether the limit ended it, so that no more would fit."""
+    is_cut: bool
+    """Whether the number of batches that the event loop verifies at a time ended it."""
+
+
+class Reader:
+    """Reads the logs of a data directory. Any thread."""
+
+    def __init__(self, source: Source, most_places: int) -> None:
+        """Remember up to `most_places` places where readers go on; the oldest is forgotten."""
+        self._source = source
+        self._most_places = most_places
+        self._places: dict[tuple[SegmentedLog, int], Place] = {}
+        self._lock = Lock()
+
+    def peek(
+        self, log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int
+    ) -> ReadResult | None:
+        """Read as `PartitionLog.read_hot`; None when a thread has to do it."""
+        place = self._places.get((log, offset)) or _beginning(log, offset)
+        if place is None or log.damaged:
+            return None
+        views: list[Buffer] = []
+        size_bytes = batches = 0
+        next_offset = offset
+        has_records = is_cut = False
+        while True:
+            piece = self._read_piece(
+                place,
+                next_offset,
+                max_bytes - size_bytes,
+                upper_bound,
+                at_least_one=not views,
+                most_batches=HOT_BATCHES - batches,
+                is_exact=True,
+                may_wait=False,
+            )
+            if piece is None:
+                is_cut = True
+                break
+            views.append(piece.view)
+            size_bytes += piece.verified.size_bytes
+            batches += piece.verified.batches
+            next_offset, place = piece.verified.next_offset, piece.behind
+            has_records = has_records or piece.verified.has_records
+            is_cut = piece.is_cut
+            if is_cut or not piece.is_full or max_bytes - size_bytes < BUFFER_BYTES:
+                break
+        if not views or (not has_records and next_offset < upper_bound):
+            # Or what compaction has emptied, and there is more behind it.
+            return None
+        self._remember(log, next_offset, place)
+        return ReadResult(views, size_bytes, next_offset, batches, is_cut)
+
+    def read(
+        self,
+        log: SegmentedLog,
+        offset: int,
+        max_bytes: int,
+        upper_bound: int,
+        *,
+        at_least_one: bool = True,
+    ) -> ReadResult:
+        """Read as `PartitionLog.read`, in a thread.
+
+        Raises CorruptionError, OSError, and SideFileDamagedError when that must be rebuilt first.
+        """
+        damage = log.damage_at(offset)
+        if damage is not None:
+            raise CorruptionError(
+                f"partition {log.key}: offsets {damage.start_offset} to {damage.end_offset - 1} "
+                "are damaged",
+                damage.end_offset,
+            )
+        known = self._places.get((log, offset))
+        if known is not None and not known.segment.is_removed:
+            piece = self._read_piece(
+                known,
+                offset,
+                max_bytes,
+                upper_bound,
+                at_least_one=at_least_one,
+                is_exact=True,
+            )
+            if piece is not None:
+                return self._answer(log, piece, max_bytes)
+        for segment in segments_from(log, offset):
+            if segment.base_offset >= upper_bound:
+                break
+            place = _search(segment, offset)
+            piece = self._read_piece(
+                place, offset, max_bytes, upper_bound, at_least_one=at_least_one
+            )
+            if piece is not None:
+                return self._answer(log, piece, max_bytes)
+            result = _look_closely(log, place, offset, max_bytes, upper_bound, at_least_one)
+            if result is not None:
+                return result
+        return _across_gap(log, offset, upper_bound)
+
+    def _read_piece(
+        self,
+        place: Place,
+        offset: int,
+        max_bytes: int,
+        upper_bound: int,
+        *,
+        at_least_one: bool = False,
+        most_batches: int = _NO_LIMIT,
+        is_exact: bool = False,
+        may_wait: bool = True,
+    ) -> _Piece | None:
+        """Return up to a megabyte of batches from `offset` on; None when none can be served so.
+
+        With `is_exact` a batch has to begin at `offset`. Raises as `read`, but for damage.
+        """
+        max_bytes = min(max_bytes, BUFFER_BYTES)
+        segment, number = place
+        entries = _entries_from(segment, number, max_bytes, most_batches, may_wait=may_wait)
+        if entries is None:
+            return None
+        count, is_full = _fitting(entries, max_bytes, upper_bound, at_least_one=at_least_one)
+        is_cut = count > most_batches
+        if is_cut:
+            count, is_full = most_batches, False
+        if not count:
+            return None
+        start, end = _position(entries, 0), _end(entries, count - 1)
+        # A flipped bit of an entry must not cost 2 GB of memory.
+        if end - start < count * HEADER_BYTES or end > segment.size_bytes:
+            return None
+        look = self._source.read if may_wait else self._source.peek
+        view = look(segment, start, end - start)
+        if view is None:
+            return None
+        verified = _verify_all(view, memoryview(entries)[: count * ENTRY_BYTES], upper_bound)
+        if not verified.batches or (is_exact and verified.base_offset != offset):
+            return None
+        is_whole = verified.batches == count
+        return _Piece(
+            view[: verified.size_bytes].toreadonly(),
+            verified,
+            Place(segment, number + verified.batches),
+            is_whole and is_full,
+            is_whole and is_cut,
+        )
+
+    def _answer(self, log: SegmentedLog, piece: _Piece, max_bytes: int) -> ReadResult:
+        verified, behind = piece.verified, piece.behind
+        # Others will begin there, too: at the start of a log, mostly.
+        first = Place(behind.segment, behind.number - verified.batches)
+        self._remember(log, verified.base_offset, first)
+        self._remember(log, verified.next_offset, behind)
+        is_cut = piece.is_full and max_bytes > BUFFER_BYTES
+        return ReadResult([piece.view], verified.size_bytes, verified.next_offset, is_cut=is_cut)
+
+    def _remember(self, log: SegmentedLog, offset: int, place: Place) -> None:
+        """Remember where the batch at `offset` begins, or will."""
+        places = self._places
+        with self._lock:
+            # Dictionaries keep their order of insertion: the last one in was used last.
+            places.pop((log, offset), None)
+            if len(places) >= self._most_places:
+                del places[next(iter(places))]
+            places[log, offset] = place
 
 
 def read(
     log: SegmentedLog, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
 ) -> ReadResult:
-    """Read as `read_on`, for those who go on nowhere, into memory of its own."""
-    return read_on(log, ReadBuffers(0), offset, max_bytes, upper_bound, at_least_one=at_least_one)[
-        0
-    ]
+    """Read as `Reader.read`, for those who go on nowhere, into memory of its own."""
+    reader = Reader(Files(ReadBuffers(0)), 1)
+    return reader.read(log, offset, max_bytes, upper_bound, at_least_one=at_least_one)
 
 
-def read_on(
+def segments_from(log: SegmentedLog, offset: int) -> Sequence[Segment]:
+    """Return the segment that may hold an offset, and those behind it."""
+    segments = log.segments
+    return segments[max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0) :]
+
+
+def _beginning(log: SegmentedLog, offset: int) -> Place | None:
+    """Return where a segment begins that begins at `offset`, and so its first batch.
+
+    All readers of a log begin there, mostly: a pass over 1,000 partitions is of such reads alone.
+    """
+    segments = log.segments
+    number = bisect_left(segments, offset, key=lambda one: one.base_offset)
+    if number == len(segments) or segments[number].base_offset != offset:
+        return None
+    return Place(segments[number], 0)
+
+
+def _search(segment: Segment, offset: int) -> Place:
+    """Return where the batch begins that holds an offset, or the first one behind it.
+
+    Raises as `Reader.read`, but for damage.
+    """
+    number = segment.find_offset(offset)
+    for entry in segment.read_entries(number, 1):
+        if entry.base_offset < offset:
+            header = memoryview(segment.read_bytes(entry.position, HEADER_BYTES))
+            if is_header(header, entry) and read_header(header).next_offset <= offset:
+                number += 1
+    return Place(segment, number)
+
+
+def _verify_all(view: memoryview, entries: memoryview, upper_bound: int) -> _Verified:
+    """Compare batches that lie back to back with their checksums, up to the first wrong one.
+
+    Nothing of an entry is believed but the checksum of a header, and that of the right header: it
+    says all that is needed of its batch. Where the entries say that it is has been a proposal.
+    """
+    at = batches = next_offset = has_records = 0
+    size_bytes = len(view)
+    mode = KEEP_GIL if size_bytes <= BUFFER_BYTES else GIVE_UP_GIL
+    for (header_crc,) in _ENTRY_CRC.iter_unpack(entries):
+        header_end = at + HEADER_BYTES
+        if header_end > size_bytes or crc32c(view[at:header_end]) != header_crc:
+            break
+        base_offset, length, crc, last_delta, records = _FIELDS.unpack_from(view, at)
+        end = at + PREFIX_BYTES + length
+        if end > size_bytes or crc32c(view[at + CRC_START : end], 0, mode) != crc:
+            break
+        end_offset = base_offset + last_delta + 1
+        if base_offset < next_offset or end_offset > upper_bound:
+            break
+        at, next_offset = end, end_offset
+        has_records |= records
+        batches += 1
+    first_offset = _BASE_OFFSET.unpack_from(view)[0] if batches else -1
+    return _Verified(first_offset, next_offset, at, batches, has_records != 0)
+
+
+def _entries_from(
+    segment: Segment, number: int, max_bytes: int, most_batches: int, *, may_wait: bool
+) -> bytes | bytearray | None:
+    """Return entries from the one with that number on, unverified: as many as may be needed.
+
+    Of more than `most_batches` that fit one too many, at least. None when that would have to wait
+    for the disk, and may not. Raises as `Segment.read_raw_entries`.
+    """
+    look = segment.read_raw_entries if may_wait else segment.peek_entries
+    wanted = _FIRST_ENTRIES
+    entries = look(number, wanted)
+    asked = wanted
+    while (
+        entries is not None
+        and asked <= most_batches
+        and len(entries) == asked * ENTRY_BYTES
+        and _end(entries, asked - 1) - _position(entries, 0) <= max_bytes
+    ):
+        wanted = min(wanted * 4, _MOST_ENTRIES)
+        more = look(number + asked, wanted)
+        entries = None if more is None else bytes(entries) + more
+        asked += wanted
+    return entries
+
+
+def _fitting(
+    entries: bytes | bytearray, max_bytes: int, upper_bound: int, *, at_least_one: bool
+) -> tuple[int, bool]:
+    """Return how many of the batches are to be read, and whether it is the limit that ends them."""
+    count = len(entries) // ENTRY_BYTES
+    if count and _base_offset(entries, count - 1) >= upper_bound:
+        count = bisect_left(range(count), upper_bound, key=lambda at: _base_offset(entries, at))
+    if not count:
+        return 0, False
+    most_end = _position(entries, 0) + max_bytes
+    if _end(entries, count - 1) <= most_end:
+        return count, False
+    fitting = bisect_right(range(count), most_end, key=lambda at: _end(entries, at))
+    return max(fitting, 1 if at_least_one else 0), True
+
+
+def _base_offset(entries: bytes | bytearray, at: int) -> int:
+    offset: int = _BASE_OFFSET.unpack_from(entries, at * ENTRY_BYTES)[0]
+    return offset
+
+
+def _position(entries: bytes | bytearray, at: int) -> int:
+    position: int = _ENTRY_PLACE.unpack_from(entries, at * ENTRY_BYTES)[0]
+    return position
+
+
+def _end(entries: bytes | bytearray, at: int) -> int:
+    position, size_bytes = _ENTRY_PLACE.unpack_from(entries, at * ENTRY_BYTES)
+    end: int = position + size_bytes
+    return end
+
+
+def _look_closely(
     log: SegmentedLog,
-    buffers: ReadBuffers,
+    place: Place,
     offset: int,
     max_bytes: int,
     upper_bound: int,
-    *,
-    at_least_one: bool = True,
-) -> tuple[ReadResult, Place | None]:
-    """Read as `PartitionLog.read`; return also where the batch behind begins, when that is known.
+    at_least_one: bool,
+) -> ReadResult | None:
+    """Say why nothing came of a read: serve one batch, or nothing, or say what is damaged.
 
-    Raises CorruptionError, OSError, and SideFileDamagedError when that must be rebuilt first.
+    It comes through the page cache: not every file system is right about reads past it beside
+    writes to the same file. None when the segment ends before `offset`. Raises as `Reader.read`.
     """
-    damage = log.damage_at(offset)
-    if damage is not None:
-        raise CorruptionError(
-            f"partition {log.key}: offsets {damage.start_offset} to {damage.end_offset - 1} "
-            "are damaged",
-            damage.end_offset,
-        )
-    segments = log.segments
-    number = max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0)
-    for segment in segments[number:]:
-        if segment.base_offset >= upper_bound:
-            break
-        found = _entries_for(segment, offset, max_bytes, upper_bound, at_least_one=at_least_one)
-        if found is None:
-            continue
-        index, entries = found
-        if not entries:
-            return ReadResult([], 0, offset), None
-        result = _read_verified(log, segment, buffers, index, entries, offset, upper_bound)
-        if result is not None:
-            return result
-    return _across_gap(log, offset, upper_bound), None
-
-
-def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
-    """Return empty batches over the gap in which a log ends, nothing anywhere else.
-
-    Whoever reads up to the high watermark would otherwise wait for the next record to get there.
-    """
-    fillers: list[Buffer] = []
-    next_offset = offset
-    for gap in log.gaps:
-        if gap.start_offset <= offset < gap.end_offset <= upper_bound:
-            # An unclean stop comes before it: nothing that a start should wait for.
-            from kgw.records.cleaning import MAX_FILLER_OFFSETS, make_filler
-
-            while next_offset < gap.end_offset:
-                end_offset = min(gap.end_offset, next_offset + MAX_FILLER_OFFSETS)
-                filler = make_filler(next_offset, end_offset, log.epoch_at(next_offset))
-                fillers.append(filler.buffer)
-                next_offset = end_offset
-    return ReadResult(fillers, sum(len(one) for one in fillers), next_offset)
-
-
-def _entries_for(
-    segment: Segment, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
-) -> tuple[int, list[SideEntry]] | None:
-    """Return the entries of the batches to be read, and the number of the first.
-
-    None when the segment ends before `offset`.
-    """
-    first = index = segment.find_offset(offset)
-    chosen: list[SideEntry] = []
-    size_bytes = 0
-    count = _FIRST_ENTRIES
-    while True:
-        entries = segment.read_entries(index, count)
-        for number, entry in enumerate(entries):
-            if entry.base_offset >= upper_bound:
-                return first, chosen
-            if not chosen and number == 0 and entry.base_offset < offset:
-                following = entries[1] if len(entries) > 1 else None
-                if following is None and _ends_before(segment, entry, offset):
-                    return None
-            size_bytes += entry.size_bytes
-            if size_bytes > max_bytes and (chosen or not at_least_one):
-                return first, chosen
-            chosen.append(entry)
-        if len(entries) < count:
-            return (first, chosen) if chosen else None
-        index += len(entries)
-        count = min(count * 4, _MOST_ENTRIES)
-
-
-def _ends_before(segment: Segment, entry: SideEntry, offset: int) -> bool:
-    """Whether the last batch of a segment lies wholly below `offset`; a damaged one does not."""
-    header = segment.read_bytes(entry.position, HEADER_BYTES)
-    if len(header) < HEADER_BYTES or crc32c(header) != entry.header_crc:
-        return False
-    return read_header(header).next_offset <= offset
-
-
-def _read_verified(
-    log: SegmentedLog,
-    segment: Segment,
-    buffers: ReadBuffers,
-    index: int,
-    entries: list[SideEntry],
-    offset: int,
-    upper_bound: int,
-    *,
-    is_again: bool = False,
-) -> tuple[ReadResult, Place] | None:
-    """Return whole verified batches up to the first damaged one; None when all end by `offset`.
-
-    Never past the page cache when `is_again`.
-    """
-    start = entries[0].position
-    size_bytes = entries[-1].end_position - start
-    began_s = thread_time()
-    if is_again:
-        data, is_cold = memoryview(segment.read_bytes(start, size_bytes)), False
-    else:
-        data, is_cold = segment.read_shared(buffers, start, size_bytes)
-    data = data.toreadonly()
-    read_slowly = is_cold or is_slow(len(data), thread_time() - began_s)
-    place = Place(segment, index, 0)
-    verified = 0
-    skipped = 0
-    next_offset = offset
-    for count, entry in enumerate(entries, 1):
-        at = entry.position - start
-        view = data[at : at + entry.size_bytes]
-        end_offset = verify(view, entry)
-        if end_offset is None:
-            if verified > skipped:
-                break
-            if is_cold:
-                # Not every file system is right about such reads beside writes to the same file.
-                return _read_verified(
-                    log, segment, buffers, index, entries, offset, upper_bound, is_again=True
-                )
-            raise CorruptionError(
-                f"partition {log.key}: the batch at offset {entry.base_offset} "
-                f"({segment.log_path}, position {entry.position}) is damaged",
-                _end_of(log, segment, entry),
-            )
-        if end_offset > upper_bound:
-            if verified == skipped:
-                return ReadResult([], 0, offset), place
-            break
-        verified = at + entry.size_bytes
-        place = Place(segment, index + count, count, read_slowly)
-        if end_offset <= offset:
-            skipped = verified
-        else:
-            next_offset = end_offset
-    if verified == skipped:
+    segment, number = place
+    entries = segment.read_entries(number, _FIRST_ENTRIES)
+    if not entries:
         return None
-    return ReadResult([data[skipped:verified]], verified - skipped, next_offset), place
+    entry = entries[0]
+    nothing = ReadResult([], 0, offset)
+    if entry.base_offset >= upper_bound or (entry.size_bytes > max_bytes and not at_least_one):
+        return nothing
+    view = memoryview(segment.read_bytes(entry.position, entry.size_bytes))
+    end_offset = verify(view, entry)
+    if end_offset is None:
+        raise CorruptionError(
+            f"partition {log.key}: the batch at offset {entry.base_offset} "
+            f"({segment.log_path}, position {entry.position}) is damaged",
+            _end_of(log, segment, entry),
+        )
+    return nothing if end_offset > upper_bound else ReadResult([view], len(view), end_offset)
 
 
 def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
@@ -214,208 +404,35 @@ def _end_of(log: SegmentedLog, segment: Segment, entry: SideEntry) -> int:
 
 def verify(view: memoryview, entry: SideEntry) -> int | None:
     """Return the offset after a batch, None when a byte of it is wrong."""
-    if len(view) != entry.size_bytes or len(view) < HEADER_BYTES:
+    if len(view) != entry.size_bytes or not is_header(view[:HEADER_BYTES], entry):
         return None
-    header = view[:HEADER_BYTES]
-    if crc32c(header) != entry.header_crc:
-        return None
-    fields = HEADER.unpack(header)
+    fields = HEADER.unpack_from(view)
     mode = KEEP_GIL if len(view) <= BUFFER_BYTES else GIVE_UP_GIL
     if crc32c(view[CRC_START:], 0, mode) != fields[4]:
         return None
     return int(fields[0]) + int(fields[6]) + 1
 
 
-def describe_segments(log: SegmentedLog) -> list[SegmentInfo]:
-    """Describe as `Segmented.segments`. Raises OSError, SideFileDamagedError."""
-    segments = log.segments
-    if not segments:
-        return []
-    ends = [*(segment.base_offset for segment in segments[1:]), log.written_end]
-    return [
-        _describe(log, segment, end_offset)
-        for segment, end_offset in zip(segments, ends, strict=True)
-    ]
+def is_header(header: memoryview, entry: SideEntry) -> bool:
+    """Whether this is the whole header of the batch that an entry speaks of."""
+    return len(header) == HEADER_BYTES and crc32c(header) == entry.header_crc
 
 
-def _describe(log: SegmentedLog, segment: Segment, end_offset: int) -> SegmentInfo:
-    segment.load()
-    begun_ms = NO_TIMESTAMP_MS
-    if segment.size_bytes:
-        if segment.begun_ms == NO_TIMESTAMP_MS:
-            # It was begun in another life. Records tell when, unless they claim to come later.
-            now_ms = log.directory.wall_ms()
-            first_ms = segment.read_entry(0).largest_timestamp_ms
-            segment.begun_ms = first_ms if 0 <= first_ms <= now_ms else now_ms
-        begun_ms = segment.begun_ms
-    return SegmentInfo(
-        segment.base_offset,
-        end_offset,
-        segment.size_bytes,
-        segment.largest_timestamp_ms,
-        begun_ms,
-    )
+def _across_gap(log: SegmentedLog, offset: int, upper_bound: int) -> ReadResult:
+    """Return empty batches over the gap in which a log ends, nothing anywhere else.
 
-
-def find_by_time(
-    log: SegmentedLog,
-    timestamp_ms: int,
-    lower_bound: int,
-    upper_bound: int,
-    look: Callable[[RecordBatch], FoundT | None],
-) -> FoundT | None:
-    """Find as `PartitionLog.find_by_time`. Raises as `read`."""
-    segments = log.segments
-    for segment in segments[_first_segment(segments, lower_bound) :]:
-        if segment.base_offset >= upper_bound:
-            return None
-        count = segment.entry_count
-        # The side file has been loaded by now, and with it the largest timestamp. It is at hand;
-        # a thousand segments searched one by one would be ten thousand reads.
-        if segment.largest_timestamp_ms < timestamp_ms:
-            continue
-        index = max(segment.find_timestamp(timestamp_ms, count), segment.find_offset(lower_bound))
-        # None where a group has failed since it was counted: nobody may read that far.
-        before = segment.read_entries(index - 1, 1) if index else []
-        before_ms = before[0].largest_timestamp_ms if before else _NO_TIME
-        for entry in _entries_from(segment, index):
-            if entry.base_offset >= upper_bound:
-                return None
-            if _reaches(log, segment, entry, before_ms, timestamp_ms, lower_bound):
-                found = look(_read_batch(log, segment, entry))
-                if found is not None:
-                    return found
-            before_ms = entry.largest_timestamp_ms
-    return None
-
-
-def _first_segment(segments: Sequence[Segment], offset: int) -> int:
-    return max(bisect_right(segments, offset, key=lambda one: one.base_offset) - 1, 0)
-
-
-def _reaches(
-    log: SegmentedLog,
-    segment: Segment,
-    entry: SideEntry,
-    before_ms: int,
-    timestamp_ms: int,
-    lower_bound: int,
-) -> bool:
-    """Whether a batch ends above the bound and its max timestamp is at or past the one given.
-
-    The entry has the largest timestamp up to here, which is the batch's own where it has grown.
-    Only where it has not, or where the batch may end too early, its header is looked at: where what
-    was largest lies below the log start, or turned out to be a header's claim.
+    Whoever reads up to the high watermark would otherwise wait for the next record to get there.
     """
-    largest_ms = entry.largest_timestamp_ms
-    if entry.base_offset >= lower_bound and largest_ms > before_ms:
-        return largest_ms >= timestamp_ms
-    header = _read_header(log, segment, entry)
-    return header.next_offset > lower_bound and header.max_timestamp_ms >= timestamp_ms
+    fillers: list[Buffer] = []
+    next_offset = offset
+    for gap in log.gaps:
+        if gap.start_offset <= offset < gap.end_offset <= upper_bound:
+            # Imported here to keep start-up fast: an unclean stop comes before it.
+            from kgw.records.cleaning import MAX_FILLER_OFFSETS, make_filler
 
-
-def find_max_timestamp(log: SegmentedLog, lower_bound: int, upper_bound: int) -> RecordBatch | None:
-    """Find as `PartitionLog.find_max_timestamp`. Raises as `read`."""
-    best: tuple[Segment, SideEntry] | None = None
-    best_ms = 0
-    segments = log.segments
-    for segment in segments[_first_segment(segments, lower_bound) :]:
-        if segment.base_offset >= upper_bound:
-            break
-        count = segment.entry_count
-        if count == 0 or (best is not None and segment.largest_timestamp_ms <= best_ms):
-            continue
-        last = segment.read_entry(segment.find_offset(upper_bound - 1))
-        if best is not None and last.largest_timestamp_ms <= best_ms:
-            continue
-        entry = segment.read_entry(segment.find_timestamp(last.largest_timestamp_ms, count))
-        timestamp_ms = last.largest_timestamp_ms
-        if entry.base_offset < lower_bound:
-            found = _newest_from(log, segment, lower_bound, upper_bound)
-            if found is None:
-                continue
-            entry, timestamp_ms = found
-        if best is None or timestamp_ms > best_ms:
-            best, best_ms = (segment, entry), timestamp_ms
-    return None if best is None else _read_batch(log, *best)
-
-
-def _newest_from(
-    log: SegmentedLog, segment: Segment, lower_bound: int, upper_bound: int
-) -> tuple[SideEntry, int] | None:
-    """Return the batch with the greatest timestamp among those that end above the bound."""
-    best: tuple[SideEntry, int] | None = None
-    for entry in _entries_from(segment, segment.find_offset(lower_bound)):
-        if entry.base_offset >= upper_bound:
-            break
-        header = _read_header(log, segment, entry)
-        if header.next_offset <= lower_bound:
-            continue
-        if best is None or header.max_timestamp_ms > best[1]:
-            best = (entry, header.max_timestamp_ms)
-    return best
-
-
-def _entries_from(segment: Segment, index: int) -> Iterator[SideEntry]:
-    count = _FIRST_ENTRIES
-    while True:
-        entries = segment.read_entries(index, count)
-        yield from entries
-        if len(entries) < count:
-            return
-        index += count
-        count = min(count * 4, _MOST_ENTRIES)
-
-
-def _read_header(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
-    """Return a verified header alone. Raises CorruptionError."""
-    header = segment.read_bytes(entry.position, HEADER_BYTES)
-    if len(header) < HEADER_BYTES or crc32c(header) != entry.header_crc:
-        raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
-    return read_header(header)
-
-
-def _read_batch(log: SegmentedLog, segment: Segment, entry: SideEntry) -> RecordBatch:
-    view = memoryview(segment.read_bytes(entry.position, entry.size_bytes))
-    if verify(view, entry) is None:
-        raise CorruptionError(f"partition {log.key}: the batch at {entry.base_offset} is damaged")
-    return read_batch(view)
-
-
-def replay(log: SegmentedLog, from_offset: int, upper_bound: int) -> tuple[list[RecordBatch], int]:
-    """Return the next batches from the one that holds `from_offset`, and where to go on.
-
-    Data batches come as headers alone. Damaged ones are left out: replay rebuilds what can still be
-    known. An empty list is the end. Raises OSError, SideFileDamagedError.
-    """
-    damage = log.damage_at(from_offset)
-    while damage is not None:
-        from_offset = damage.end_offset
-        damage = log.damage_at(from_offset)
-    segments = log.segments
-    number = max(bisect_right(segments, from_offset, key=lambda one: one.base_offset) - 1, 0)
-    for segment in segments[number:]:
-        if segment.base_offset >= upper_bound:
-            break
-        found = _entries_for(segment, from_offset, _REPLAY_BYTES, upper_bound, at_least_one=True)
-        if found is None or not found[1]:
-            continue
-        _, entries = found
-        start = entries[0].position
-        data = memoryview(segment.read_bytes(start, entries[-1].end_position - start))
-        batches: list[RecordBatch] = []
-        next_offset = entries[-1].base_offset + 1
-        for entry in entries:
-            at = entry.position - start
-            view = data[at : at + entry.size_bytes]
-            end_offset = verify(view, entry)
-            if end_offset is None or end_offset <= from_offset:
-                continue
-            next_offset = end_offset
-            header = read_header(bytes(view[:HEADER_BYTES]))
-            batches.append(read_batch(bytes(view)) if header.is_control else header)
-        if batches or next_offset > from_offset:
-            if not batches:
-                return replay(log, next_offset, upper_bound)
-            return batches, next_offset
-    return [], from_offset
+            while next_offset < gap.end_offset:
+                end_offset = min(gap.end_offset, next_offset + MAX_FILLER_OFFSETS)
+                filler = make_filler(next_offset, end_offset, log.epoch_at(next_offset))
+                fillers.append(filler.buffer)
+                next_offset = end_offset
+    return ReadResult(fillers, sum(len(one) for one in fillers), next_offset)

@@ -17,7 +17,7 @@ from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.log.swap import CleanedSegment, swap_segment
 from kgw.backend.embedded.offline.check import check_directory
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups, reading
 from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
@@ -590,7 +590,7 @@ def test_replay_meets_no_hole() -> None:
     for start in range(60):
         offset = start
         while True:
-            batches, offset = reading.replay(log, offset, 60)
+            batches, offset = lookups.replay(log, offset, 60)
             if not batches:
                 break
         assert 60 == offset
@@ -612,7 +612,7 @@ def test_times_are_those_of_the_records_that_are_left() -> None:
     driver.fs.unlink(log.segments[0].side_path)
     driver.checkpoints.clear()
     driver.kill()
-    found = reading.describe_segments(driver.log())
+    found = lookups.describe_segments(driver.log())
     assert 1_000 == found[0].largest_timestamp_ms
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.segment import SideFileDamagedError
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.errors import StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch
@@ -118,7 +118,7 @@ def test_segments_are_described_without_reading_them() -> None:
     log = driver.log()
     for segment in log.segments:
         driver.fs.unlink(segment.log_path)
-    found = reading.describe_segments(log)
+    found = lookups.describe_segments(log)
     assert [1_000, 998, 996] == [one.largest_timestamp_ms for one in found]
     assert [1_000, 998, 996] == [one.begun_ms for one in found]
 

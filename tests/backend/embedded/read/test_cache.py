@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kgw.backend.base import HOT_BATCHES
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
-from kgw.backend.embedded.read import cache as cache_module
 from kgw.backend.embedded.read.cache import CachedTail, HotCache
 from kgw.records.batch import read_batch
 from kgw.testing.batches import make_batch, read_stored
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def _fill(cache: HotCache, tail: CachedTail, count: int, start: int = 0) -> None:
@@ -122,16 +117,16 @@ def test_a_part_of_a_request_is_copied() -> None:
     ]
 
 
-def test_of_many_small_batches_some_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_small_batches_some_are_read_at_a_time() -> None:
     """The event loop looks at each: an answer ends sooner, and says that there is more."""
-    monkeypatch.setattr(cache_module, "HOT_BATCHES", 20)
     cache, tail = HotCache(1 << 20), CachedTail()
-    _fill(cache, tail, 50)
-    for offset, count in ((0, 20), (20, 20), (30, 20), (40, 10)):
-        result = tail.read(ReadBuffers(0), offset, 1 << 20, 50)
+    end = HOT_BATCHES + 10
+    _fill(cache, tail, end)
+    for offset, count in ((0, HOT_BATCHES), (10, HOT_BATCHES), (20, HOT_BATCHES - 10)):
+        result = tail.read(ReadBuffers(0), offset, 1 << 20, end)
         assert result is not None
         assert (count, offset + count) == (result.batches, result.next_offset)
-        assert (offset < 30) == result.is_cut
-    bound = tail.read(ReadBuffers(0), 0, 1 << 20, 20)
+        assert (offset < 10) == result.is_cut
+    bound = tail.read(ReadBuffers(0), 0, 1 << 20, HOT_BATCHES)
     assert bound is not None
     assert not bound.is_cut

@@ -4,7 +4,7 @@ from kgw.backend.base import ReadResult, Snapshot
 from kgw.backend.embedded.layout import EpochStart, Gap
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups, reading
 from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.offsets.recovery import AnomalyKind
 from kgw.records.batch import split_batches
@@ -356,15 +356,15 @@ def test_reads_and_look_ups_cross_a_gap() -> None:
     log = driver.log()
     end = log.offsets.high_watermark
     assert RESERVED + 1 == reading.read(log, 3, 1_000, end).next_offset
-    found = reading.find_by_time(log, 4_000, 0, end, lambda batch: batch)
+    found = lookups.find_by_time(log, 4_000, 0, end, lambda batch: batch)
     assert found is not None
     assert RESERVED == found.base_offset
-    newest = reading.find_max_timestamp(log, 0, end)
+    newest = lookups.find_max_timestamp(log, 0, end)
     assert newest is not None
     assert RESERVED == newest.base_offset
-    batches, next_offset = reading.replay(log, 2, end)
+    batches, next_offset = lookups.replay(log, 2, end)
     if next_offset < end:
-        more, next_offset = reading.replay(log, next_offset, end)
+        more, next_offset = lookups.replay(log, next_offset, end)
         batches += more
     assert [2, RESERVED] == [batch.base_offset for batch in batches]
 

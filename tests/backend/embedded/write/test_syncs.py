@@ -12,7 +12,7 @@ import pytest
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.files.durability import sync_file
 from kgw.backend.embedded.files.pool import FilePool
-from kgw.backend.embedded.read import reading
+from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
@@ -285,7 +285,7 @@ def test_a_write_back_that_failed_behind_a_closed_side_file_costs_no_record(
         assert lacks_some or seed
         log = driver.log()
         assert (values, ()) == (driver.values(), log.damaged)
-        found = reading.find_by_time(log, 50, 0, len(values), lambda batch: batch)
+        found = lookups.find_by_time(log, 50, 0, len(values), lambda batch: batch)
         assert found is not None
         assert 50 == found.base_offset
         assert not any("damaged" in one and "rebuilt" not in one for one in driver.store.problems)
