@@ -424,7 +424,7 @@ async def measure_small(
     for _ in range(rounds):
         await read("Fetch, small batches in memory", SMALL_BATCHES - SMALL_CACHED)
     for log in logs:
-        backend._cache.forget_below(log.tail, SMALL_BATCHES)
+        backend._cache.forget_below(log.tail, SMALL_BATCHES)  # noqa: SLF001 - users cannot ask for it
     for _ in range(rounds):
         await read("Fetch, small batches in the page cache", 0)
     return results

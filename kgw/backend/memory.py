@@ -408,6 +408,11 @@ class MemoryBackend(Backend):
         self._is_commit_due = False
         self._fails_next = False
 
+    @property
+    def partition_keys(self) -> list[PartitionKey]:
+        """The partitions whose records are kept, open or not."""
+        return list(self._contents)
+
     async def open(self) -> None:
         if self._is_open:
             raise DataDirectoryError("this memory backend is open already")

@@ -150,14 +150,15 @@ class StackWatch(Thread):
 
     def run(self) -> None:
         while not self._stop_asked.wait(self._offenders.slow_s / 4):
-            self._offenders.look(thread_cpu_s(self._loop_thread), self._stack)
+            self._offenders.look(thread_cpu_s(self._loop_thread), self.stack)
 
     def stop(self) -> None:
         """End, and wait for it."""
         self._stop_asked.set()
         self.join()
 
-    def _stack(self) -> str:
+    def stack(self) -> str:
+        """Return where the loop's thread is now, the innermost line first."""
         return place_of(sys._current_frames().get(self._loop_thread))  # noqa: SLF001
 
 

@@ -200,7 +200,7 @@ async def test_crash_at_every_operation(
         assert {TOPIC: int(count > 0), TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(real)
         assert count == recovered.partition_count
         if change is not grow_orders:  # logs beyond the count are reused by the next growth
-            assert count == len(real._contents)
+            assert count == len(real.partition_keys)
         # And whatever was left does not stand in the way of the next try.
         if topic is None:
             await create_orders(recovered)
@@ -231,7 +231,7 @@ async def test_failed_creation_can_be_repeated(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StorageError):
         await create_orders(catalog)
     assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
-    assert ({}, 0) == (backend._contents, catalog.partition_count)
+    assert ([], 0) == (backend.partition_keys, catalog.partition_count)
     await create_orders(catalog)
     assert 3 == catalog.partition_count
 
@@ -250,7 +250,7 @@ async def test_records_of_an_unknown_creation_are_left_alone(
         [Change(TOPIC_CREATION, row.key, row.encode()), Change(TOPIC, row.key, None)]
     )
     await opened(backend)
-    assert 1 == len(backend._contents)
+    assert 1 == len(backend.partition_keys)
     assert "left alone" in caplog.text
 
 
@@ -263,7 +263,7 @@ async def test_lost_rows_delete_nothing() -> None:
     await backend.state.apply([Change(TOPIC, topic.row().key, None)])
     recovered = await opened(backend)
     assert {} == recovered.topics
-    assert 2 == len(backend._contents)
+    assert 2 == len(backend.partition_keys)
 
 
 async def test_unreadable_row_stops_the_start() -> None:
@@ -309,9 +309,8 @@ async def test_changes_to_one_name_happen_one_after_the_other() -> None:
     codes = {error.code for error in results if isinstance(error, KafkaError)}
     assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert None in results
-    assert ({}, 0, {}) == (dict(catalog.topics), catalog.partition_count, backend._contents)
+    assert ({}, 0, []) == (dict(catalog.topics), catalog.partition_count, backend.partition_keys)
     assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
-    assert {} == catalog._turns
 
 
 async def test_change_is_completed_when_its_caller_is_cancelled() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.catalog import TopicCatalog
@@ -31,11 +30,6 @@ async def _append(partition: Partition, sequence: int) -> int:
     return appended.base_offset if appended.result is None else (await appended.result).base_offset
 
 
-def _is_unsynced(partition: Partition) -> bool:
-    assert isinstance(partition.log, EmbeddedPartitionLog)
-    return partition.log._log.durable is not None
-
-
 async def test_a_retry_of_a_lost_record_is_not_called_stored() -> None:
     """Neither by a snapshot that knows it, nor by offsets: the producer hears of the loss."""
     fs = SimulatedFs()
@@ -50,7 +44,7 @@ async def test_a_retry_of_a_lost_record_is_not_called_stored() -> None:
     assert 0 == await _append(partition, 0)
     await catalog.configure(topic, lambda _: {"kgw.durability": "relaxed"})
     kept = 1
-    while not _is_unsynced(partition):
+    while not backend.unsynced.size_bytes:
         kept = await _append(partition, kept)
         kept += 1
     lost = kept - 1

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.completion import Completion
 from kgw.handlers import describe_cluster, metadata
+from kgw.handlers.context import Later
 from kgw.logs import LOG_INTERVAL_S
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -131,7 +133,7 @@ def test_the_stack_is_that_of_the_thread_that_made_the_watch(watched: Watched) -
     """Another thread sees the lines in which the loop's thread is, the innermost first."""
     watch = StackWatch(watched.offenders)
     seen: list[str] = []
-    other = Thread(target=lambda: seen.append(watch._stack()))
+    other = Thread(target=lambda: seen.append(watch.stack()))
     other.start()
     other.join()
     assert "test_offenders.test_the_stack_is_that_of_the_thread_that_made_the_watch" in seen[0]
@@ -202,22 +204,21 @@ async def test_requests_are_described(watched: Watched, monkeypatch: pytest.Monk
 async def test_answers_that_come_later_are_described(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Making the frame of an answer counts for its request, and is named so."""
-    async with InProcessGateway() as gateway:
-        dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
-        gateway.dispatcher = dispatcher
-        plain = dispatcher._encode
+    """Making an answer counts for its request, and is named so."""
+    plain_cluster = describe_cluster.handle
 
-        def slow_encode(*args: Any) -> Any:
+    def later_handle(request: Any, context: Any) -> Later:
+        def make() -> Any:
             watched.work(14)
-            return plain(*args)
-
-        async def later_handle(request: Any, context: Any) -> Any:
             return plain_cluster(request, context)
 
-        plain_cluster = describe_cluster.handle
-        monkeypatch.setattr(describe_cluster, "handle", later_handle)
-        monkeypatch.setattr(dispatcher, "_encode", slow_encode)
+        due: Completion[None] = Completion()
+        asyncio.get_running_loop().call_soon(due.set_result, None)
+        return Later(due, make)
+
+    monkeypatch.setattr(describe_cluster, "handle", later_handle)
+    async with InProcessGateway() as gateway:
+        gateway.dispatcher = WatchedDispatcher(gateway.gateway, watched.offenders)
         await gateway.request(DescribeClusterRequest(), 0)
     ((kind, fields),) = watched.said
     assert ("an answer", 14, "DESCRIBE_CLUSTER") == (kind, fields["cpu_ms"], fields["name"])

@@ -44,9 +44,17 @@ class CountingFs(SimulatedFs):
         super().sync_directory(path)
 
     def _check(self, path: str) -> None:
-        self._opened = [file for file in self._opened if file._is_open]
+        self._opened = [file for file in self._opened if _is_open(file)]
         if len(self._opened) >= self.limit:
             raise OSError(errno.EMFILE, "too many open files", path)
+
+
+def _is_open(file: SimulatedFile) -> bool:
+    try:
+        file.size()
+    except OSError:
+        return False
+    return True
 
 
 def _driver() -> tuple[Driver, CountingFs]:

@@ -79,7 +79,8 @@ async def test_other_partitions_are_written_while_a_side_file_is_rebuilt(
 
     monkeypatch.setattr(partition_log, "rebuild_side", rebuild_slowly)
     waiting = 0
-    rebuild = EmbeddedPartitionLog._rebuild
+    # Nothing else tells that a reader has found the damage.
+    rebuild = EmbeddedPartitionLog._rebuild  # noqa: SLF001
 
     async def note_and_rebuild(log: EmbeddedPartitionLog, *arguments: Any) -> None:
         nonlocal waiting

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PATH = f"{ROOT}/file"
 OTHER = f"{ROOT}/other"
+WATCHED = f"{ROOT}/watched"
 
 
 class WatchedFs(SimulatedFs):
@@ -106,7 +107,8 @@ def _open_together(
     first, may_open = _begin_opening(fs, pool, got, create=first_creates)
     second = Thread(target=_acquire, args=(pool, got, not first_creates))
     second.start()
-    while pool._files[PATH].users < 2:  # it is about to wait
+    # It is about to wait, which nothing public tells.
+    while pool._files[PATH].users < 2:  # noqa: SLF001
         second.join(0.001)
     may_open.set()
     first.join()
@@ -186,9 +188,14 @@ def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch
     pool = FilePool(fs, 1)
     held: list[bool] = []
     close = SimulatedFile.close
+    watched = pool.acquire(WATCHED, create=True)
 
     def note(file: SimulatedFile) -> None:
-        held.append(pool._lock.locked())
+        # The event loop is told that a file is not open when it would have to wait for the lock.
+        found = pool.acquire_open(WATCHED)
+        held.append(found is None)
+        if found is not None:
+            pool.leave(found)
         close(file)
 
     monkeypatch.setattr(SimulatedFile, "close", note)
@@ -198,6 +205,7 @@ def test_files_are_closed_without_the_pools_lock(monkeypatch: pytest.MonkeyPatch
     pool.release(used)
     pool.release(pool.acquire(OTHER))
     pool.forget(OTHER)
+    pool.release(watched)
     assert [False] * 3 == held
 
 
