@@ -557,7 +557,7 @@ class Machine:
         for _ in range(self.random.choice((1, 1, 2, 3, 6))):
             key = self.random.choice(list(self.partitions))
             submitted.append(self._submit(store, key))
-        while store.writes.has_pending:
+        while store.writes.pending:
             group = store.writes.flush_group()
             for append in group:
                 self._answer(append)

@@ -94,7 +94,7 @@ class _Builder:
     def append(self, store: Store, groups: int) -> None:
         for _ in range(groups):
             submitted = [self._submit(store) for _ in range(self.random.choice((1, 2, 4)))]
-            while store.writes.has_pending:
+            while store.writes.pending:
                 store.writes.flush_group()
             assert all(append.error is None for append in submitted)
 

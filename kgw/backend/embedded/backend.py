@@ -209,7 +209,7 @@ class EmbeddedBackend(Backend):
             await self._checkpoint_task
         await self._flush_timer.aclose()
         try:
-            while self._store.writes.has_pending:
+            while self._store.writes.pending:
                 await self.threads.run_in_flusher(_nothing)
             async with self.threads.sealed_segments:
                 await self._close_store()
@@ -468,18 +468,18 @@ class EmbeddedBackend(Backend):
                 for batch in append.batches
             ]
         )
-        for log in moved:
-            if log.offsets.durable_end < log.offsets.high_watermark:
-                self._flush_timer.note(log)
         arrived = dict.fromkeys(moved, 0)
         for append in group:
             if append.error is None and append.log in arrived:
                 arrived[append.log] += append.size_bytes
         for log, size_bytes in arrived.items():
+            high_watermark = log.offsets.high_watermark
+            if log.offsets.durable_end < high_watermark:
+                self._flush_timer.note(log)
             partition = self._logs.get(log)
             if partition is not None and partition.on_advance is not None:
                 try:
-                    partition.on_advance(log.offsets.high_watermark, size_bytes)
+                    partition.on_advance(high_watermark, size_bytes)
                 except Exception as error:  # noqa: BLE001 - the others are waiting
                     _log.error("told of an advance, it failed", error=error, partition=str(log.key))
         for append in group:

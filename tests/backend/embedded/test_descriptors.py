@@ -69,7 +69,7 @@ def _keys() -> list[PartitionKey]:
 
 def _append_to_all(driver: Driver) -> list[StorageError | None]:
     appends = [driver.submit(b"value", key=key) for key in _keys()]
-    while driver.store.writes.has_pending:
+    while driver.store.writes.pending:
         driver.store.writes.flush_group()
     return [append.error for append in appends]
 
@@ -105,7 +105,7 @@ def test_a_want_of_descriptors_passes() -> None:
     fs.limit = 0
     driver.store.pool.close()
     appends = [driver.store.writes.submit(log, [make_batch([b"refused"])]) for log in logs[:20]]
-    while driver.store.writes.has_pending:
+    while driver.store.writes.pending:
         driver.store.writes.flush_group()
     assert 20 == sum(append.error is not None for append in appends)
     assert driver.store.failure is None

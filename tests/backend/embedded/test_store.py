@@ -345,7 +345,7 @@ def test_a_group_is_bounded_by_its_bytes() -> None:
     for _ in range(3):
         driver.submit(b"x" * 80)
     assert 1 == len(driver.store.writes.flush_group())
-    assert driver.store.writes.has_pending
+    assert driver.store.writes.pending
     assert SimulatedFs is type(driver.fs)
 
 

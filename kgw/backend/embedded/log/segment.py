@@ -341,7 +341,7 @@ class Segment:
 
         Raises OSError; the caller then goes back to a mark.
         """
-        written, tail = self.load()
+        written, tail = self.side or self.load()
         buffers: list[Buffer] = [batch.buffer for batch in batches]
         pooled = self.pool.acquire(self.log_path)
         try:

@@ -102,35 +102,31 @@ class Flusher:
             completed.popleft()
             if callable(one):
                 one()
-            else:
-                self._answer_group(one)
-
-    def _answer_group(self, group: list[Append]) -> None:
-        try:
-            self._answer(group)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
-            _log.error("a group of appends could not be answered", error=error)
-            left = [append for append in group if not append.is_done]
-            self._give_up(left, error)
-            for append in left:
-                append.finish()
+                continue
+            try:
+                self._answer(one)
+            except Exception as error:  # noqa: BLE001 - a bug must not leave callers waiting
+                _log.error("a group of appends could not be answered", error=error)
+                left = [append for append in one if not append.is_done]
+                self._give_up(left, error)
+                for append in left:
+                    append.finish()
 
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        writes, jobs, wakeup = self._writes, self._jobs, self._wakeup
+        pending, jobs, wakeup = self._writes.pending, self._jobs, self._wakeup
         while wakeup.get():
             while True:
                 # In turn: a thousand partitions to create must not keep appends waiting.
                 if jobs:
                     jobs.popleft()()
-                group = writes.take_group()
-                if group:
-                    self._write(group)
+                if pending:
+                    self._write(self._writes.take_group())
                 elif not jobs:
                     self._is_awake = False
                     # Whoever came in between has not put a token: look once more.
-                    if not writes.has_pending and not jobs:
+                    if not pending and not jobs:
                         break
                     self._is_awake = True
 

@@ -61,7 +61,9 @@ class JournaledSegments:
     def append(self, redos: Sequence[Redo]) -> bool:
         """Have one sync make a group of small appends durable; False when it is not the way."""
         journal = self._journal
-        size_bytes = sum([redo.size_bytes for redo in redos])
+        size_bytes = 0
+        for redo in redos:
+            size_bytes += redo.size_bytes
         if not self.suits(len(redos), size_bytes):
             return False
         crowded = len(self._dirty) >= self._directory.options.dirty_segments

@@ -89,7 +89,8 @@ class WritePath:
         """Whether nothing more is taken: the store is being closed, or is."""
         self.appended_bytes = 0
         """Bytes of groups written since the last checkpoint was planned, about."""
-        self._pending: deque[Append] = deque()
+        self.pending: deque[Append] = deque()
+        """What waits to be written. A deque's ends are safe to use from two threads."""
         self._is_disk_full = False
         """Whether the last look at the disk found too little room."""
 
@@ -107,7 +108,7 @@ class WritePath:
                 f"partition {log.key} has been deleted" if log.is_deleted else "the log is closed"
             )
         append = Append(log, batches, log.begin_append(batches))
-        self._pending.append(append)
+        self.pending.append(append)
         return append
 
     def complete_group(self, group: list[Append]) -> list[SegmentedLog]:
@@ -141,11 +142,6 @@ class WritePath:
         return moved
 
     @property
-    def has_pending(self) -> bool:
-        """Whether appends wait to be written."""
-        return bool(self._pending)
-
-    @property
     def is_writable(self) -> bool:
         """Whether appends are taken now; after a full disk the disk is asked again."""
         if self._is_disk_full:
@@ -165,7 +161,7 @@ class WritePath:
         """Take what is queued from the queue, up to the size of a group."""
         group: list[Append] = []
         size_bytes = 0
-        options, pending = self.directory.options, self._pending
+        options, pending = self.directory.options, self.pending
         logs: set[SegmentedLog] = set()
         while pending and size_bytes < options.group_bytes and len(logs) < options.group_partitions:
             append = pending.popleft()
@@ -176,7 +172,9 @@ class WritePath:
 
     def write_group(self, group: list[Append]) -> None:
         """Write a group and make it durable; each append that failed carries its error."""
-        size_bytes = sum([append.size_bytes for append in group])
+        size_bytes = 0
+        for append in group:
+            size_bytes += append.size_bytes
         by_log = self._admit(group, size_bytes)
         shares = self._write(by_log)
         self._sync_new_names(by_log, shares)
@@ -234,7 +232,7 @@ class WritePath:
 
         The disk begins with the first segments of a large group while the others are written.
         """
-        begins_early = self._syncs_segments(by_log)
+        begins_early = len(by_log) > 1 and self._syncs_segments(by_log)
         shares: dict[SegmentedLog, _Share] = {}
         for log, appends in by_log.items():
             share = self._write_share(log, appends)
@@ -251,8 +249,6 @@ class WritePath:
 
         Those that the journal is about to vouch for would be in the way of its sync.
         """
-        if len(by_log) < 2:
-            return False
         strict = [appends for log, appends in by_log.items() if not log.settings.is_relaxed]
         size_bytes = sum(append.size_bytes for appends in strict for append in appends)
         return len(strict) > 1 and not self.journaled.suits(len(strict), size_bytes)
@@ -366,8 +362,12 @@ class WritePath:
             except OSError as error:
                 directory.fail(SyncFailedError(f"journal: {error}"))
             else:
-                durable.update(by_journal)
-                self._note_journaled(by_journal)
+                for log in by_journal:
+                    durable.add(log)
+                    # A roll has synced the segments before the last.
+                    segment = log.segments[-1]
+                    self.journaled.note(segment)
+                    self._write_side(segment)
         return durable
 
     def _note_synced(self, log: SegmentedLog) -> None:
@@ -376,13 +376,6 @@ class WritePath:
         if log.durable is not None:
             self.relaxed.settle(log)
         self._write_side(segment, at_least_bytes=1)
-
-    def _note_journaled(self, logs: list[SegmentedLog]) -> None:
-        for log in logs:
-            # A roll has synced the segments before the last.
-            segment = log.segments[-1]
-            self.journaled.note(segment)
-            self._write_side(segment)
 
     def _write_side(self, segment: Segment, **limit: int) -> None:
         """Write side entries of durable batches. When that fails they stay in memory for now."""
