@@ -81,7 +81,9 @@ class GroupWriter:
             prepared = in_turns(changes_of(batch))
             changes, merged = await prepared if isinstance(prepared, Rest) else prepared
             if changes:
-                await self._state.apply([*self._rows_again(), *changes])
+                if self._doubtful:
+                    changes = [*self._rows_again(), *changes]
+                await self._state.apply(changes)
                 self._doubtful.clear()
         except Exception as error:  # noqa: BLE001 - everybody who waits must be answered
             self._doubtful.update(

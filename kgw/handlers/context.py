@@ -122,11 +122,6 @@ class RequestContext:
         """Set where changes are still submitted after `handle` has returned: what comes behind it
         on the same connection, and may overlap it, starts when it is done."""
 
-    @property
-    def client_id(self) -> str | None:
-        """What the client calls itself."""
-        return self.session.client_id
-
 
 class EncodedBody(NamedTuple):
     """A response that was encoded before, in the version that is asked for now."""

@@ -47,7 +47,7 @@ _SKIP_ASSIGNMENT = 9
 
 def handle(request: JoinGroupRequest, context: RequestContext) -> Response | Later:
     version = context.api_version
-    client_id = context.client_id or ""
+    client_id = context.session.client_id or ""
     has_timeout = version >= _REBALANCE_TIMEOUT and request.rebalance_timeout_ms >= 0
     return ask(
         context,

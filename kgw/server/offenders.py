@@ -193,7 +193,7 @@ class WatchedDispatcher(Dispatcher):
                 lambda: {
                     "name": context.api_key.name,
                     "version": context.api_version,
-                    "client_id": context.client_id,
+                    "client_id": context.session.client_id,
                     **array_lengths(context.request),
                 },
             )

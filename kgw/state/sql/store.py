@@ -199,13 +199,14 @@ class SqlStateStore(StateStore):
             self._committer = None
 
     def _take_group(self) -> list[Waiting]:
-        count = 0
-        for index, waiting in enumerate(self._waiting):
-            count += waiting.size
-            if count > GROUP_CHANGES and index > 0:
-                group, self._waiting = self._waiting[:index], self._waiting[index:]
-                return group
         group, self._waiting = self._waiting, []
+        if len(group) > 1:
+            count = 0
+            for index, waiting in enumerate(group):
+                count += waiting.size
+                if count > GROUP_CHANGES and index > 0:
+                    group, self._waiting = group[:index], group[index:]
+                    break
         return group
 
     async def _commit_group(self, group: list[Waiting]) -> None:
@@ -262,8 +263,12 @@ class SqlStateStore(StateStore):
 
     async def _ask_versions(self, group: Sequence[Waiting]) -> None:
         """Look up the versions of the rows that a group writes, where they are not known."""
-        written = {(change.kind, change.key): 0 for waiting in group for change in waiting.changes}
-        places = [place for place in written if place not in self._versions]
+        unknown: dict[tuple[str, str], None] = {}
+        for waiting in group:
+            for change in waiting.changes:
+                if (change.kind, change.key) not in self._versions:
+                    unknown[change.kind, change.key] = None
+        places = list(unknown)
         for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
             query = self._dialect.select_versions(
                 places[start : start + schema.VERSIONS_PER_SELECT]
@@ -294,22 +299,18 @@ class SqlStateStore(StateStore):
 
     def _entry_batches(self, entries: _Entries) -> list[Batch]:
         dialect = self._dialect
-        kept = [
-            (
-                *dialect.entry_place(kind, key),
-                value,
-                version,
-                schema.row_checksum(kind, key, value, version),
-            )
-            for (kind, key), (value, version) in entries.items()
-            if value is not None
-        ]
-        gone = [
-            dialect.entry_place(kind, key)
-            for (kind, key), (value, _) in entries.items()
-            if value is None
-        ]
-        return [*dialect.upserts(kept), *dialect.deletions(gone)]
+        kept, gone = [], []
+        for (kind, key), (value, version) in entries.items():
+            place = dialect.entry_place(kind, key)
+            if value is None:
+                gone.append(place)
+            else:
+                checksum = schema.row_checksum(kind, key, value, version)
+                kept.append((*place, value, version, checksum))
+        batches = [*dialect.upserts(kept)]
+        if gone:
+            batches += dialect.deletions(gone)
+        return batches
 
     async def _change_batches(self, entries: _Entries) -> list[Batch]:
         """Return what keeps the changes of watched kinds for `changes_since`."""
