@@ -180,8 +180,10 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         settings: LogSettings,
         clock: Clock,
         submit: Callable[[_Submitted], None],
+        hot_batches: int,
     ) -> None:
         self.key = key
+        self._hot_batches = hot_batches
         self.settings = settings
         """What it goes by now."""
         self._clock = clock
@@ -257,7 +259,7 @@ class MemoryPartitionLog(PartitionLog, Segmented):
         self._failure = StorageError(reason)
 
     def read_hot(self, offset: int, max_bytes: int, upper_bound: int) -> ReadResult | None:
-        return self._read(offset, max_bytes, upper_bound, at_least_one=True, most=HOT_BATCHES)
+        return self._read(offset, max_bytes, upper_bound, at_least_one=True, most=self._hot_batches)
 
     async def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool = True
@@ -396,7 +398,9 @@ class MemoryPartitionLog(PartitionLog, Segmented):
 class MemoryBackend(Backend):
     """Logs and state in memory. It may be closed and opened again, and has kept everything."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, hot_batches: int = HOT_BATCHES) -> None:
+        """`hot_batches` is how many batches `read_hot` looks at."""
+        self._hot_batches = hot_batches
         self.state: StateStore = MemoryStateStore()
         self._clock = clock or SystemClock()
         self._contents: dict[PartitionKey, _Contents] = {}
@@ -484,7 +488,9 @@ class MemoryBackend(Backend):
         log = self._partitions.get(key)
         if log is None:
             contents = self._contents[key]
-            log = MemoryPartitionLog(key, contents, settings, self._clock, self._submit)
+            log = MemoryPartitionLog(
+                key, contents, settings, self._clock, self._submit, self._hot_batches
+            )
             self._partitions[key] = log
         return log
 

@@ -36,10 +36,11 @@ class AnswerRoom:
     it: until it is answered no connection knows of it.
     """
 
-    __slots__ = ("_metrics", "reading_bytes")
+    __slots__ = ("_metrics", "batches_per_turn", "reading_bytes")
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, batches_per_turn: int = BATCHES_PER_TURN) -> None:
         self._metrics = metrics
+        self.batches_per_turn = batches_per_turn
         self.reading_bytes = 0
 
     @property
@@ -62,6 +63,7 @@ class AnswerBudget:
         "_reading_bytes",
         "_room",
         "batches",
+        "batches_per_turn",
         "min_bytes",
         "size_bytes",
     )
@@ -71,6 +73,7 @@ class AnswerBudget:
         self.size_bytes = 0
         self.batches = 0
         """How many batches were looked at one by one in this turn."""
+        self.batches_per_turn = BATCHES_PER_TURN if room is None else room.batches_per_turn
         self._max_bytes = max(0, max_bytes)
         # More than the answer may hold will never come together.
         self.min_bytes = min(min_bytes, self._max_bytes)
@@ -104,7 +107,7 @@ class AnswerBudget:
         left = self._max_bytes - self.size_bytes
         if self.size_bytes and (left <= 0 or self._is_full):
             return None
-        if self.size_bytes and self.batches >= BATCHES_PER_TURN:
+        if self.size_bytes and self.batches >= self.batches_per_turn:
             self.leave_rest()
             return None
         if left < _LEAST_PART_BYTES and self.is_large:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kgw.completion import Completion
 from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
-from kgw.partitions.answer_room import BATCHES_PER_TURN
 from kgw.partitions.view import Bounds
 from kgw.partitions.waits import FetchWait
 from kgw.turns import Share
@@ -381,7 +380,7 @@ class FetchRead(Completion[None]):
         budget.fit()
         turn = Share(PARTS_PER_TURN)
         for part in parts:
-            if turn.spend() or budget.batches >= BATCHES_PER_TURN:
+            if turn.spend() or budget.batches >= budget.batches_per_turn:
                 budget.batches = 0
                 budget.count()
                 await asyncio.sleep(0)

@@ -99,6 +99,7 @@ class TestShort:
         """However long a sync takes, nothing is answered before it and nobody else waits for it."""
         slow_disk.run(SEED, full=False).conclude()
 
+    @pytest.mark.damages_storage("disks are as crashes left them")
     def test_retries(self) -> None:
         """What is sent again after a crash is stored once, and answered with its own offset."""
         retries.run(SEED, full=False).conclude()
@@ -208,6 +209,7 @@ class TestFull:
         """20 s each of syncs of 50 ms, 500 ms and 5 s, and a stall of 30 s."""
         slow_disk.run(SEED, full=True).conclude()
 
+    @pytest.mark.damages_storage("disks are as crashes left them")
     def test_retries(self) -> None:
         """440 crashes in-process and 60 of a process."""
         retries.run(SEED, full=True).conclude()

@@ -200,10 +200,10 @@ async def test_bug_in_produce_gives_a_code_that_clients_retry(
 ) -> None:
     """After a bug nobody knows whether the batch was stored: the client must send it again."""
 
-    def fail(name: str) -> None:
-        raise RuntimeError(name)
+    def fail(name: str, index: int) -> None:
+        raise RuntimeError(name, index)
 
-    monkeypatch.setattr(gateway.gateway.catalog, "get", fail)
+    monkeypatch.setattr(gateway.gateway.catalog, "find", fail)
     response = await gateway.ask(produce_request(batch()), 9, ProduceResponse)
     code = ErrorCode(response.responses[0].partition_responses[0].error_code)
     assert ErrorCode.REQUEST_TIMED_OUT is code

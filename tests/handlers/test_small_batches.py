@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend import memory
-from kgw.partitions import reading
+from kgw.backend.memory import MemoryBackend
+from kgw.partitions.answer_room import AnswerRoom
 from kgw.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.handlers.support import LoopTurns, batch, create_topic, offsets_in, produce
 
@@ -22,13 +22,15 @@ PARTITIONS = 4
 BATCHES = 4
 
 
-@pytest.fixture(autouse=True)
-def _small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "HOT_BATCHES", 3)
-    monkeypatch.setattr(reading, "BATCHES_PER_TURN", 5)
+@pytest.fixture
+def backend() -> MemoryBackend:
+    """One that looks at three batches at a time."""
+    return MemoryBackend(hot_batches=3)
 
 
 async def _fill(gateway: InProcessGateway) -> None:
+    metrics = gateway.gateway.metrics
+    gateway.gateway.answer_room = AnswerRoom(metrics, batches_per_turn=5)
     await create_topic(gateway, partitions=PARTITIONS)
     for index in range(PARTITIONS):
         for _ in range(BATCHES):

@@ -279,6 +279,7 @@ def test_no_file_is_opened_for_a_look() -> None:
 # --- damage --------------------------------------------------------------------------------------
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 @pytest.mark.parametrize("position", [0, 7, 11, 15, 16, 18, 22, 30, 60, 70, BATCH_BYTES - 1])
 def test_a_flipped_bit_is_never_served(position: int) -> None:
     """Wherever it is in a batch, and though it was right a moment ago."""
@@ -336,6 +337,7 @@ def test_no_memory_is_taken_for_what_a_damaged_entry_claims() -> None:
     assert [] == taken
 
 
+@pytest.mark.damages_storage("a bit is flipped")
 def test_a_wrong_read_past_the_page_cache_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not every file system is right about those; what is wrong in the page cache, too, is."""
     driver, log = _filled()
