@@ -640,6 +640,24 @@ async def test_reads_from_the_disk(
     assert [b"b"] == values_in(await fetch(gateway, fetch_request(1)))
 
 
+async def test_repeated_poll_reads_from_the_disk_what_came_while_it_waited(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer bytes than a client waits for, gone from memory by then, come with its next poll."""
+    await create_topic(gateway)
+    ColdLog(gateway, monkeypatch)
+    request = fetch_request(max_wait_ms=1000, min_bytes=10_000)
+    await end_empty(gateway, request, 12)
+    pending = gateway.start(request, 12)
+    await produce(gateway, batch(b"a"))
+    gateway.manual_clock.advance(1.1)
+    assert [] == values_in(await answer_of(pending))
+    pending = gateway.start(request, 12)
+    await turns()
+    gateway.manual_clock.advance(1.1)
+    assert [b"a"] == values_in(await answer_of(pending))
+
+
 async def slow_disk(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> ColdLog:
     """Return what holds up reads of four batches of 50,000 bytes."""
     await create_topic(gateway)
