@@ -154,6 +154,8 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
     for topic in request.topics:
         size += len(topic.partitions)
     if size > PARTS_PER_TURN:
+        # The session's until the coroutine begins, which it does not when it is given up before.
+        session.poll = poll
         return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
     if poll is None:
         parts = at_once(_parts(request, context))
@@ -193,6 +195,7 @@ async def _complete_in_turns(
     """Answer a request that names thousands of partitions."""
     turns = context.gateway.answer_turns
     session = context.session
+    session.poll = None
     if poll is None:
         parts = await finish(_parts(request, context), turns)
         read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
