@@ -376,7 +376,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         partition, code = gateway.catalog.find(topic, index)
         return None if partition is None else partition.view(request.isolation_level), code
 
-    parts = SessionParts(session, find)
+    parts = SessionParts(session, find, request.isolation_level)
     read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
