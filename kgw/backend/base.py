@@ -37,7 +37,8 @@ class ReadResult(NamedTuple):
     batches: int = 0
     """How many were looked at one by one in the event loop."""
     is_cut: bool = False
-    """Whether there is more that would have fitted, and the loop has others to serve."""
+    """Whether there is more that would have fitted, perhaps: the loop has others to serve, or a
+    segment ends here. The next read gets it."""
 
 
 class EpochEnd(NamedTuple):

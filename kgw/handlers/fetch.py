@@ -154,6 +154,8 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
     for topic in request.topics:
         size += len(topic.partitions)
     if size > PARTS_PER_TURN:
+        # The session's until the coroutine begins, which it does not when it is given up before.
+        session.poll = poll
         return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
     if poll is None:
         parts = at_once(_parts(request, context))
@@ -193,6 +195,7 @@ async def _complete_in_turns(
     """Answer a request that names thousands of partitions."""
     turns = context.gateway.answer_turns
     session = context.session
+    session.poll = None
     if poll is None:
         parts = await finish(_parts(request, context), turns)
         read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
@@ -373,7 +376,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         partition, code = gateway.catalog.find(topic, index)
         return None if partition is None else partition.view(request.isolation_level), code
 
-    parts = SessionParts(session, find)
+    parts = SessionParts(session, find, request.isolation_level)
     read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:

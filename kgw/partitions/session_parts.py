@@ -25,13 +25,15 @@ class SessionParts:
     nothing to say leave the session's `dirty`; the others say when they have.
     """
 
-    __slots__ = ("_epoch", "_find", "parts", "records", "session")
+    __slots__ = ("_epoch", "_find", "_isolation", "parts", "records", "session")
 
-    def __init__(self, session: FetchSession, find: FindView) -> None:
+    def __init__(self, session: FetchSession, find: FindView, isolation: int) -> None:
+        """`find` returns views of the isolation level, which is the request's own."""
         self.session = session
         self.parts: list[PartitionRead] = []
         self.records: list[SessionPartition] = []
         self._find = find
+        self._isolation = isolation
         self._epoch = session.epoch
 
     @property
@@ -52,7 +54,7 @@ class SessionParts:
     def _part(self, record: SessionPartition) -> PartitionRead:
         view = cast("PartitionView | None", record.view)
         gone_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if view is None or view.topic.is_deleted:
+        if view is None or view.topic.is_deleted or view.isolation != self._isolation:
             view, gone_code = self._find(record.topic, record.index)
             record.view = view
         return PartitionRead(

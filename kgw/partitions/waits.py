@@ -122,7 +122,7 @@ class FetchWait:
     @property
     def is_resting(self) -> bool:
         """Whether its time is up, and nothing has happened since the wait began."""
-        return self._is_listening and not self._is_armed
+        return self._is_listening and not self._is_armed and not self.has_advanced
 
     def begin(self, missing_bytes: int, deadline_s: float) -> None:
         """Wait for so many bytes, until a time."""

@@ -471,6 +471,24 @@ async def test_large_polls_share_a_budget(gateway: InProcessGateway) -> None:
     assert (0, {}) == (budget.used_bytes, topic.partitions[0].listeners)
 
 
+async def test_large_poll_that_is_given_up_at_once_is_forgotten(gateway: InProcessGateway) -> None:
+    """A connection that ends right behind its repeated poll leaves nothing with the partitions."""
+    topic = await create_topic(gateway)
+    request = fetch_request(max_wait_ms=1000)
+    request.topics[0].partitions *= 450
+    pending = gateway.start(request, 11)
+    await turns()
+    gateway.manual_clock.advance(1.1)
+    await pending.response()
+    pending = gateway.start(request, 11)
+    pending.cancel()
+    gateway.session.close()
+    await turns()
+    gateway.manual_clock.advance(1.1)
+    await turns()
+    assert {} == topic.partitions[0].listeners
+
+
 async def test_repeated_poll_sees_what_has_changed(gateway: InProcessGateway) -> None:
     """Records that came in between, or while it waits, are in the answer, and only once kept."""
     await create_topic(gateway)
@@ -638,6 +656,24 @@ async def test_reads_from_the_disk(
     data = await answer_of(pending)
     assert (2, []) == (data.high_watermark, values_in(data))
     assert [b"b"] == values_in(await fetch(gateway, fetch_request(1)))
+
+
+async def test_repeated_poll_reads_from_the_disk_what_came_while_it_waited(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer bytes than a client waits for, gone from memory by then, come with its next poll."""
+    await create_topic(gateway)
+    ColdLog(gateway, monkeypatch)
+    request = fetch_request(max_wait_ms=1000, min_bytes=10_000)
+    await end_empty(gateway, request, 12)
+    pending = gateway.start(request, 12)
+    await produce(gateway, batch(b"a"))
+    gateway.manual_clock.advance(1.1)
+    assert [] == values_in(await answer_of(pending))
+    pending = gateway.start(request, 12)
+    await turns()
+    gateway.manual_clock.advance(1.1)
+    assert [b"a"] == values_in(await answer_of(pending))
 
 
 async def slow_disk(gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> ColdLog:

@@ -26,6 +26,7 @@ from tests.handlers.support import (
     batch,
     create_topic,
     fetch_request,
+    let_be_stable_below,
     offsets_in,
     produce,
     produce_request,
@@ -841,3 +842,23 @@ async def finish(client: Client, pending: PendingResponse) -> None:
         await client.poll()
     places = [*client.wanted]
     assert await client.full(places) == {place: client.views[place] for place in places}
+
+
+async def test_each_request_of_a_session_has_its_own_isolation_level(
+    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: what one request may see says nothing of what the next one may."""
+    await create_topic(gateway)
+    let_be_stable_below(1, monkeypatch)
+    request = fetch_request()
+    request.session_epoch = 0
+    response = await gateway.ask(request, BY_NAME, FetchResponse)
+    for value in (b"a", b"b"):
+        await produce(gateway, batch(value))
+    ends = []
+    for epoch, isolation_level in ((1, 0), (2, 1), (3, 0)):
+        request = fetch_request(isolation_level=isolation_level)
+        request.session_id, request.session_epoch = response.session_id, epoch
+        answer = await gateway.ask(request, BY_NAME, FetchResponse)
+        ends.append(offsets_in(answer.responses[0].partitions[0])[-1][1])
+    assert [1, 0, 1] == ends

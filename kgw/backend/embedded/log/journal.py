@@ -206,11 +206,6 @@ class Journal:
         frame_bytes = _HEADER_BYTES + entry_count * _ENTRY.size + size_bytes
         return self._position + frame_bytes <= self._file_bytes
 
-    @property
-    def active_file(self) -> File:
-        """The file that holds the newest frames."""
-        return self._files[self._active]
-
     def switch(self) -> int:
         """Go on in the other file; returns the number of the one that is to be retired."""
         full = self._active

@@ -115,7 +115,7 @@ class Reader:
             batches += piece.verified.batches
             next_offset, place = piece.verified.next_offset, piece.behind
             has_records = has_records or piece.verified.has_records
-            is_cut = piece.is_cut
+            is_cut = piece.is_cut or _ends_early(piece, upper_bound)
             if is_cut or not piece.is_full or max_bytes - size_bytes < BUFFER_BYTES:
                 break
         if not views or (not has_records and next_offset < upper_bound):
@@ -155,7 +155,7 @@ class Reader:
                 is_exact=True,
             )
             if piece is not None:
-                return self._answer(log, piece, max_bytes)
+                return self._answer(log, piece, max_bytes, upper_bound)
         for segment in segments_from(log, offset):
             if segment.base_offset >= upper_bound:
                 break
@@ -164,7 +164,7 @@ class Reader:
                 place, offset, max_bytes, upper_bound, at_least_one=at_least_one
             )
             if piece is not None:
-                return self._answer(log, piece, max_bytes)
+                return self._answer(log, piece, max_bytes, upper_bound)
             result = _look_closely(log, place, offset, max_bytes, upper_bound, at_least_one)
             if result is not None:
                 return result
@@ -217,13 +217,15 @@ class Reader:
             is_whole and is_cut,
         )
 
-    def _answer(self, log: SegmentedLog, piece: _Piece, max_bytes: int) -> ReadResult:
+    def _answer(
+        self, log: SegmentedLog, piece: _Piece, max_bytes: int, upper_bound: int
+    ) -> ReadResult:
         verified, behind = piece.verified, piece.behind
         # Others will begin there, too: at the start of a log, mostly.
         first = Place(behind.segment, behind.number - verified.batches)
         self._remember(log, verified.base_offset, first)
         self._remember(log, verified.next_offset, behind)
-        is_cut = piece.is_full and max_bytes > BUFFER_BYTES
+        is_cut = _ends_early(piece, upper_bound) or (piece.is_full and max_bytes > BUFFER_BYTES)
         return ReadResult([piece.view], verified.size_bytes, verified.next_offset, is_cut=is_cut)
 
     def _remember(self, log: SegmentedLog, offset: int, place: Place) -> None:
@@ -235,6 +237,11 @@ class Reader:
             if len(places) >= self._most_places:
                 del places[next(iter(places))]
             places[log, offset] = place
+
+
+def _ends_early(piece: _Piece, upper_bound: int) -> bool:
+    """Whether something else than a limit has ended a piece: its segment, as a rule."""
+    return not piece.is_full and piece.verified.next_offset < upper_bound
 
 
 def read(

@@ -96,8 +96,10 @@ class Flusher:
             if not callable(one):
                 answered += len(one)
                 if answered > ANSWERED_PER_TURN:
-                    self._is_completion_due = True
-                    self._loop.call_soon(self._complete)
+                    # Unless the thread has made one due meanwhile: each of two would go on.
+                    if not self._is_completion_due:
+                        self._is_completion_due = True
+                        self._loop.call_soon(self._complete)
                     return
             completed.popleft()
             if callable(one):

@@ -166,6 +166,20 @@ def test_a_large_answer_takes_several_buffers() -> None:
     assert _flat(peeked)[0] == _flat(first)[0] + _flat(second)[0]
 
 
+def test_what_ends_with_its_segment_says_that_there_is_more() -> None:
+    """A client that waits for many bytes would wait at the end of each segment for its deadline."""
+    driver = Driver(DIRECT)
+    driver.append(b"a")
+    driver.store.roll(driver.log())
+    driver.append(b"b")
+    log = driver.log()
+    for offset, upper_bound, is_cut in ((0, 2, True), (0, 1, False), (1, 2, False)):
+        peeked = _reader().peek(log, offset, ALL_BYTES, upper_bound)
+        assert peeked is not None
+        result = _reader().read(log, offset, ALL_BYTES, upper_bound)
+        assert (is_cut, is_cut) == (peeked.is_cut, result.is_cut)
+
+
 def test_a_batch_that_is_larger_than_a_buffer_is_served() -> None:
     """By both, as the first of an answer (KIP-74)."""
     driver = Driver(DIRECT)

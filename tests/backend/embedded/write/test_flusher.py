@@ -18,7 +18,7 @@ from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, SETTINGS, TOPIC, Driver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
     from kgw.backend.embedded.write.write_path import Append
@@ -141,6 +141,31 @@ async def test_a_large_group_is_answered_in_turns(writing: Writing) -> None:
     assert [ANSWERED_PER_TURN] * 3 + [1] == turns
     assert appends == writing.told
     assert [MANY // 2 + 2, MANY // 2 + 1] == [log.offsets.high_watermark for log in writing.logs]
+
+
+async def test_a_large_group_is_answered_in_turns_although_the_thread_has_more(
+    writing: Writing,
+) -> None:
+    """What the thread ends while a part is answered does not bring a second part into a turn."""
+    appends = await writing.append_many()
+    jobs: list[Coroutine[object, None, object]] = []
+
+    def end_two_jobs(_: Append) -> None:
+        ended = Event()
+        for job in (int, ended.set):
+            jobs.append(writing.flusher.run(job))
+            jobs[-1].send(None)
+        assert ended.wait(10)
+
+    appends[0].when_done(end_two_jobs)
+    turns: list[int] = []
+    while len(writing.told) < MANY:
+        before = len(writing.told)
+        await asyncio.sleep(0)
+        turns.append(len(writing.told) - before)
+    for job in jobs:
+        job.close()
+    assert ANSWERED_PER_TURN == max(turns)
 
 
 async def test_what_came_of_a_job_is_told_behind_what_was_written_before_it(
