@@ -333,6 +333,7 @@ class KafkaConnection(BufferedProtocol):
                 self._read_on()
         self._has_turn = False
         self._sender.flush()
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     # --- answers ----------------------------------------------------------------------------------
 

@@ -473,6 +473,22 @@ class TestBackPressure:
         assert 0 == server.memory.used_bytes
         assert all(peer.transport.is_reading() for peer in peers)
 
+    @pytest.mark.parametrize(("api_key", "payload"), [(METADATA, 1), (FETCH, 6_000)])
+    async def test_who_has_gone_holds_nobody_up(self, api_key: int, payload: int) -> None:
+        """Who may go on although the budget is spent, and goes, leaves that to the next one.
+
+        Also where its request runs on behind it, and where it is chosen as it gives back its bytes.
+        """
+        server = FakeServer(Limits(request_memory_bytes=10_000))
+        first, gone, last = Peer(server), Peer(server), Peer(server)
+        first.send(request(API_VERSIONS, 1, bytes(40_000))[:3_000])
+        gone.send(request(api_key, 2, bytes(payload)))
+        last.send(request(API_VERSIONS, 3, bytes(40_000))[:3_000])
+        first.lose()
+        assert not last.transport.is_reading()
+        gone.lose()
+        assert last.transport.is_reading()
+
     async def test_what_goes_on_behind_its_connection_counts(self) -> None:
         """A client cannot have more in memory by closing: others wait until its request has ended.
 
@@ -575,6 +591,19 @@ class TestDeadlines:
         assert not peer.transport.is_aborted()
         peer.at(121)
         assert peer.transport.is_aborted()
+        assert ["unsent"] == peer.server.drops
+
+    async def test_unsent_after_a_turn(self) -> None:
+        """Also an answer that a turn has brought, a sweep behind its request, must be taken."""
+        peer = Peer(limits=Limits(unsent_timeout_s=60))
+        peer.server.gives_turns = False
+        peer.send(request(API_VERSIONS, 1, bytes(TURN_BYTES)))
+        peer.at(1)
+        peer.connection.take_turn()
+        assert [1] == peer.transport.answers()
+        peer.transport.unsent = 8_000
+        for now_s in (2, 30, 62):
+            peer.at(now_s)
         assert ["unsent"] == peer.server.drops
 
     async def test_unsent_bytes_are_counted(self) -> None:
