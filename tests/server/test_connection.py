@@ -390,6 +390,27 @@ class TestBackPressure:
         assert peer.transport.is_reading()
         assert 0 == peer.server.memory.used_bytes
 
+    @pytest.mark.parametrize(
+        ("limits", "requests"),
+        [
+            (Limits(inflight_bytes=1_000), request(API_VERSIONS, 1, bytes(TURN_BYTES))),
+            (Limits(inflight_requests=2), request(FETCH, 1) + request(FETCH, 2)),
+        ],
+        ids=["a large request", "fetches"],
+    )
+    async def test_reads_on_after_what_a_turn_has_answered(
+        self, limits: Limits, requests: bytes
+    ) -> None:
+        """Where reading stopped for requests that wait for a turn, and nothing else is due."""
+        peer = Peer(limits=limits)
+        peer.server.has_sent_much = True
+        peer.dispatcher.immediate |= {1, 2}
+        peer.send(requests)
+        assert not peer.transport.is_reading()
+        await settle()
+        assert 1 in peer.transport.answers()
+        assert peer.transport.is_reading()
+
     async def test_bytes_in_flight(self) -> None:
         """Reading pauses at the limit of bytes."""
         peer = Peer(limits=Limits(inflight_bytes=10_000))
