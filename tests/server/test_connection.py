@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ from tests.server.fakes import (
     FETCH,
     METADATA,
     PRODUCE,
+    FakeDispatcher,
     FakeServer,
     Peer,
     request,
@@ -362,6 +364,65 @@ async def test_what_a_failed_request_held_is_given_back_at_once() -> None:
         assert [None] == [one() for one in held]
     finally:
         gc.enable()
+
+
+def any_requests(random: Random, dispatcher: FakeDispatcher) -> tuple[bytes, list[int]]:
+    """Return requests of any kind and their ids; some are answered at once, or submitted late."""
+    stream, asked = b"", []
+    for _ in range(random.randrange(30)):
+        correlation_id = random.randrange(1 << 31)
+        api_key = random.choice([PRODUCE, PRODUCE, FETCH, METADATA, API_VERSIONS])
+        size = random.choice([0, 0, 200, TURN_BYTES])
+        stream += request(api_key, correlation_id, bytes(size))
+        asked.append(correlation_id)
+        if random.random() < 0.6:
+            dispatcher.immediate.add(correlation_id)
+        elif api_key == PRODUCE and random.random() < 0.3:
+            dispatcher.submissions[correlation_id] = Completion()
+    return stream, asked
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_every_answer_comes_once_in_order_and_reading_goes_on(seed: int) -> None:
+    """However requests, answers, turns and clients that take nothing follow each other.
+
+    In the end nothing is in hand, and nothing counts as memory.
+    """
+    random = Random(seed)
+    limits = Limits(
+        inflight_requests=random.choice([1, 2, 5, 100]),
+        inflight_bytes=random.choice([50, 1_000, 100_000]),
+        request_memory_bytes=random.choice([3_000, 20_000, 1 << 30]),
+    )
+    server = FakeServer(limits)
+    dispatcher = server.dispatcher
+    peer = Peer(server)
+    stream, asked = any_requests(random, dispatcher)
+    # A pause that ends sets everything going again, and may hide what has stopped.
+    pauses = random.choice([0, 200])
+    is_paused = False
+    for step in range(1_000):
+        event = random.randrange(4)
+        if event == 0:
+            stream = stream[peer.send(stream[: random.choice([1, 7, 50, 50_000])]) :]
+        elif event == 1 and dispatcher.waiting:
+            correlation_id = random.choice(list(dispatcher.waiting))
+            submission = dispatcher.submissions.pop(correlation_id, None)
+            if submission is not None:
+                submission.set_result(None)
+            else:
+                dispatcher.finish(correlation_id, bytes(random.choice([0, WRITE_BYTES])))
+        elif event == 2 and (is_paused or step < pauses):
+            is_paused = not is_paused
+            (peer.connection.pause_writing if is_paused else peer.connection.resume_writing)()
+        elif event == 3:
+            server.has_sent_much = not server.has_sent_much
+        await settle(random.randrange(3))
+    assert asked == peer.transport.answers()
+    assert peer.transport.is_reading()
+    assert 0 == server.memory.used_bytes
+    assert [] == server.drops
+    assert [] == server.bugs
 
 
 class TestBackPressure:
