@@ -5,10 +5,12 @@
     authorise     nothing is today: in `_handle`, before the handler, with the decoded request
     quota         none today: in `start`, where requests are counted
     handle        `_handle`: the API's own module, and what becomes of its errors
-    encode        `encode`: also of the answer that comes later (`Later`), once it is due
+    encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
     send          `KafkaConnection`, in the order of the requests
 
-There is no other way through. A throttle time would be set in `encode`, an audit written there.
+There is no other way through, but for what is not served (`refuse`) and for a poll that is repeated
+and still empty: its answer was encoded before (`EncodedBody`). A throttle time would be set in
+`_encode`, which then must see both; an audit would be written there.
 """
 
 from __future__ import annotations

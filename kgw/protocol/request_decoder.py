@@ -50,6 +50,7 @@ class RequestDecoder:
         "_is_flexible",
         "_repeated",
         "_repeated_bytes",
+        "_repeated_client_id",
         "client_id",
     )
 
@@ -64,6 +65,7 @@ class RequestDecoder:
         self._codec: Codec[Any] | None = None
         self._repeated: Request | None = None
         self._repeated_bytes = b""
+        self._repeated_client_id: str | None = None
 
     def decode(self, frame: memoryview, codec: Codec[Request]) -> Request:
         """Return the request in a frame, given without its length. Raises DecodeError.
@@ -72,6 +74,7 @@ class RequestDecoder:
         Metadata 9 and later with four bytes of null where one belongs.
         """
         if self._codec is codec and self._repeated is not None and self._is_repeated(frame):
+            self.client_id = self._repeated_client_id
             return self._repeated
         request, _ = codec.decode_prefix(frame, self._body_position(frame, codec))
         if request.api_key == _REPEATED:
@@ -83,6 +86,7 @@ class RequestDecoder:
     ) -> Generator[None, None, Request]:
         """Do the same for a large request; yield where others may come between."""
         if self._codec is codec and self._repeated is not None and self._is_repeated(frame):
+            self.client_id = self._repeated_client_id
             return self._repeated
         request = yield from codec.decode_in_turns(frame, self._body_position(frame, codec))
         if request.api_key == _REPEATED:
@@ -119,6 +123,7 @@ class RequestDecoder:
         self._codec = codec
         self._repeated = request
         self._repeated_bytes = bytes(frame[_CLIENT_ID_POSITION:])
+        self._repeated_client_id = self.client_id
 
     def _body_position(self, frame: memoryview, codec: Codec[Request]) -> int:
         """Return where a request begins behind its header, which is decoded if it is a new one."""

@@ -329,10 +329,11 @@ class KafkaConnection(BufferedProtocol):
         self._count()
         if self.state is OPEN and self._reader.has_rest and not self._is_full():
             self._receive(None)
-            if self.state is OPEN:
-                self._read_on()
+        if self.state is OPEN:
+            self._read_on()
         self._has_turn = False
         self._sender.flush()
+        self.deadline_s = LOOK_AT_NEXT_SWEEP
 
     # --- answers ----------------------------------------------------------------------------------
 

@@ -56,6 +56,16 @@ class RequestMemory:
         self.is_spent = self.partial_bytes + self.held_bytes >= self.limit_bytes
         if held_bytes >= 0 and partial_bytes >= 0:
             return
+        self._go_on_without(user)
+
+    def leave(self, user: MemoryUser) -> None:
+        """Let a user wait no longer, nor be exempt: it will read no more."""
+        self._waiting.pop(user, None)
+        if user is self._exempt:
+            self._go_on_without(user)
+
+    def _go_on_without(self, user: MemoryUser) -> None:
+        """End a user's exemption; let all go on when there is room, else the next one."""
         if user is self._exempt:
             self._exempt = None
         if not self._waiting:
@@ -68,10 +78,6 @@ class RequestMemory:
             chosen = self._choose_exempt()
             if chosen is not None:
                 chosen.memory_available()
-
-    def leave(self, user: MemoryUser) -> None:
-        """Let a user wait no longer: it will read no more."""
-        self._waiting.pop(user, None)
 
     def _choose_exempt(self) -> MemoryUser | None:
         """Return the user that may go on although the budget is spent, when one is due."""

@@ -1,8 +1,9 @@
 """G4: whoever is no member of a generation any more tries to act as one; nothing comes of it.
 
 Run as `python -m tests.campaigns.zombies --full --seed N`. Most attempts are made in-process, where
-everything that a group is can be compared; some over sockets, against a gateway that is killed in
-between. Every request goes through the codec, in any of its versions.
+all that a group tells of itself can be compared; some over sockets, against a gateway that is
+killed in between. Every request goes through the codec, in any of its versions. That a zombie keeps
+no member alive, which no group tells, is the model's to see (tests/groups/test_model.py).
 """
 
 from __future__ import annotations

@@ -67,6 +67,17 @@ def test_other_requests_are_decoded_each_time_and_leave_the_fetch_alone() -> Non
     assert first is decode(decoder, frame_of(fetch(), 11), 11)
 
 
+def test_a_fetch_that_is_known_says_whose_it_is() -> None:
+    """Also behind a request in which the client has called itself something else."""
+    decoder = RequestDecoder()
+    first = decode(decoder, frame_of(fetch(), 11), 11)
+    beat = frame_of(HeartbeatRequest(group_id="group"), 3, client_id="another")
+    decoder.decode(beat, codec(HeartbeatRequest, 3))
+    assert "another" == decoder.client_id
+    assert first is decode(decoder, frame_of(fetch(), 11), 11)
+    assert "client" == decoder.client_id
+
+
 def test_a_large_fetch_is_remembered_within_a_budget() -> None:
     """Also where it is decoded in turns; `forget` gives its bytes back."""
     budget = RepeatBudget()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ from tests.server.fakes import (
     FETCH,
     METADATA,
     PRODUCE,
+    FakeDispatcher,
     FakeServer,
     Peer,
     request,
@@ -364,6 +366,65 @@ async def test_what_a_failed_request_held_is_given_back_at_once() -> None:
         gc.enable()
 
 
+def any_requests(random: Random, dispatcher: FakeDispatcher) -> tuple[bytes, list[int]]:
+    """Return requests of any kind and their ids; some are answered at once, or submitted late."""
+    stream, asked = b"", []
+    for _ in range(random.randrange(30)):
+        correlation_id = random.randrange(1 << 31)
+        api_key = random.choice([PRODUCE, PRODUCE, FETCH, METADATA, API_VERSIONS])
+        size = random.choice([0, 0, 200, TURN_BYTES])
+        stream += request(api_key, correlation_id, bytes(size))
+        asked.append(correlation_id)
+        if random.random() < 0.6:
+            dispatcher.immediate.add(correlation_id)
+        elif api_key == PRODUCE and random.random() < 0.3:
+            dispatcher.submissions[correlation_id] = Completion()
+    return stream, asked
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_every_answer_comes_once_in_order_and_reading_goes_on(seed: int) -> None:
+    """However requests, answers, turns and clients that take nothing follow each other.
+
+    In the end nothing is in hand, and nothing counts as memory.
+    """
+    random = Random(seed)
+    limits = Limits(
+        inflight_requests=random.choice([1, 2, 5, 100]),
+        inflight_bytes=random.choice([50, 1_000, 100_000]),
+        request_memory_bytes=random.choice([3_000, 20_000, 1 << 30]),
+    )
+    server = FakeServer(limits)
+    dispatcher = server.dispatcher
+    peer = Peer(server)
+    stream, asked = any_requests(random, dispatcher)
+    # A pause that ends sets everything going again, and may hide what has stopped.
+    pauses = random.choice([0, 200])
+    is_paused = False
+    for step in range(1_000):
+        event = random.randrange(4)
+        if event == 0:
+            stream = stream[peer.send(stream[: random.choice([1, 7, 50, 50_000])]) :]
+        elif event == 1 and dispatcher.waiting:
+            correlation_id = random.choice(list(dispatcher.waiting))
+            submission = dispatcher.submissions.pop(correlation_id, None)
+            if submission is not None:
+                submission.set_result(None)
+            else:
+                dispatcher.finish(correlation_id, bytes(random.choice([0, WRITE_BYTES])))
+        elif event == 2 and (is_paused or step < pauses):
+            is_paused = not is_paused
+            (peer.connection.pause_writing if is_paused else peer.connection.resume_writing)()
+        elif event == 3:
+            server.has_sent_much = not server.has_sent_much
+        await settle(random.randrange(3))
+    assert asked == peer.transport.answers()
+    assert peer.transport.is_reading()
+    assert 0 == server.memory.used_bytes
+    assert [] == server.drops
+    assert [] == server.bugs
+
+
 class TestBackPressure:
     async def test_requests_in_flight(self) -> None:
         """Reading pauses at the limit of requests, and goes on below it."""
@@ -389,6 +450,27 @@ class TestBackPressure:
         assert list(range(50)) == peer.transport.answers()
         assert peer.transport.is_reading()
         assert 0 == peer.server.memory.used_bytes
+
+    @pytest.mark.parametrize(
+        ("limits", "requests"),
+        [
+            (Limits(inflight_bytes=1_000), request(API_VERSIONS, 1, bytes(TURN_BYTES))),
+            (Limits(inflight_requests=2), request(FETCH, 1) + request(FETCH, 2)),
+        ],
+        ids=["a large request", "fetches"],
+    )
+    async def test_reads_on_after_what_a_turn_has_answered(
+        self, limits: Limits, requests: bytes
+    ) -> None:
+        """Where reading stopped for requests that wait for a turn, and nothing else is due."""
+        peer = Peer(limits=limits)
+        peer.server.has_sent_much = True
+        peer.dispatcher.immediate |= {1, 2}
+        peer.send(requests)
+        assert not peer.transport.is_reading()
+        await settle()
+        assert 1 in peer.transport.answers()
+        assert peer.transport.is_reading()
 
     async def test_bytes_in_flight(self) -> None:
         """Reading pauses at the limit of bytes."""
@@ -472,6 +554,22 @@ class TestBackPressure:
         assert [1, 1, 1, 1] == server.dispatcher.started
         assert 0 == server.memory.used_bytes
         assert all(peer.transport.is_reading() for peer in peers)
+
+    @pytest.mark.parametrize(("api_key", "payload"), [(METADATA, 1), (FETCH, 6_000)])
+    async def test_who_has_gone_holds_nobody_up(self, api_key: int, payload: int) -> None:
+        """Who may go on although the budget is spent, and goes, leaves that to the next one.
+
+        Also where its request runs on behind it, and where it is chosen as it gives back its bytes.
+        """
+        server = FakeServer(Limits(request_memory_bytes=10_000))
+        first, gone, last = Peer(server), Peer(server), Peer(server)
+        first.send(request(API_VERSIONS, 1, bytes(40_000))[:3_000])
+        gone.send(request(api_key, 2, bytes(payload)))
+        last.send(request(API_VERSIONS, 3, bytes(40_000))[:3_000])
+        first.lose()
+        assert not last.transport.is_reading()
+        gone.lose()
+        assert last.transport.is_reading()
 
     async def test_what_goes_on_behind_its_connection_counts(self) -> None:
         """A client cannot have more in memory by closing: others wait until its request has ended.
@@ -575,6 +673,19 @@ class TestDeadlines:
         assert not peer.transport.is_aborted()
         peer.at(121)
         assert peer.transport.is_aborted()
+        assert ["unsent"] == peer.server.drops
+
+    async def test_unsent_after_a_turn(self) -> None:
+        """Also an answer that a turn has brought, a sweep behind its request, must be taken."""
+        peer = Peer(limits=Limits(unsent_timeout_s=60))
+        peer.server.gives_turns = False
+        peer.send(request(API_VERSIONS, 1, bytes(TURN_BYTES)))
+        peer.at(1)
+        peer.connection.take_turn()
+        assert [1] == peer.transport.answers()
+        peer.transport.unsent = 8_000
+        for now_s in (2, 30, 62):
+            peer.at(now_s)
         assert ["unsent"] == peer.server.drops
 
     async def test_unsent_bytes_are_counted(self) -> None:
