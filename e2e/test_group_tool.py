@@ -75,7 +75,13 @@ class Tools:
 
     def kgw(self, *arguments: str) -> Any:
         """What `kgw groups` says as JSON."""
-        done = subprocess.run(
+        done = self.kgw_process(*arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def kgw_process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What becomes of a `kgw groups` command."""
+        return subprocess.run(
             [*KGW_GROUPS, *arguments, "--bootstrap", self.gateway.bootstrap, "--json"],
             capture_output=True,
             text=True,
@@ -83,8 +89,6 @@ class Tools:
             timeout=60,
             cwd=self.directory,
         )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
 
     def committed(self, group: str = GROUP) -> Offsets:
         """What the group has committed, as `kgw groups` says."""
@@ -288,7 +292,8 @@ def check_deleting(tools: Tools) -> None:
     assert "groupidnotfoundexception" in printed, printed
     printed = tools.refusal("--describe", "--group", GROUP)
     assert "does not exist" in printed or "groupidnotfoundexception" in printed, printed
-    assert {} == tools.committed()
+    asked = tools.kgw_process("offsets", GROUP)
+    assert (1, "GROUP_ID_NOT_FOUND") == (asked.returncode, json.loads(asked.stderr)["kafka_error"])
 
 
 def test_kafka_consumer_groups(clients: Callable[[str], Client], tools: Tools) -> None:
