@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 VERSIONS = ["3.9.1", "4.1.1", "4.3.0"]
 
 
+@pytest.mark.damages_storage("the control alters a record")
 def test_kafka_dump_log_reads_every_segment(
     clients: Callable[[str], Client], tmp_path: Path
 ) -> None:
