@@ -108,3 +108,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("state stores")
         for (suite, store, outcome), count in sorted(counts.items()):
             terminalreporter.write_line(f"suite of {suite}: {store} {count} {outcome}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Begin with the campaigns, which take longest: at the end one process would wait for them."""
+    yield  # pytest-randomly shuffles here
+    items.sort(key=lambda item: item.get_closest_marker("campaign") is None)
