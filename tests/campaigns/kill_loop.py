@@ -261,14 +261,22 @@ def kill_during_start(gateway: GatewayProcess, delay_s: float) -> None:
 
 
 def run_kills(
-    seed: int, kills: int, command: Sequence[str] = SERVE, settings: Sequence[str] = ()
+    seed: int,
+    kills: int,
+    commands: Sequence[Sequence[str]] = (SERVE,),
+    settings: Sequence[str] = (),
 ) -> Report:
-    """Kill a gateway under load so many times, then compare what it holds with what it said."""
+    """Kill a gateway under load so many times, then compare what it holds with what it said.
+
+    Each start takes the next command, and the last one goes on with the rest.
+    """
     random = Random(seed)
     report = Report("kill-loop", seed)
     with checked_directory() as directory:
-        gateway = GatewayProcess(directory / "data", *settings, command=command)
-        gateway.start()
+        gateways = [
+            GatewayProcess(directory / "data", *settings, command=command) for command in commands
+        ]
+        gateway = gateways[0].start()
         create_topic(gateway.bootstrap)
         clients = Clients(gateway.bootstrap, random)
         began_s = time.monotonic()
@@ -280,6 +288,8 @@ def run_kills(
                 time.sleep(0.002)
             gateway.kill()
             report.count("kills")
+            port, gateway = gateway.port, gateways[min(number + 1, len(gateways) - 1)]
+            gateway.port = port
             if number % START_UP_KILLS == START_UP_KILLS // 2:
                 kill_during_start(gateway, random.uniform(0, START_UP_KILL_S))
                 report.count("kills_in_first_200_ms")
@@ -350,7 +360,7 @@ def run(seed: int, full: bool) -> Report:
         report.count(f"relaxed_{what}", relaxed.counts[what])
     if relaxed.failure_count:
         report.fail(f"relaxed: {relaxed}")
-    control = run_kills(seed, 12 if full else 2, UNSAFE_SERVE)
+    control = run_kills(seed, 12 if full else 2, (UNSAFE_SERVE,))
     report.count("control_anomalies", control.failure_count)
     if not control.counts[AnomalyKind.ACKED_LOST.value]:
         report.fail(f"control: acknowledging before the write lost nothing: {control}")

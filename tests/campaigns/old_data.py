@@ -449,7 +449,7 @@ def kill_opening(report: Report, fixture: Fixture, parent: Path, random: Random)
     gateway = GatewayProcess(data, *SETTINGS)
     try:
         with gateway:
-            asyncio.run(_judge_process(report, fixture, gateway))
+            asyncio.run(judge_process(report, fixture, gateway, "killed while opening"))
     except RuntimeError as error:
         report.fail(f"{fixture.name}: killed while opening: NOT OPENED: {error}"[:2_000])
 
@@ -488,9 +488,12 @@ def _is_locked(path: Path, pid: int) -> bool:
     return any(wanted == (one[4], one[5].rpartition(":")[2]) for one in locks)
 
 
-async def _judge_process(report: Report, fixture: Fixture, gateway: GatewayProcess) -> None:
+async def judge_process(
+    report: Report, fixture: Fixture, gateway: GatewayProcess, place: str
+) -> None:
+    """Compare what a process serves with what a fixture has to hold."""
     connection = await Connection.open(gateway.host, gateway.port)
-    await Judge(report, fixture, "killed while opening", connection.send).judge()
+    await Judge(report, fixture, place, connection.send).judge()
     await connection.aclose()
 
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +24,7 @@ from kgw.client import AdminClient, AsyncClient, ClientError, Connection, GroupC
 from kgw.records.batch import Compression, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.testing.process import GatewayProcess
+from tests.campaigns.old_server import old_server
 from tests.groups.wire import WireMember, settle
 
 if TYPE_CHECKING:
@@ -229,28 +228,13 @@ class Load:
             await connection.aclose()
 
 
-async def _load(gateway: GatewayProcess) -> dict[str, Any]:
+async def load(gateway: GatewayProcess) -> dict[str, Any]:
+    """Give a gateway the fixed load; returns what its directory has to hold."""
     address = (gateway.host, gateway.port)
     async with AsyncClient([address], retry_s=0) as client:
-        load = Load(client, address)
-        await load.run()
-    return load.manifest()
-
-
-def _python(code: Path) -> str:
-    """Return an interpreter with the dependencies of that code, which may be none of ours any more.
-
-    It is kept for the next revision that needs the same.
-    """
-    wanted = code / "requirements" / "run.txt"
-    known = hashlib.sha256(wanted.read_bytes()).hexdigest()[:16]
-    environment = Path(tempfile.gettempdir()) / f"kgw-old-environment-{known}"
-    python = str(environment / "bin" / "python")
-    if not environment.exists():
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        install = ("-m", "pip", "install", "--quiet", "--require-hashes", "-r", wanted)
-        subprocess.run([python, *install], check=True)
-    return python
+        given = Load(client, address)
+        await given.run()
+    return given.manifest()
 
 
 def make(revision: str, name: str, at: str | None) -> None:
@@ -259,15 +243,7 @@ def make(revision: str, name: str, at: str | None) -> None:
         ["git", "log", "-1", "--format=%h %s", revision], check=True, capture_output=True, text=True
     )
     short, _, subject = said.stdout.strip().partition(" ")
-    with tempfile.TemporaryDirectory(prefix="kgw-old-") as parent:
-        code = Path(parent) / "code"
-        code.mkdir()
-        paths = ["kgw", "requirements"]
-        archive = subprocess.Popen(["git", "archive", revision, *paths], stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", code], stdin=archive.stdout, check=True)
-        if archive.wait():
-            raise SystemExit(f"no code of {revision}")
-        command = ["env", "-C", str(code), _python(code), "-m", "kgw", "serve"]
+    with tempfile.TemporaryDirectory(prefix="kgw-old-") as parent, old_server(revision) as command:
         for ended in ("stopped", "killed"):
             gateway = GatewayProcess(Path(parent) / ended, *SOON, command=command)
             try:
@@ -275,7 +251,7 @@ def make(revision: str, name: str, at: str | None) -> None:
             except RuntimeError:
                 gateway = GatewayProcess(Path(parent) / ended, command=command).start()
             try:
-                manifest = asyncio.run(_load(gateway))
+                manifest = asyncio.run(load(gateway))
             finally:
                 gateway.kill() if ended == "killed" else gateway.stop()
             manifest = {"revision": short, "subject": subject, "ended": ended, **manifest}
@@ -284,7 +260,7 @@ def make(revision: str, name: str, at: str | None) -> None:
             data = Path(parent) / "dying"
             # With its usual delays nothing is compacted before the load has ended.
             with GatewayProcess(data, command=command) as gateway:
-                manifest = asyncio.run(_load(gateway))
+                manifest = asyncio.run(load(gateway))
             module, _, function = at.partition(":")
             source = DYING.format(module=module, function=function)
             _die([*command[:-3], "-c", source, "serve"], data)
