@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kgw.cli.client import Bootstrap, assignments, client_options, with_client
-from kgw.cli.output import print_json, print_table
+from kgw.cli.output import print_json, print_rows
 from kgw.cli.settings import (
     assignments_option,
     config_file_option,
@@ -99,7 +99,7 @@ def _print_rows(rows: list[TopicSettingValue], *, is_json: bool) -> None:
             }
         )
     else:
-        print_table(("name", "value", "from"), [(row.name, row.value, row.source) for row in rows])
+        print_rows([row._asdict() for row in rows], "name value from=source")
 
 
 def _describe(setting: Setting) -> dict[str, object]:

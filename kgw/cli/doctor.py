@@ -10,7 +10,7 @@ import click
 from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_table, printable
+from kgw.cli.output import print_json, print_rows, printable
 from kgw.cli.parameters import parsed
 from kgw.cli.settings import json_option
 from kgw.client import AsyncClient, ClientError, Connection
@@ -279,18 +279,16 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
         place = format_address(broker.host, broker.port)
         click.echo(f"  node {broker.node_id} at {place}: {failure or 'answers'}")
     click.echo("\nAPIs:")
-    print_table(
-        ("key", "name", "server", "client", "spoken"),
+    print_rows(
         [
-            (
-                api.api_key,
-                api.name,
-                f"{api.server_min}-{api.server_max}",
-                "-" if api.client_min is None else f"{api.client_min}-{api.client_max}",
-                "-" if api.spoken is None else api.spoken,
-            )
+            {
+                **api._asdict(),
+                "server": f"{api.server_min}-{api.server_max}",
+                "client": None if api.client_min is None else f"{api.client_min}-{api.client_max}",
+            }
             for api in examination.apis
         ],
+        "key=api_key name server client spoken",
     )
     click.echo()
     for problem in problems:

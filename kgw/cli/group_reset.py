@@ -19,7 +19,7 @@ from kgw.cli.group_offsets import (
     read_offsets,
     standings,
 )
-from kgw.cli.output import note, print_json, print_table
+from kgw.cli.output import note, print_json, print_rows
 from kgw.cli.parameters import parsed
 from kgw.client.groups import GroupClient
 from kgw.errors import ErrorCode
@@ -235,12 +235,6 @@ def _print(group: str, moves: list[Move], *, execute: bool, is_json: bool) -> No
     if not moves:
         note("There is nothing to reset.")
         return
-    print_table(
-        ("topic", "partition", "before", "after"),
-        [
-            (one.topic, one.partition, *("-" if at is None else at for at in one[2:]))
-            for one in moves
-        ],
-    )
+    print_rows([one._asdict() for one in moves], "topic partition before after")
     if not execute:
         note("Nothing was changed; --execute does it.")

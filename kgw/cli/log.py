@@ -12,7 +12,7 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
-from kgw.cli.output import note, print_json, print_json_line, print_table, printable, progress_bar
+from kgw.cli.output import note, print_json, print_json_line, print_result, printable, progress_bar
 from kgw.cli.settings import assignments_option, config_file_option, json_option, load
 from kgw.types import format_uuid
 
@@ -127,24 +127,15 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
             found, dropped = asyncio.run(adopt_topics(data_dir))
             for kind, key in dropped:
                 note(f"Removed the damaged {kind} row {printable(repr(key))}.")
-    if is_json:
-        print_json([_adoptable_as_json(one, is_adopted=not dry_run) for one in found])
-    elif found:
-        done = "would be adopted" if dry_run else "adopted"
-        print_table(
-            ("topic", "topic id", "partitions", "result"),
-            [
-                (
-                    one.topic,
-                    format_uuid(one.topic_id),
-                    ",".join(map(str, one.partitions)),
-                    one.obstacle or done,
-                )
-                for one in found
-            ],
-        )
-    else:
-        note("Nothing to adopt: every topic on disk is known.")
+    done = "would be adopted" if dry_run else "adopted"
+    print_result(
+        [_adoptable_as_json(one, is_adopted=not dry_run) for one in found],
+        "topic topic_id partitions result=obstacle",
+        is_json=is_json,
+        nothing="Nothing to adopt: every topic on disk is known.",
+        partitions=lambda numbers: ",".join(map(str, numbers)),
+        obstacle=lambda obstacle: obstacle or done,
+    )
     has_obstacles = any(one.obstacle is not None for one in found)
     ctx.exit(ExitCode.FAILED if has_obstacles else ExitCode.OK)
 
@@ -188,18 +179,17 @@ def compact(
     config = load(config_file, assignments, [("log.dirs", data_dir, "DATA_DIR")])
     with _readable(data_dir):
         results = compact_topics(config, topics, is_dry_run=dry_run)
-    if is_json:
-        print_json([_compaction_as_json(one, is_done=not dry_run) for one in results])
-    elif results:
-        print_table(
-            ("topic", "partition", "dirty", "bytes before", "after", "records before", "after"),
-            [_compaction_row(one) for one in results],
-        )
-        for one in results:
-            if one.failure is not None:
-                note(f"{one.topic}-{one.partition}: {one.failure}")
-    else:
-        note("No topic is compacted.")
+    print_result(
+        [_compaction_as_json(one, is_done=not dry_run) for one in results],
+        "topic partition dirty=dirty_ratio bytes_before after=bytes_after "
+        "records_before after=records_after",
+        is_json=is_json,
+        nothing="No topic is compacted.",
+        dirty_ratio="{:.0%}".format,
+    )
+    for one in results:
+        if one.failure is not None and not is_json:
+            note(f"{one.topic}-{one.partition}: {one.failure}")
     ctx.exit(ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK)
 
 
@@ -365,20 +355,6 @@ def _short(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return printable("-" if value is None else str(value))
-
-
-def _compaction_row(one: PartitionCompaction) -> tuple[object, ...]:
-    report = one.report
-    place = (one.topic, one.partition, f"{one.dirty_ratio:.0%}")
-    if report is None:
-        return (*place, "-", "-", "-", "-")
-    return (
-        *place,
-        report.bytes_before,
-        report.bytes_after,
-        report.records_before,
-        report.records_after,
-    )
 
 
 def _compaction_as_json(one: PartitionCompaction, *, is_done: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from kgw.cli.client import BOOTSTRAP, Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import note, print_json, print_table, printable, progress_bar
+from kgw.cli.output import note, print_json, print_rows, printable, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,28 +241,14 @@ def _print_plan(plan: Plan) -> None:
     from kgw.migrate.mapping import MatchClass
 
     classes = [one.value for one in MatchClass]
-    print_table(
-        ("topic", "partition", "entries", "records", *classes),
-        [
-            (
-                *(one["topic"], one["partition"], one["entries"], one["records"]),
-                *(one["classes"].get(name, 0) for name in classes),
-            )
-            for one in plan["partitions"]
-        ],
+    print_rows(
+        [{**dict.fromkeys(classes, 0), **one["classes"], **one} for one in plan["partitions"]],
+        " ".join(("topic partition entries records", *classes)),
     )
     if plan["groups"]:
         click.echo()
-        print_table(
-            ("group", "topic", "partition", "old offset", "offset", "certainty", "comes again"),
-            [
-                (
-                    *(one["group"], one["topic"], one["partition"], one["old_offset"]),
-                    *(one["offset"], one["certainty"], one["comes_again"]),
-                )
-                for one in plan["groups"]
-            ],
-        )
+        columns = "group topic partition old_offset offset certainty comes_again"
+        print_rows(plan["groups"], columns)
     for absent in plan["absent"]:
         groups = ", ".join(absent["groups"])
         note(
@@ -337,12 +323,12 @@ def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int
         print_json({"executed": execute, "groups": [_as_json(one) for one in moves]})
     else:
         rows = [
-            (one.group, *key, *("-" if at is None else at for at in (one.before[key], after)))
-            for one in moves
-            for key, after in one.after.items()
+            {"group": one["group"], **offset}
+            for one in map(_as_json, moves)
+            for offset in one["offsets"]
         ]
         if rows:
-            print_table(("group", "topic", "partition", "before", "after"), rows)
+            print_rows(rows, "group topic partition before after")
         for one in moves:
             if one.obstacle:
                 note(printable(f"Group {one.group} is left alone: {one.obstacle}."))

@@ -8,7 +8,7 @@ import click
 
 from kgw.cli.client import Bootstrap, assignments, client_options, confirm, with_client, yes_option
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import note, print_json, print_table
+from kgw.cli.output import note, print_json, print_result, print_rows
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.client.admin import TOPIC
 from kgw.config.setting import LONG_MAX
@@ -16,7 +16,7 @@ from kgw.errors import ErrorCode
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
-    from kgw.client import AsyncClient, TopicDescription
+    from kgw.client import AsyncClient
 
 
 _HIGH_WATERMARK = -1
@@ -31,28 +31,17 @@ def topics() -> None:
 @client_options
 def list_topics(bootstrap: Bootstrap, is_json: bool) -> None:
     """List every topic with its partitions."""
-
-    async def action(client: AsyncClient) -> list[TopicDescription]:
-        return await client.topics()
-
-    found = with_client(bootstrap, action)
-    if is_json:
-        print_json(
-            [
-                {
-                    "name": topic.name,
-                    "topic_id": format_uuid(topic.topic_id),
-                    "partitions": len(topic.partitions),
-                    "internal": topic.is_internal,
-                }
-                for topic in found
-            ]
-        )
-    elif found:
-        rows = [(topic.name, len(topic.partitions), format_uuid(topic.topic_id)) for topic in found]
-        print_table(("name", "partitions", "topic id"), rows)
-    else:
-        note("There are no topics.")
+    found = [
+        {
+            "name": topic.name,
+            "topic_id": format_uuid(topic.topic_id),
+            "partitions": len(topic.partitions),
+            "internal": topic.is_internal,
+        }
+        for topic in with_client(bootstrap, lambda client: client.topics())
+    ]
+    columns = "name partitions topic_id"
+    print_result(found, columns, is_json=is_json, nothing="There are no topics.")
 
 
 @topics.command()
@@ -317,19 +306,12 @@ async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
 
 def _print_topic(topic: dict[str, Any]) -> None:
     click.echo(f"{topic['name']}  {topic['topic_id']}")
-    print_table(
-        ("partition", "leader", "epoch", "start", "end", "offsets"),
+    print_rows(
         [
-            (
-                one["partition"],
-                one["leader"],
-                one["leader_epoch"],
-                one["log_start_offset"],
-                one["high_watermark"],
-                one["high_watermark"] - one["log_start_offset"],
-            )
+            one | {"offsets": one["high_watermark"] - one["log_start_offset"]}
             for one in topic["partitions"]
         ],
+        "partition leader epoch=leader_epoch start=log_start_offset end=high_watermark offsets",
     )
     for name, setting in topic["settings"].items():
         if setting["source"] == "topic":
