@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,17 +14,45 @@ from kgw.cli.client import (
     with_client,
     yes_option,
 )
+from kgw.cli.errors import CommandError
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, standings
 from kgw.cli.group_reset import reset_offsets
-from kgw.cli.group_what_if import what_if
 from kgw.cli.output import print_json, print_result, print_rows, printable
 from kgw.client.groups import GroupClient
+from kgw.groups.assignors import ASSIGNORS, Subscription
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Standing
-    from kgw.cli.group_what_if import Share
     from kgw.client import AsyncClient, GroupDetails, GroupMember
+
+
+class Share(NamedTuple):
+    """What a member has, and what it would have."""
+
+    member_id: str
+    has: tuple[tuple[str, int], ...]
+    would_have: tuple[tuple[str, int], ...]
+
+    @property
+    def gains(self) -> int:
+        return len(set(self.would_have) - set(self.has))
+
+    @property
+    def loses(self) -> int:
+        return len(set(self.has) - set(self.would_have))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "member_id": self.member_id,
+            "has": len(self.has),
+            "would_have": len(self.would_have),
+            "gains": self.gains,
+            "loses": self.loses,
+            "partitions": [
+                {"topic": topic, "partition": partition} for topic, partition in self.would_have
+            ],
+        }
 
 
 @click.group(short_help="Look at groups, move their offsets, delete them.")
@@ -171,7 +199,7 @@ def delete_offsets(
 @click.argument("group")
 @click.option(
     "--assignor",
-    type=click.Choice(["range", "roundrobin", "sticky", "cooperative-sticky"]),
+    type=click.Choice(list(ASSIGNORS)),
     help="Say, too, who would have what if this one assigned the partitions now.",
 )
 @client_options
@@ -216,6 +244,29 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         click.echo()
         columns = f"member=member_id has with_{assignor}=would_have gains loses"
         print_rows([one.as_json() for one in shares], columns)
+
+
+async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Share]:
+    """Return the shares that an assignor of Kafka's would make for the members of now.
+
+    Raises CommandError when it is not known what they read: they are no consumers, or the group is
+    not stable.
+    """
+    details = await GroupClient(client).describe(group_id)
+    members: dict[str, Subscription] = {}
+    for one in details.members:
+        if one.topics is None:
+            raise CommandError(
+                f"group {group_id} is {details.state}, of type {details.protocol_type}: "
+                "only of consumers in a stable group is it known what they read"
+            )
+        members[one.member_id] = Subscription(frozenset(one.topics), one.partitions or ())
+    counts: dict[str, int] = {one.name: len(one.partitions) for one in await client.topics()}
+    assigned = ASSIGNORS[assignor](members, counts)
+    return [
+        Share(member_id, one.owned, tuple(assigned[member_id]))
+        for member_id, one in members.items()
+    ]
 
 
 async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Standing]:

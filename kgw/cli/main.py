@@ -55,18 +55,13 @@ class RootGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; a mistyped name is refused with the nearest one.
-
-        click does so by itself, for options too, but only among commands that are loaded.
-        """
-        name = args[0]
-        if not (name in COMMANDS or name.startswith("-") or ctx.resilient_parsing):
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, COMMANDS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {name!r}.{meant}")
-        return super().resolve_command(ctx, args)
+        """Find a command. click names the one nearest to a mistyped name, if it knows them all."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
 
     def main(
         self,
@@ -144,8 +139,7 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
     # A server's words may be in it, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
-    # By name: click has had it since 8.2 only.
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
-from kgw.cli.group_what_if import what_if
+from kgw.cli.groups import what_if
 from kgw.client import AsyncClient
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
