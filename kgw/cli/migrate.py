@@ -6,6 +6,7 @@ What it does is in `kgw.migrate`, which only its modes import.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from kgw.cli.output import note, print_json, print_rows, printable, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.client import AsyncClient
     from kgw.migrate.moves import GroupMove
     from kgw.migrate.plan import Plan
     from kgw.migrate.sources import OldScheme
@@ -299,23 +299,16 @@ def _move(
 
     plan = read_plan(path)
     state = State(path, plan)
-
-    async def move(client: AsyncClient) -> list[GroupMove]:
-        if is_rollback:
-            return await roll_back(
-                client, plan, state, execute=execute, force=force, advance=advance
-            )
-        return await apply_plan(
-            client,
-            plan,
-            state,
-            execute=execute,
-            allow_new_records=allow_new_records,
-            advance=advance,
-        )
-
+    change = (
+        partial(roll_back, force=force)
+        if is_rollback
+        else partial(apply_plan, allow_new_records=allow_new_records)
+    )
     with progress_bar(len(planned_offsets(plan)) if execute else 0, "Groups") as advance:
-        return with_client(bootstrap, move)
+        return with_client(
+            bootstrap,
+            lambda client: change(client, plan, state, execute=execute, advance=advance),
+        )
 
 
 def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int:
