@@ -77,23 +77,6 @@ class Setting:
     `unit` is ms or bytes where the name has that word, unless another is given.
     """
 
-    __slots__ = (
-        "allowed",
-        "attribute",
-        "check",
-        "coarser_settings",
-        "default",
-        "doc",
-        "dynamic",
-        "maximum",
-        "minimum",
-        "name",
-        "reason",
-        "server_setting",
-        "type",
-        "unit",
-    )
-
     def __init__(
         self,
         name: str,

@@ -57,7 +57,7 @@ def reset(kgw: Commands, group: str, *arguments: str) -> list[tuple[int, int | N
 async def joined(kgw: Commands, group: str, topic: str) -> str:
     """Bring one member into a group that reads a topic, and return its id."""
     host, _, port = kgw.bootstrap.rpartition(":")
-    async with await AsyncClient.connect(host, int(port), client_id="reader") as client:
+    async with AsyncClient([(host, int(port))], client_id="reader") as client:
         connection = await client.any_connection()
         subscription = ConsumerProtocolSubscription(topics=[topic])
         joined = await connection.ask(
@@ -94,7 +94,7 @@ async def joined(kgw: Commands, group: str, topic: str) -> str:
 async def left(kgw: Commands, group: str, member_id: str) -> None:
     """Let a member leave."""
     host, _, port = kgw.bootstrap.rpartition(":")
-    async with await AsyncClient.connect(host, int(port)) as client:
+    async with AsyncClient([(host, int(port))]) as client:
         connection = await client.any_connection()
         members = [MemberIdentity(member_id=member_id)]
         await connection.ask(LeaveGroupRequest(group_id=group, members=members), LeaveGroupResponse)
@@ -213,7 +213,7 @@ def test_shares_of_workers_are_not_made_up() -> None:
             joining = served.gateway.groups.ask("workers", worker)
             await joining
             host, _, port = served.address.rpartition(":")
-            async with await AsyncClient.connect(host, int(port)) as client:
+            async with AsyncClient([(host, int(port))]) as client:
                 with pytest.raises(CommandError, match="type connect"):
                     await what_if(client, "workers", "range")
 
