@@ -91,9 +91,8 @@ class Month:
             assert ErrorCode.NONE == answer.error_code
 
     async def commit(self, offset: int) -> None:
-        assert ErrorCode.NONE is await WireMember(GROUP, self.gateway.request).commit(
-            "orders", {0: offset}
-        )
+        member = WireMember(GROUP, self.gateway.request)
+        assert ErrorCode.NONE is await member.commit("orders", {0: offset})
 
     async def committed(self) -> int:
         """Return where the group is told to go on."""

@@ -17,9 +17,8 @@ from kgw.client import (
     UnsupportedApiError,
     WireReader,
 )
-from kgw.client.admin import BROKER, TOPIC
 from kgw.client.subscription import OffsetSubscriber
-from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.values import LATEST
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
@@ -72,63 +71,17 @@ async def test_a_batch_comes_back_as_it_was_stored() -> None:
         ]
 
 
-async def test_reading_begins_in_the_middle_of_a_batch() -> None:
-    """Records before the position are left out though their batch comes whole."""
+async def test_a_topic_is_found_or_not() -> None:
+    """A name that no topic has, or could have, is an answer and no error."""
     async with served_client() as client:
-        await client.topic("events", auto_create=True)
-        await client.produce("events", 0, batch(b"a", b"b", b"c"))
-        found = await read_to_the_end(client, {0: 2})
-        assert [b"c"] == [one.record.value for one in found]
-
-
-async def test_offsets_are_found_by_time() -> None:
-    """Earliest, latest, the greatest timestamp, and the first record at or after a time."""
-    async with served_client() as client:
-        await client.topic("events", auto_create=True)
-        await client.produce("events", 0, batch(b"a", b"b", b"c"))
-        offsets = {
-            timestamp: (await client.list_offsets("events", {0: timestamp}))[0].offset
-            for timestamp in (EARLIEST, LATEST, MAX_TIMESTAMP, 1001, 5000)
-        }
-        assert {EARLIEST: 0, LATEST: 3, MAX_TIMESTAMP: 2, 1001: 1, 5000: -1} == offsets
-
-
-async def test_topics_are_described_and_deleted() -> None:
-    """A topic appears with its partitions and is gone after its deletion."""
-    async with served_client() as client:
-        admin = AdminClient(client)
-        await admin.create_topic("b", partitions=2)
-        await admin.create_topic("a", partitions=1, replication_factor=1)
-        topics = await client.topics()
-        assert ["a", "b"] == [topic.name for topic in topics]
-        assert [0, 1] == [one.partition for one in topics[1].partitions]
-        assert topics[0].topic_id != ZERO_TOPIC_ID
-        await admin.create_partitions("b", 3)
-        assert 3 == len((await client.topic("b")).partitions)
-        await admin.delete_topic("a")
-        assert await client.find_topic("a") is None
-        assert await client.topic("b") == await client.find_topic("b")
-        assert await client.find_topic("no/topic") is None
-
-
-async def test_settings_are_changed_and_described() -> None:
-    """A topic's own value is told from a default, and can be taken back."""
-    async with served_client() as client:
-        admin = AdminClient(client)
-        await admin.create_topic("a", config={"max.message.bytes": "5000"})
-        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
-        assert ("5000", "topic") == (
-            rows["max.message.bytes"].value,
-            rows["max.message.bytes"].source,
+        await AdminClient(client).create_topic("events", partitions=2)
+        found = await client.find_topic("events")
+        assert found is not None
+        assert ([0, 1], True) == (
+            [one.partition for one in found.partitions],
+            found.topic_id != ZERO_TOPIC_ID,
         )
-        await admin.alter_settings(TOPIC, "a", {"max.message.bytes": None})
-        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
-        assert ("1048588", "default") == (
-            rows["max.message.bytes"].value,
-            rows["max.message.bytes"].source,
-        )
-        broker = {row.name: row for row in await admin.describe_settings(BROKER, "0")}
-        assert ("0", True) == (broker["node.id"].value, broker["node.id"].read_only)
+        assert [None, None] == [await client.find_topic(name) for name in ("none", "no/topic")]
 
 
 async def test_refusals_carry_the_code_and_the_reason() -> None:
