@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.parameters import parsed
-from kgw.cli.settings import FunctionT, json_option
+from kgw.cli.settings import FunctionT, json_option, parsed
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import parse_address
 from kgw.errors import KafkaError

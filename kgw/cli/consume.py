@@ -12,9 +12,8 @@ from kgw.cli.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
-from kgw.cli.parameters import parsed
 from kgw.cli.seeks import PARTITIONS, WHERE, choose_seeks, require_group
-from kgw.cli.settings import json_option
+from kgw.cli.settings import json_option, parsed
 from kgw.client import GroupPosition, WireReader
 from kgw.client.cursor import Cursor, RecordFilter
 from kgw.client.records import PROBES

@@ -20,7 +20,7 @@ from kgw.cli.group_offsets import (
     standings,
 )
 from kgw.cli.output import note, print_json, print_rows
-from kgw.cli.parameters import parsed
+from kgw.cli.settings import parsed
 from kgw.client.groups import GroupClient
 from kgw.errors import ErrorCode
 from kgw.offsets.where import parse_time

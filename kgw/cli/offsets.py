@@ -11,8 +11,8 @@ from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.offset_lag import lag
 from kgw.cli.output import print_result
-from kgw.cli.parameters import parsed
 from kgw.cli.seeks import PARTITIONS, choose_seeks, require_group
+from kgw.cli.settings import parsed
 from kgw.client import GroupPosition, WireReader, describe_ranges
 from kgw.offsets.seeker import OffsetSeeker, Seek
 from kgw.offsets.where import WHERE_HELP, parse_seek, seek_as_json

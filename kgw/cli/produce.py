@@ -12,8 +12,7 @@ from kgw.cli.errors import CommandError
 from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
-from kgw.cli.parameters import parsed
-from kgw.cli.settings import json_option
+from kgw.cli.settings import json_option, parsed
 from kgw.client import Producer, ServerRefusedError
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock

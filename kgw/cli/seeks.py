@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.parameters import parsed
+from kgw.cli.settings import parsed
 from kgw.offsets.seeker import RESUMING, Seek
 from kgw.offsets.where import is_number, parse_seek
 

@@ -32,6 +32,21 @@ assignments_option = click.option(
 )
 
 
+def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that parses what was given, if anything was.
+
+    A ValueError of the parser is wrong usage.
+    """
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> object:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback
+
+
 def json_option(help_text: str = "Print the result as JSON.") -> Callable[[FunctionT], FunctionT]:
     """Return the --json option, which every command has."""
     return click.option("--json", "is_json", is_flag=True, help=help_text)

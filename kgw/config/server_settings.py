@@ -8,7 +8,7 @@ from __future__ import annotations
 from kgw.config.limit_settings import LIMIT_SETTINGS
 from kgw.config.listeners import check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
-from kgw.config.setting import INT_MAX, Setting, SettingType, Value, table
+from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.state_settings import STATE_SETTINGS
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
 from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
@@ -28,7 +28,6 @@ _NODE = (
         "node.id",
         0,
         "Id of this node in every answer. Clients compare it; any number will do.",
-        minimum=0,
     ),
     Setting(
         "listeners",
@@ -84,14 +83,12 @@ _STORAGE = (
         32 << 20,
         "Memory for recently appended batches, from which consumers at the end are served.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.min.free.bytes",
         64 << 20,
         "Free space below which appends are refused, so that what is stored stays safe.",
         type_=LONG,
-        minimum=0,
     ),
 )
 
@@ -140,26 +137,23 @@ _TOPICS = (
         allowed=(True,),
         reason="topics can always be deleted",
     ),
-    Setting(
+    fixed(
         "offsets.topic.replication.factor",
         1,
         "Copies of committed offsets.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
-    Setting(
+    fixed(
         "transaction.state.log.replication.factor",
         1,
         "Copies of the transaction log.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
-    Setting(
+    fixed(
         "transaction.state.log.min.isr",
         1,
         "In-sync copies of the transaction log.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
 )
 
@@ -168,7 +162,6 @@ _GROUPS = (
         "group.min.session.timeout.ms",
         6_000,
         "The shortest session timeout that a member of a group may ask for.",
-        minimum=0,
     ),
     Setting(
         "group.max.session.timeout.ms",
@@ -188,7 +181,6 @@ _GROUPS = (
         0,
         "How long the first rebalance of a group without members waits for more of them. "
         "Kafka waits 3000.",
-        minimum=0,
     ),
     Setting(
         "kgw.groups.max",
@@ -201,7 +193,6 @@ _GROUPS = (
         4_096,
         "Longest text kept with a committed offset; a longer one is refused with "
         "OFFSET_METADATA_TOO_LARGE.",
-        minimum=0,
     ),
     Setting(
         "offsets.retention.minutes",
@@ -227,7 +218,6 @@ _PROCESS = (
         "kgw.shutdown.timeout.ms",
         10_000,
         "Time to finish what is in flight after SIGTERM.",
-        minimum=0,
     ),
     Setting(
         "kgw.log.format",
@@ -246,7 +236,6 @@ _PROCESS = (
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
         "logged by name. 0 is off; on, small requests take a quarter more of the processor.",
-        minimum=0,
     ),
 )
 

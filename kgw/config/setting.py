@@ -64,6 +64,9 @@ _TYPES: dict[type, SettingType] = {
 }
 
 
+_NUMBERS = frozenset({SettingType.INT, SettingType.LONG, SettingType.DOUBLE})
+
+
 class Setting:
     """One row of a settings table.
 
@@ -74,6 +77,7 @@ class Setting:
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
     `type` is that of the default, unless another is given: LONG or PASSWORD.
+    A number is not below 0 unless `minimum` says so.
     `unit` is ms or bytes where the name has that word, unless another is given.
     """
 
@@ -103,6 +107,8 @@ class Setting:
             maximum = INT_MAX
         elif maximum is None and self.type is SettingType.LONG:
             maximum = LONG_MAX
+        if minimum is None and self.type in _NUMBERS and not allowed:
+            minimum = 0
         self.minimum = minimum
         self.maximum = maximum
         self.allowed = allowed
@@ -234,6 +240,11 @@ _TYPE_WORDS = {
     SettingType.LIST: "a list of strings",
     SettingType.PASSWORD: "a string",
 }
+
+
+def fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
+    """Return a setting of which one value alone is true here."""
+    return Setting(name, value, doc, allowed=(value,), reason=reason)
 
 
 def attribute_name(name: str) -> str:

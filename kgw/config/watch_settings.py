@@ -20,7 +20,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         "How often the lag of every group is looked at, for metrics, anomalies and the history; "
         "0 for never, otherwise 100 at least.",
         type_=LONG,
-        minimum=0,
         check=_check_interval,
     ),
     Setting(
@@ -29,13 +28,11 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         "A group counts as at risk in a partition when retention will remove records within this "
         "time that the group has yet to read.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.lag.metrics.groups",
         100,
         "Groups that have their own series in metrics; the others are counted together as `other`.",
-        minimum=0,
         maximum=10_000,
     ),
     Setting(
@@ -43,7 +40,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         10_000,
         "Positions that are remembered of clients that fetch, one for each client id and "
         "partition.",
-        minimum=0,
         maximum=100_000,
     ),
     Setting(
@@ -58,7 +54,6 @@ LAG_SETTINGS: tuple[Setting, ...] = (
         86_400_000,
         "How long samples of lag are kept, for a console to draw; 0 keeps none.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.lag.history.samples.max",
