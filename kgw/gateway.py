@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.clock import Clock
-    from kgw.config import Config
+    from kgw.config import Config, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
@@ -154,9 +154,7 @@ class Gateway:
 
     def dynamic_texts(self) -> dict[str, str]:
         """Return the server settings that were changed while running, as texts."""
-        return {
-            name: SERVER_SETTINGS[name].format(value) for name, value in self.config.dynamic.items()
-        }
+        return _texts(self.config.dynamic)
 
     def check_broker_config(self, texts: Mapping[str, str | None]) -> Config:
         """Return the configuration with these settings changed while running, and no others.
@@ -175,12 +173,8 @@ class Gateway:
         """
         async with self._config_turn:
             config = self.check_broker_config(change(self.dynamic_texts()))
-            texts = {
-                name: SERVER_SETTINGS[name].format(value) for name, value in config.dynamic.items()
-            }
-            await self.backend.state.apply(
-                [Change(BROKER_CONFIG, CLUSTER, json.dumps(texts).encode())]
-            )
+            row = json.dumps(_texts(config.dynamic)).encode()
+            await self.backend.state.apply([Change(BROKER_CONFIG, CLUSTER, row)])
             await self._take_config(config)
 
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
@@ -316,6 +310,10 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+def _texts(settings: Mapping[str, Value]) -> dict[str, str]:
+    return {name: SERVER_SETTINGS[name].format(value) for name, value in settings.items()}
 
 
 async def stored_config(state: StateStore, config: Config) -> Config:
