@@ -13,7 +13,7 @@ import click
 from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.output import printable
-from kgw.errors import DataDirectoryError, KgwError
+from kgw.errors import DataDirectoryError, KgwError, ListenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,10 +98,8 @@ class RootGroup(click.Group):
             raise click.exceptions.Exit(ExitCode.CLOSED_PIPE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
-        except DataDirectoryError as error:
-            raise CommandError(str(error), ExitCode.DATA_DIRECTORY) from None
         except KgwError as error:
-            raise CommandError(str(error), _exit_code(error)) from None
+            raise CommandError(printable(str(error)), _exit_code(error)) from None
         return result
 
 
@@ -125,6 +123,10 @@ def _exit_code(error: KgwError) -> ExitCode:
 
     if isinstance(error, ConfigError):
         return ExitCode.USAGE
+    if isinstance(error, DataDirectoryError):
+        return ExitCode.DATA_DIRECTORY
+    if isinstance(error, ListenError):
+        return ExitCode.CANNOT_LISTEN
     # Only commands that imported the client can have failed in it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
