@@ -240,13 +240,7 @@ def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
         "cluster_id": examination.cluster.cluster_id,
         "controller_id": examination.cluster.controller_id,
         "brokers": [
-            {
-                "node_id": broker.node_id,
-                "host": broker.host,
-                "port": broker.port,
-                "reachable": failure is None,
-                "failure": failure,
-            }
+            broker._asdict() | {"reachable": failure is None, "failure": failure}
             for broker, failure in examination.reaches
         ],
         "topics": len(examination.topics),

@@ -16,8 +16,7 @@ from kgw.cli.client import (
 )
 from kgw.cli.errors import CommandError
 from kgw.cli.formats import format_time
-from kgw.cli.group_offsets import chosen_places, standings
-from kgw.cli.group_reset import reset_offsets
+from kgw.cli.group_offsets import chosen_places, reset_offsets, standings
 from kgw.cli.output import print_json, print_result, print_rows, printable
 from kgw.client.groups import GroupClient
 from kgw.groups.assignors import ASSIGNORS, Subscription

@@ -75,6 +75,12 @@ def test_attributes_are_declared_as_the_table_has_them() -> None:
         assert Config().get(setting.name) == getattr(Config(), setting.attribute)
 
 
+def test_a_config_does_not_change() -> None:
+    """Assigning to a setting is refused: who holds a Config may rely on it."""
+    with pytest.raises(AttributeError, match="with_dynamic"):
+        Config().num_partitions = 3
+
+
 def test_settings_can_be_given_by_attribute() -> None:
     """Tests and tools name settings as Python does, and values are checked."""
     assert 3 == Config.of(num_partitions=3).num_partitions
