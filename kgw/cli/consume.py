@@ -12,7 +12,7 @@ from kgw.cli.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
-from kgw.cli.seeks import PARTITIONS, WHERE, choose_seeks, require_group
+from kgw.cli.seeks import WHERE, choose_seeks, partitions_option, require_group
 from kgw.cli.settings import json_option, parsed
 from kgw.client import GroupPosition, WireReader
 from kgw.client.cursor import Cursor, RecordFilter
@@ -51,7 +51,6 @@ def _parse_end(text: str) -> Seek:
     "start",
     callback=WHERE,
     default="earliest",
-    show_default=True,
     metavar="WHERE",
     help=f"Where to begin: {WHERE_HELP}.",
 )
@@ -60,18 +59,11 @@ def _parse_end(text: str) -> Seek:
     "end",
     callback=parsed(_parse_end),
     default="latest",
-    show_default=True,
     metavar="WHERE",
     help="Where to stop: at the end as it is now (latest), before an offset, or before a time. "
     "Times need not rise: records from a time on are left out.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    callback=PARTITIONS,
-    metavar="N[:WHERE]",
+@partitions_option(
     help="A partition to read, and where it begins if not at --from; may be given several times."
     "  [default: all]",
 )
@@ -110,7 +102,6 @@ def _parse_end(text: str) -> Seek:
     "format_name",
     type=click.Choice(FORMATS),
     default="text",
-    show_default=True,
     help="How a record is printed: its value on a line (text, or as hex or base64), an object on a "
     "line (json), or its value and nothing else (raw).",
 )

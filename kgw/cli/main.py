@@ -106,7 +106,11 @@ class RootGroup(click.Group):
 @click.group(
     cls=RootGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, "-V", "--version", prog_name="kgw")
 def main() -> None:

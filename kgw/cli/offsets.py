@@ -11,7 +11,7 @@ from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.offset_lag import lag
 from kgw.cli.output import print_result
-from kgw.cli.seeks import PARTITIONS, choose_seeks, require_group
+from kgw.cli.seeks import choose_seeks, partitions_option, require_group
 from kgw.cli.settings import parsed
 from kgw.client import GroupPosition, WireReader, describe_ranges
 from kgw.offsets.seeker import OffsetSeeker, Seek
@@ -71,13 +71,7 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
     metavar="WHERE",
     help=f"Where to seek; may be given several times: {WHERE_HELP}.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    callback=PARTITIONS,
-    metavar="N[:WHERE]",
+@partitions_option(
     help="A partition, and where to seek in it if not --to; may be given several times."
     "  [default: all]",
 )

@@ -59,7 +59,6 @@ class _Stored:
     "format_name",
     type=click.Choice(FORMATS),
     default="text",
-    show_default=True,
     help="What a line holds: the value itself (text), an object as `kgw consume --json` prints it "
     "(json), or the value as hex or base64. With raw the whole input is one value.",
 )
@@ -91,7 +90,6 @@ class _Stored:
     "--acks",
     type=click.Choice(list(_ACKS)),
     default="all",
-    show_default=True,
     help="Whose word counts: with 0 nobody's is waited for.",
 )
 @click.option(
@@ -99,28 +97,24 @@ class _Stored:
     "--compression",
     type=click.Choice([one.name.lower() for one in Compression]),
     default="none",
-    show_default=True,
     help="How batches are compressed.",
 )
 @click.option(
     "--batch-bytes",
     type=click.IntRange(min=1),
     default=512 << 10,
-    show_default=True,
     help="Size at which a batch is sent, before compression.",
 )
 @click.option(
     "--batch-records",
     type=click.IntRange(min=1),
     default=10_000,
-    show_default=True,
     help="Records at which a batch is sent.",
 )
 @click.option(
     "--idempotent/--no-idempotent",
     "is_idempotent",
     default=True,
-    show_default=True,
     help="Let the server recognise retries, so that none is stored twice.",
 )
 @click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -39,7 +40,15 @@ def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
 
 
 WHERE = parsed(parse_seek)
-PARTITIONS = parsed(parse_partitions)
+partitions_option = partial(
+    click.option,
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    callback=parsed(parse_partitions),
+    metavar="N[:WHERE]",
+)
 
 
 def choose_seeks(

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, assignments, client_options, confirm, with_client, yes_option
+from kgw.cli.client import (
+    Bootstrap,
+    assignments,
+    client_options,
+    confirm,
+    set_option,
+    unset_option,
+    with_client,
+    yes_option,
+)
 from kgw.cli.errors import ExitCode
 from kgw.cli.output import note, print_json, print_result, print_rows
 from kgw.client import AdminClient, ServerRefusedError
@@ -78,12 +87,8 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
     metavar="N",
     help="Number of copies; there is one node, so 1.  [default: the server's]",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the topic, as in max.message.bytes=2000000; may be given several times.",
+@set_option(
+    help="A setting of the topic, as in max.message.bytes=2000000; may be given several times."
 )
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
 @client_options
@@ -144,12 +149,8 @@ def create(
 @click.option(
     "-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Raise their number to N."
 )
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic."
-)
-@click.option(
-    "--unset", multiple=True, metavar="KEY", help="Let a setting go back to the server's default."
-)
+@set_option(help="Set a setting of the topic.")
+@unset_option(help="Let a setting go back to the server's default.")
 @client_options
 def alter(
     *,
