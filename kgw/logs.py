@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kgw.types import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -158,13 +160,7 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
 
 def escape(text: str) -> str:
     """Return a text cut to a readable length in which nothing can move a cursor or end a line."""
-    text = _cut(text)
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
-        for one in text
-    )
+    return printable(_cut(text))
 
 
 def _cut(text: str) -> str:

@@ -10,11 +10,12 @@ import click
 from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_rows, printable
+from kgw.cli.output import print_json, print_rows
 from kgw.cli.settings import json_option, parsed
 from kgw.client import AsyncClient, ClientError, Connection
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client import ApiSupport, Broker, ClusterDescription, TopicDescription

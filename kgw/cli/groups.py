@@ -17,9 +17,10 @@ from kgw.cli.client import (
 from kgw.cli.errors import CommandError
 from kgw.cli.formats import format_time
 from kgw.cli.group_offsets import chosen_places, reset_offsets, standings
-from kgw.cli.output import print_json, print_result, print_rows, printable
+from kgw.cli.output import print_json, print_result, print_rows
 from kgw.client.groups import GroupClient
 from kgw.groups.assignors import ASSIGNORS, Subscription
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Standing

@@ -12,9 +12,9 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
-from kgw.cli.output import note, print_json, print_json_line, print_result, printable, progress_bar
+from kgw.cli.output import note, print_json, print_json_line, print_result, progress_bar
 from kgw.cli.settings import assignments_option, config_file_option, json_option, load
-from kgw.types import format_uuid
+from kgw.types import format_uuid, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

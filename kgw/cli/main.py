@@ -12,8 +12,8 @@ import click
 
 from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import printable
 from kgw.errors import DataDirectoryError, KgwError, ListenError
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,8 @@ import click
 
 from kgw.cli.client import BOOTSTRAP, Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import note, print_json, print_rows, printable, progress_bar
+from kgw.cli.output import note, print_json, print_rows, progress_bar
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,10 +13,11 @@ from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_duration
 from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
-from kgw.cli.output import note, print_json, print_json_line, print_rows, printable
+from kgw.cli.output import note, print_json, print_json_line, print_rows
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.types import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -68,15 +70,6 @@ def print_result(
 def note(text: str) -> None:
     """Tell people something that is not the result: on standard error."""
     click.echo(text, err=True)
-
-
-def printable(text: str) -> str:
-    """Return text in which control characters are escaped: a terminal obeys them otherwise."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
 
 
 def is_terminal() -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.cli import output
+from kgw.types import printable
 
 if TYPE_CHECKING:
     import pytest
@@ -18,8 +19,8 @@ def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """What others have named a topic cannot move the cursor or ring the bell."""
-    assert "\\x1b[31mred\\x07" == output.printable("\x1b[31mred\x07")
-    assert "größer" == output.printable("größer")
+    assert "\\x1b[31mred\\x07" == printable("\x1b[31mred\x07")
+    assert "größer" == printable("größer")
 
 
 def test_a_bar_is_shown_to_people_only(

@@ -56,21 +56,6 @@ async def read_to_the_end(client: AsyncClient, offsets: Mapping[int, int]) -> li
     return await subscription.next_page(1000, max_wait_ms=0)
 
 
-async def test_a_batch_comes_back_as_it_was_stored() -> None:
-    """What is produced is fetched again, byte for byte but for what the server assigns."""
-    async with served_client() as client:
-        await AdminClient(client).create_topic("events", partitions=2)
-        assert 0 == (await client.produce("events", 1, batch(b"a", b"b"))).base_offset
-        assert 2 == (await client.produce("events", 1, batch(b"c"))).base_offset
-        (fetched,) = await client.fetch("events", {1: 0})
-        assert 3 == fetched.high_watermark
-        assert 0 == fetched.log_start_offset
-        assert [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c")] == [
-            (one.partition, one.offset, one.record.value)
-            for one in await read_to_the_end(client, {0: 0, 1: 0})
-        ]
-
-
 async def test_a_topic_is_found_or_not() -> None:
     """A name that no topic has, or could have, is an answer and no error."""
     async with served_client() as client:

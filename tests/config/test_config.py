@@ -103,23 +103,6 @@ def test_a_change_while_running_hides_what_was_given() -> None:
     assert "code" == restored.origin("message.max.bytes")
 
 
-@pytest.mark.parametrize("name", ["num.partitions", "broker.id", "log.dirs"])
-def test_most_settings_wait_for_a_start(name: str) -> None:
-    """What is read once at start cannot be changed while running."""
-    with pytest.raises(ConfigError, match="cannot be changed while the server runs"):
-        Config().with_dynamic({name: "1"})
-
-
-def test_unknown_and_refused_settings_say_which_they_are() -> None:
-    """A typo gets a suggestion, a setting that Kafka knows its reason."""
-    with pytest.raises(ConfigError, match=r"did you mean message\.max\.bytes"):
-        server_setting("message.max.byte")
-    with pytest.raises(ConfigError, match=r"num\.io\.threads is not served: kgw has one"):
-        server_setting("num.io.threads")
-    with pytest.raises(ConfigError, match="unknown setting zzz"):
-        server_setting("zzz")
-
-
 def test_older_names_are_understood() -> None:
     """broker.id and log.dir are what Kafka still takes for node.id and log.dirs."""
     assert "node.id" == server_setting("broker.id").name
@@ -213,14 +196,6 @@ def test_what_a_topic_could_not_keep_is_refused(name: str, text: str | None) -> 
     """A topic setting is enforced or refused, never stored without effect."""
     with pytest.raises(ConfigError, match="null" if text is None else name):
         parse_topic_config({name: text})
-
-
-def test_a_replication_factor_above_one_needs_leniency() -> None:
-    """There is one node: more copies are promised only to test suites that insist."""
-    with pytest.raises(ConfigError, match=r"kgw\.lenient\.replication=true"):
-        Config.of(default_replication_factor=3)
-    lenient = Config.of(default_replication_factor=3, lenient_replication=True)
-    assert 3 == lenient.default_replication_factor
 
 
 def test_listeners_and_what_is_advertised() -> None:
