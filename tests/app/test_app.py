@@ -176,25 +176,21 @@ class TestProcess:
                 pass
             assert 130 == serving.end()[0]
 
-    def test_address_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A taken port is one line and exit code 5, and the data directory is let go."""
-        start.append(first := Serving(tmp_path / "one", "--listen", "127.0.0.1:0"))
-        address = f"127.0.0.1:{first.port()}"
-        start.append(second := Serving(tmp_path / "two", "--listen", address))
-        code, errors = second.wait()
-        assert 5 == code
-        assert f"error: cannot listen at PLAINTEXT://{address}" in errors
-        assert "Traceback" not in errors
-
-    def test_data_directory_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A second process on the same data directory is one line and exit code 4."""
+    @pytest.mark.parametrize(
+        ("data_dir", "exit_code", "said"),
+        [("other", 5, "error: cannot listen at PLAINTEXT://{address}"), ("data", 4, "error: ")],
+    )
+    def test_what_another_process_has(
+        self, tmp_path: Path, start: list[Serving], data_dir: str, exit_code: int, said: str
+    ) -> None:
+        """A taken port, or else a data directory in use, is one line and an exit code."""
         start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
-        first.ready()
-        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        address = f"127.0.0.1:{first.port()}"
+        start.append(second := Serving(tmp_path / data_dir, "--listen", address))
         code, errors = second.wait()
-        assert 4 == code
-        assert 1 == len(errors.splitlines())
-        assert errors.startswith("error: ")
+        assert exit_code == code
+        assert errors.splitlines()[-1].startswith(said.format(address=address))
+        assert "Traceback" not in errors
 
     def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
         """A data directory that cannot be made is one line and exit code 4."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,10 +25,10 @@ from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
 from tests.client.serving import CuttingProxy, ServedGateway, served_client
-from tests.client.test_connection import reply, versions
+from tests.client.test_connection import reply, scripted_server, versions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from kgw.offsets.reader import ReadRecord
 
@@ -109,56 +108,31 @@ async def test_the_next_address_is_tried_when_one_is_down(unused_tcp_port: int) 
         await AsyncClient([("127.0.0.1", unused_tcp_port)]).open()
 
 
-class HeldServer:
-    """Answers ApiVersions, each connection when it is told to; knows when clients hang up."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.accepted = 0
-        self.has_asked = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.rest = asyncio.get_running_loop().create_future()
-        """What came after the first request, complete when the client has hung up."""
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[None]:
-        """Listen."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield
-        finally:
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        try:
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            frame = await reader.readexactly(size)
-            self.has_asked.set()
-            await self.may_answer.wait()
-            writer.write(reply(frame, versions(METADATA=(0, 13)), 4))
-            self.rest.set_result(await reader.read())
-        finally:
-            writer.close()
-
-
 async def test_a_connection_that_is_being_opened_when_the_client_closes_is_closed() -> None:
     """Nobody else would: whoever opened it is told, and so is who asks later."""
-    server = HeldServer()
-    async with server.served(), asyncio.timeout(10):
-        client = AsyncClient([("127.0.0.1", server.port)])
+    has_asked, may_answer, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    asked = 0
+
+    async def answer(frame: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        has_asked.set()
+        await may_answer.wait()
+        return reply(frame, versions(METADATA=(0, 13)), 4)
+
+    async with scripted_server(answer, ended) as port, asyncio.timeout(10):
+        client = AsyncClient([("127.0.0.1", port)])
         opening = [asyncio.ensure_future(client.any_connection()) for _ in range(2)]
-        await server.has_asked.wait()
+        await has_asked.wait()
         await client.aclose()
-        server.may_answer.set()
+        may_answer.set()
         for one in opening:
             with pytest.raises(ClientError, match="the client is closed"):
                 await one
-        assert b"" == await server.rest
+        await ended.wait()
         with pytest.raises(ClientError, match="the client is closed"):
             await client.topics()
-        assert 1 == server.accepted
+        assert 1 == asked
 
 
 async def test_a_closed_client_can_be_opened_again() -> None:

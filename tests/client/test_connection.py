@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,22 +30,28 @@ from tests.client.serving import ServedGateway
 from tests.unclosed import unclosed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kgw.protocol.schema import Response
 
 
 @asynccontextmanager
 async def scripted_server(
-    answer: Callable[[bytes], bytes | None],
+    answer: Callable[[bytes], bytes | Awaitable[bytes] | None],
+    ended: asyncio.Event | None = None,
 ) -> AsyncIterator[int]:
-    """Serve a script: it is given each frame and returns bytes to send, or None to hang up."""
+    """Serve a script: it is given each frame and returns bytes to send, or None to hang up.
+
+    `ended` is set when a connection has ended.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 reply = answer(await reader.readexactly(size))
+                if isawaitable(reply):
+                    reply = await reply
                 if reply is None:
                     break
                 writer.write(reply)
@@ -52,6 +59,8 @@ async def scripted_server(
             pass
         finally:
             writer.close()
+            if ended is not None:
+                ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
