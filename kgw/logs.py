@@ -22,12 +22,6 @@ MAX_VALUE_CHARACTERS = 500
 LOG_INTERVAL_S = 10.0
 """One line for a kind of trouble, then silence for so long: a flood must not fill the log."""
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _RESET = "\x1b[0m"
 
@@ -150,10 +144,11 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(_LEVELS[level])
+    numeric_level = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(numeric_level)
     # asyncio's debug lines are about the loop, not about us, and aiosqlite's hold the rows.
     for name in ("asyncio", "aiosqlite"):
-        logging.getLogger(name).setLevel(max(logging.INFO, _LEVELS[level]))
+        logging.getLogger(name).setLevel(max(logging.INFO, numeric_level))
     # A log that cannot be written (a closed pipe) must not write tracebacks about that.
     logging.raiseExceptions = False
 

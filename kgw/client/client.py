@@ -40,7 +40,6 @@ from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from kgw.clock import Clock
     from kgw.protocol.messages.metadata import MetadataResponseTopic
@@ -90,12 +89,7 @@ class AsyncClient:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def open(self) -> None:

@@ -15,7 +15,6 @@ from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
-    from types import TracebackType
 
     from kgw.client.client import AsyncClient
 
@@ -88,13 +87,8 @@ class Producer:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is None:
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is None:
             await self.flush()
         else:
             await self.abandon()

@@ -137,7 +137,9 @@ class Setting:
         value: Value
         match self.type:
             case SettingType.BOOLEAN:
-                value = self._parse_boolean(text)
+                if text.lower() not in {"true", "false"}:
+                    raise ConfigError(f"{self.name}: {text!r} is neither true nor false")
+                value = text.lower() == "true"
             case SettingType.INT | SettingType.LONG:
                 value = self._parse_integer(text, suffixes=suffixes)
             case SettingType.DOUBLE:
@@ -199,17 +201,13 @@ class Setting:
             return ",".join(value)
         return str(value)
 
-    def _parse_boolean(self, text: str) -> bool:
-        lowered = text.lower()
-        if lowered not in {"true", "false"}:
-            raise ConfigError(f"{self.name}: {text!r} is neither true nor false")
-        return lowered == "true"
-
     def _parse_integer(self, text: str, *, suffixes: bool) -> int:
         digits = text.removeprefix("-")
         # str.isdigit alone would let other scripts' digits and superscripts through.
         if digits.isascii() and digits.isdigit():
-            return int(text) if len(digits) <= 20 else self._too_long(text)
+            if len(digits) > 20:
+                raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
+            return int(text)
         factors = _FACTORS.get(self.unit)
         if suffixes and factors:
             number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").strip()
@@ -221,9 +219,6 @@ class Setting:
                 f"{self.name}: {text!r} is not a whole number of {self.unit}, nor like {example}"
             )
         raise ConfigError(f"{self.name}: {text!r} is not a whole number")
-
-    def _too_long(self, text: str) -> int:
-        raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
 
     def _not_allowed(self, value: Value) -> str:
         allowed = " or ".join(self.format(one) or '""' for one in self.allowed)
