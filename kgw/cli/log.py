@@ -12,7 +12,14 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
-from kgw.cli.output import note, print_json, print_json_line, print_result, progress_bar
+from kgw.cli.output import (
+    note,
+    print_json,
+    print_json_line,
+    print_result,
+    progress_bar,
+    text_of,
+)
 from kgw.cli.settings import assignments_option, config_file_option, json_option, load
 from kgw.types import format_uuid, printable
 
@@ -296,9 +303,9 @@ class _Dump:
                 described |= {"records": records, "problem": problem}
             print_json_line({"segment": path, **described})
             return
-        click.echo("  " + " ".join(f"{name}={_short(value)}" for name, value in described.items()))
+        click.echo(f"  {_on_a_line(described)}")
         for record in records:
-            click.echo("    " + " ".join(f"{key}={_short(value)}" for key, value in record.items()))
+            click.echo(f"    {_on_a_line(record)}")
         if problem is not None:
             click.echo(f"    the records cannot be read: {problem}")
 
@@ -350,11 +357,8 @@ def _compression(one: DumpedBatch) -> str:
         return "unknown"
 
 
-def _short(value: object) -> str:
-    """Return a value on one line, without what a terminal would obey."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return printable("-" if value is None else str(value))
+def _on_a_line(fields: dict[str, Any]) -> str:
+    return " ".join(f"{name}={text_of(value)}" for name, value in fields.items())
 
 
 def _compaction_as_json(one: PartitionCompaction, *, is_done: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -364,8 +365,5 @@ def _sum_text(total: LagSum) -> str:
 
 
 def _marks(rows: Iterable[Row]) -> str:
-    counts: dict[str, int] = {}
-    for row in rows:
-        for mark in row.marks:
-            counts[mark] = counts.get(mark, 0) + 1
+    counts = Counter(mark for row in rows for mark in row.marks)
     return ", ".join(f"{number} {mark}" for mark, number in sorted(counts.items()))

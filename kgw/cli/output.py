@@ -39,8 +39,8 @@ def print_rows(
     texts = []
     for column in columns.split():
         heading, _, field = column.rpartition("=")
-        told = formats.get(field, _text)
-        cells = [printable(str(told(row.get(field)))) for row in rows]
+        told = formats.get(field, text_of)
+        cells = [text_of(told(row.get(field))) for row in rows]
         heading = (heading or field).replace("_", " ").upper()
         width = max(map(len, (heading, *cells)))
         is_right = bool(cells) and all(map(_is_number, cells))
@@ -72,6 +72,13 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def text_of(value: object) -> str:
+    """Return a value on one line, without what a terminal would obey; "-" for None."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else printable(str(value))
+
+
 def is_terminal() -> bool:
     """Whether a person watches standard error, where progress is shown."""
     return sys.stderr.isatty()
@@ -88,10 +95,6 @@ def progress_bar(length: int, label: str) -> Iterator[Callable[[int], None]]:
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
         yield bar.update
-
-
-def _text(value: object) -> str:
-    return "-" if value is None else str(value)
 
 
 def _is_number(text: str) -> bool:

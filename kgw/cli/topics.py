@@ -25,6 +25,8 @@ from kgw.errors import ErrorCode
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from kgw.client import AsyncClient
 
 
@@ -104,25 +106,18 @@ def create(
 ) -> None:
     """Create topics. They are durable when the command ends."""
     config = assignments(settings)
+    tolerated = ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else None
 
-    async def create_one(client: AsyncClient, name: str) -> bool:
-        try:
-            await AdminClient(client).create_topic(
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        results = []
+        for name in names:
+            creating = AdminClient(client).create_topic(
                 name,
                 partitions=partitions or -1,
                 replication_factor=replication_factor or -1,
                 config=config,
             )
-        except ServerRefusedError as error:
-            if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            return False
-        return True
-
-    async def action(client: AsyncClient) -> list[dict[str, Any]]:
-        results = []
-        for name in names:
-            is_created = await create_one(client, name)
+            is_created = await _is_done(creating, tolerated)
             topic = await client.topic(name, auto_create=False)
             results.append(
                 {
@@ -191,18 +186,14 @@ def delete(
 ) -> None:
     """Delete topics and all of their records."""
     confirm(f"{', '.join(names)} and all records", yes=yes)
-
-    async def delete_one(client: AsyncClient, name: str) -> bool:
-        try:
-            await AdminClient(client).delete_topic(name)
-        except ServerRefusedError as error:
-            if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            return False
-        return True
+    tolerated = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
 
     async def action(client: AsyncClient) -> list[dict[str, Any]]:
-        return [{"name": name, "deleted": await delete_one(client, name)} for name in names]
+        admin = AdminClient(client)
+        return [
+            {"name": name, "deleted": await _is_done(admin.delete_topic(name), tolerated)}
+            for name in names
+        ]
 
     results = with_client(bootstrap, action)
     if is_json:
@@ -257,25 +248,31 @@ def delete_records(
         wanted = dict.fromkeys(numbers, _HIGH_WATERMARK if offset is None else offset)
         return await AdminClient(client).delete_records(name, wanted)
 
-    found = with_client(bootstrap, action)
-    refused = [one for one in found.values() if not isinstance(one, int)]
+    rows = []
+    for partition, answer in sorted(with_client(bootstrap, action).items()):
+        start, error = (answer, None) if isinstance(answer, int) else (None, str(answer))
+        rows.append({"partition": partition, "log_start_offset": start, "error": error})
     if is_json:
-        print_json(
-            [
-                {"partition": partition, "log_start_offset": one, "error": None}
-                if isinstance(one, int)
-                else {"partition": partition, "log_start_offset": None, "error": str(one)}
-                for partition, one in sorted(found.items())
-            ]
-        )
+        print_json(rows)
     else:
-        for partition, one in sorted(found.items()):
-            if isinstance(one, int):
-                click.echo(f"{name}-{partition} begins at {one}.")
-        for error in refused:
-            note(f"error: {error}")
-    if refused:
+        for one in rows:
+            if one["error"] is None:
+                click.echo(f"{name}-{one['partition']} begins at {one['log_start_offset']}.")
+            else:
+                note(f"error: {one['error']}")
+    if any(one["error"] for one in rows):
         raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool:
+    """Whether an action is done; False where the server refuses it with the tolerated error."""
+    try:
+        await action
+    except ServerRefusedError as error:
+        if error.code is not tolerated:
+            raise
+        return False
+    return True
 
 
 async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
