@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kgw.server.listeners import bind, bound_listener
@@ -53,7 +54,8 @@ class AdminServer:
 
     async def start(self) -> None:
         """Serve. Importing what that takes happens in a thread: Kafka's clients go on meanwhile."""
-        await asyncio.to_thread(_import)
+        for name in ("kgw.admin.serving", "prometheus_client"):
+            await asyncio.to_thread(import_module, name)
         from kgw.admin.serving import make_server
 
         self._http = make_server(self._gateway, self._connections_max, self._request_s)
@@ -70,10 +72,3 @@ class AdminServer:
         for one in self._sockets:
             one.close()
         self._sockets.clear()
-
-
-def _import() -> None:
-    from importlib import import_module
-
-    for name in ("kgw.admin.serving", "prometheus_client"):
-        import_module(name)

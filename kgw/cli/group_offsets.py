@@ -261,8 +261,11 @@ def reset_offsets(
 
     async def plan(client: AsyncClient) -> list[Move]:
         places = list(wanted) or await chosen_places(client, group, topics, all_topics=all_topics)
-        if execute:
-            await _refuse_members(client, group)
+        if execute and await GroupClient(client).has_members(group):
+            raise CommandError(
+                f"group {group} has members; stop them first",
+                kafka_error=ErrorCode.NON_EMPTY_GROUP.name,
+            )
         return await _moves(client, group, places, target, wanted)
 
     moves = with_client(bootstrap, plan)
@@ -312,14 +315,6 @@ async def _moves(
             after = None if asked is None else clamp(one, asked)
         moves.append(Move(one.topic, one.partition, one.offset, after))
     return moves
-
-
-async def _refuse_members(client: AsyncClient, group: str) -> None:
-    if await GroupClient(client).has_members(group):
-        raise CommandError(
-            f"group {group} has members; stop them first",
-            kafka_error=ErrorCode.NON_EMPTY_GROUP.name,
-        )
 
 
 async def _execute(client: AsyncClient, group: str, moves: list[Move]) -> None:

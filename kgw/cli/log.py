@@ -26,7 +26,6 @@ from kgw.types import format_uuid, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.backend.embedded.offline.adopt import Adoptable
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
     from kgw.cli.offline_compaction import PartitionCompaction
 
@@ -136,7 +135,16 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
                 note(f"Removed the damaged {kind} row {printable(repr(key))}.")
     done = "would be adopted" if dry_run else "adopted"
     print_result(
-        [_adoptable_as_json(one, is_adopted=not dry_run) for one in found],
+        [
+            {
+                "topic": one.topic,
+                "topic_id": format_uuid(one.topic_id),
+                "partitions": list(one.partitions),
+                "adopted": not dry_run and one.obstacle is None,
+                "obstacle": one.obstacle,
+            }
+            for one in found
+        ],
         "topic topic_id partitions result=obstacle",
         is_json=is_json,
         nothing="Nothing to adopt: every topic on disk is known.",
@@ -369,14 +377,4 @@ def _compaction_as_json(one: PartitionCompaction, *, is_done: bool) -> dict[str,
         "compacted": is_done and one.report is not None,
         "failure": one.failure,
         **(one.report._asdict() if one.report is not None else {}),
-    }
-
-
-def _adoptable_as_json(one: Adoptable, *, is_adopted: bool) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "topic_id": format_uuid(one.topic_id),
-        "partitions": list(one.partitions),
-        "adopted": is_adopted and one.obstacle is None,
-        "obstacle": one.obstacle,
     }

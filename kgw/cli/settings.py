@@ -78,8 +78,9 @@ def print_config(config: Config, *, is_json: bool) -> None:
         }
         click.echo(dumps(settings, indent=2))
         return
+    # TOML writes values of these types as JSON does.
     lines = [
-        (f'"{name}" = {_toml(_shown(config, name))}', config.origin(name)) for name in config.values
+        (f'"{name}" = {dumps(_shown(config, name))}', config.origin(name)) for name in config.values
     ]
     width = max(len(line) for line, _ in lines)
     for line, origin in lines:
@@ -89,10 +90,3 @@ def print_config(config: Config, *, is_json: bool) -> None:
 def _shown(config: Config, name: str) -> Value:
     setting, value = SERVER_SETTINGS[name], config.get(name)
     return setting.format(value) if setting.is_sensitive else value
-
-
-def _toml(value: Value) -> str:
-    """Return a value as TOML writes it; for these types that is JSON."""
-    from json import dumps
-
-    return dumps(list(value) if isinstance(value, tuple) else value)

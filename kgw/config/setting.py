@@ -102,7 +102,9 @@ class Setting:
         self.type = _TYPES[type(default)] if type_ is None else type_
         self.default = default
         self.doc = doc
-        self.unit = _unit_of(name) if unit is None else unit
+        if unit is None:
+            unit = next((word for word in name.split(".") if word in _FACTORS), "")
+        self.unit = unit
         if maximum is None and self.type is SettingType.INT:
             maximum = INT_MAX
         elif maximum is None and self.type is SettingType.LONG:
@@ -245,11 +247,6 @@ def fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
 def attribute_name(name: str) -> str:
     """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
     return name.removeprefix("kgw.").replace(".", "_")
-
-
-def _unit_of(name: str) -> str:
-    """Return `ms` or `bytes` where the name of a setting has that word, "" elsewhere."""
-    return next((word for word in name.split(".") if word in _FACTORS), "")
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
