@@ -193,14 +193,16 @@ class TestProcess:
         assert "Traceback" not in errors
 
     def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A data directory that cannot be made is one line and exit code 4."""
+        """One that cannot be made is one line and exit code 4, with --json one object."""
         data_dir = tmp_path / "no\nsuch\x1b thing"
         data_dir.write_text("")
-        start.append(serving := Serving(data_dir, "--listen", "127.0.0.1:0"))
-        code, errors = serving.wait()
-        assert 4 == code
-        assert "no\\nsuch\\x1b thing" in errors
-        assert 1 == len(errors.splitlines())
+        for option in ((), ("--json",)):
+            start.append(serving := Serving(data_dir, *option))
+            code, errors = serving.wait()
+            assert 4 == code
+            (line,) = errors.splitlines()
+            said = json.loads(line)["error"] if option else line.removeprefix("error: ")
+            assert f"{tmp_path}/no\\nsuch\\x1b thing: File exists" == said
 
     def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions without their database are not served: clients would create them anew."""
