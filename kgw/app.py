@@ -15,7 +15,7 @@ from kgw import logs
 from kgw.clock import SystemClock
 from kgw.config.listeners import Listener, format_address
 from kgw.config.paths import absolute_path
-from kgw.errors import DataDirectoryError, ListenError, StorageError
+from kgw.errors import DataDirectoryError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,18 +37,14 @@ IMPORTED_SOON = (
 """What the first clients need and no start does: their requests should not wait for it."""
 IMPORTED_AFTER_S = 0.2
 
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_DATA_DIRECTORY = 4
-EXIT_CANNOT_LISTEN = 5
 EXIT_SECOND_SIGNAL = 130
 
 
-def run(config: Config, *, is_json: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT, finish what is in flight, and return the exit code.
+def run(config: Config, *, is_json: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, and finish what is in flight.
 
-    0 after a signal; 4 when the data directory cannot be used; 5 when a listener cannot be bound;
-    1 when something else fails. Failures are one line on standard error.
+    Raises DataDirectoryError when the data directory cannot be used, ListenError when a listener
+    cannot be bound, StorageError when something else of the system's fails.
     """
     logs.configure(config.log_format, config.log_level)
     for warning in config.warnings:
@@ -57,18 +53,12 @@ def run(config: Config, *, is_json: bool = False) -> int:
     offenders = _offenders(config, clock)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(offenders)) as runner:
-            return runner.run(_Process(config, clock, offenders, is_json=is_json).serve())
-    except DataDirectoryError as error:
-        return _fail(error, EXIT_DATA_DIRECTORY)
-    except StorageError as error:
-        return _fail(error, EXIT_FAILED)
-    except ListenError as error:
-        return _fail(error, EXIT_CANNOT_LISTEN)
+            runner.run(_Process(config, clock, offenders, is_json=is_json).serve())
     except OSError as error:
         reason = error.strerror or str(error)
         if error.filename is not None:
-            return _fail(f"{reason}: {error.filename}", EXIT_DATA_DIRECTORY)
-        return _fail(reason, EXIT_FAILED)
+            raise DataDirectoryError(f"{reason}: {error.filename}") from error
+        raise StorageError(reason) from error
 
 
 def _import_soon() -> None:
@@ -89,11 +79,6 @@ def _import_rest() -> None:
         _log.warning("what requests need is not imported yet", error=error)
     except Exception as error:  # noqa: BLE001 - else it is not heard of until a request needs it
         _log.error("what requests need cannot be imported", error=error)
-
-
-def _fail(reason: object, code: int) -> int:
-    print(f"error: {logs.escape(str(reason))}", file=sys.stderr)  # noqa: T201
-    return code
 
 
 def _offenders(config: Config, clock: Clock) -> Offenders | None:
@@ -132,7 +117,7 @@ class _Process:
         self._stop = asyncio.Event()
         self._admin: list[Listener] = []
 
-    async def serve(self) -> int:
+    async def serve(self) -> None:
         """Open, serve until a signal comes, drain, close."""
         from kgw.backend.registry import open_backend
         from kgw.gateway import Gateway
@@ -190,7 +175,6 @@ class _Process:
         finally:
             await gateway.aclose()
         _log.info("stopped")
-        return EXIT_OK
 
     async def _open_admin(self, gateway: Gateway) -> AdminServer | None:
         """Bind the admin listeners, if there are any. Raises ListenError."""

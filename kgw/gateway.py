@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kgw.backend.base import Backend
     from kgw.clock import Clock
-    from kgw.config import Config
+    from kgw.config import Config, Value
     from kgw.groups.coordinator import GroupCoordinator
     from kgw.lag.monitor import LagMonitor
     from kgw.offsets.committed import Place
@@ -113,8 +113,7 @@ class Gateway:
         except BaseException:
             await self.backend.aclose()
             raise
-        self.metrics.when_read.append(self._count_storage)
-        self.metrics.when_read.append(self._count_fetch_sessions)
+        self.metrics.when_read.append(self._count)
         self.backend.prepare()
         self._checkpoints = asyncio.ensure_future(self._checkpoint_regularly())
         self.log_manager.start()
@@ -154,9 +153,7 @@ class Gateway:
 
     def dynamic_texts(self) -> dict[str, str]:
         """Return the server settings that were changed while running, as texts."""
-        return {
-            name: SERVER_SETTINGS[name].format(value) for name, value in self.config.dynamic.items()
-        }
+        return _texts(self.config.dynamic)
 
     def check_broker_config(self, texts: Mapping[str, str | None]) -> Config:
         """Return the configuration with these settings changed while running, and no others.
@@ -175,12 +172,8 @@ class Gateway:
         """
         async with self._config_turn:
             config = self.check_broker_config(change(self.dynamic_texts()))
-            texts = {
-                name: SERVER_SETTINGS[name].format(value) for name, value in config.dynamic.items()
-            }
-            await self.backend.state.apply(
-                [Change(BROKER_CONFIG, CLUSTER, json.dumps(texts).encode())]
-            )
+            row = json.dumps(_texts(config.dynamic)).encode()
+            await self.backend.state.apply([Change(BROKER_CONFIG, CLUSTER, row)])
             await self._take_config(config)
 
     def report_internal_error(self, api: str, error: BaseException | None) -> None:
@@ -231,9 +224,6 @@ class Gateway:
         self.catalog.when_deleted.append(groups.forget_topic)
         return groups
 
-    def _coordinates(self, group_id: str) -> bool:
-        return self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group_id))
-
     async def _open_groups(self) -> None:
         try:
             if GROUP_KINDS.isdisjoint(await self.backend.state.kinds()):
@@ -242,7 +232,8 @@ class Gateway:
             pass  # a kind that cannot be read: each of those of groups is loaded by its name
         self._groups = self._make_groups()
         await self._groups.open(
-            lambda topic_id: self.catalog.by_id(topic_id) is not None, self._coordinates
+            lambda topic_id: self.catalog.by_id(topic_id) is not None,
+            lambda group: self.placement.owns(CoordinatorKey(CoordinatorType.GROUP, group)),
         )
 
     @property
@@ -274,9 +265,6 @@ class Gateway:
         return self._lag
 
     def _open_lag(self) -> None:
-        self.metrics.when_read.append(
-            lambda: self.metrics.offset_anomalies.update(self.backend.recovery_anomalies)
-        )
         self.catalog.when_deleted.append(self.positions.forget_topic)
         if self.config.lag_interval_ms:
             self._watching = asyncio.ensure_future(self._watch_lag())
@@ -292,15 +280,15 @@ class Gateway:
             await asyncio.to_thread(import_module, "kgw.lag.monitor")
         self.lag.start()
 
-    def _count_storage(self) -> None:
-        self.metrics.unsynced_bytes, self.metrics.unsynced_age_s = self.backend.unsynced
-        self.metrics.quarantine_bytes = self.backend.quarantined_bytes
-
-    def _count_fetch_sessions(self) -> None:
-        sessions = self.fetch_sessions
-        self.metrics.fetch_sessions = len(sessions)
-        self.metrics.fetch_session_partitions = sessions.size
-        self.metrics.fetch_session_evictions = sessions.evictions
+    def _count(self) -> None:
+        """Bring the metrics up to date that are not counted as it goes."""
+        metrics, sessions = self.metrics, self.fetch_sessions
+        metrics.unsynced_bytes, metrics.unsynced_age_s = self.backend.unsynced
+        metrics.quarantine_bytes = self.backend.quarantined_bytes
+        metrics.offset_anomalies.update(self.backend.recovery_anomalies)
+        metrics.fetch_sessions = len(sessions)
+        metrics.fetch_session_partitions = sessions.size
+        metrics.fetch_session_evictions = sessions.evictions
 
     async def _checkpoint_regularly(self) -> None:
         try:
@@ -316,6 +304,10 @@ class Gateway:
                 _log.error("a checkpoint failed; the next start will read more: %s", error)
             interval_s = self.config.checkpoint_interval_ms / 1000
             await self.clock.sleep_until(self.clock.monotonic_s() + interval_s)
+
+
+def _texts(settings: Mapping[str, Value]) -> dict[str, str]:
+    return {name: SERVER_SETTINGS[name].format(value) for name, value in settings.items()}
 
 
 async def stored_config(state: StateStore, config: Config) -> Config:

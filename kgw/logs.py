@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kgw.types import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -20,12 +22,6 @@ MAX_VALUE_CHARACTERS = 500
 LOG_INTERVAL_S = 10.0
 """One line for a kind of trouble, then silence for so long: a flood must not fill the log."""
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 _RESET = "\x1b[0m"
 
@@ -148,23 +144,18 @@ def configure(style: str = "auto", level: str = "info", stream: TextIO | None = 
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(_LEVELS[level])
+    numeric_level = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(numeric_level)
     # asyncio's debug lines are about the loop, not about us, and aiosqlite's hold the rows.
     for name in ("asyncio", "aiosqlite"):
-        logging.getLogger(name).setLevel(max(logging.INFO, _LEVELS[level]))
+        logging.getLogger(name).setLevel(max(logging.INFO, numeric_level))
     # A log that cannot be written (a closed pipe) must not write tracebacks about that.
     logging.raiseExceptions = False
 
 
 def escape(text: str) -> str:
     """Return a text cut to a readable length in which nothing can move a cursor or end a line."""
-    text = _cut(text)
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "backslashreplace").decode()
-        for one in text
-    )
+    return printable(_cut(text))
 
 
 def _cut(text: str) -> str:

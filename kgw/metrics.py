@@ -8,6 +8,7 @@ is never one, and of groups only as many as a setting says.
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -44,7 +45,7 @@ class Metric:
 
     __slots__ = ("attribute", "help", "kind", "labels", "name")
 
-    def __init__(self, kind: Kind, name: str, meaning: str, labels: tuple[str, ...] = ()) -> None:
+    def __init__(self, kind: Kind, name: str, meaning: str, *labels: str) -> None:
         self.kind = kind
         self.name = name
         self.help = meaning
@@ -55,19 +56,10 @@ class Metric:
         self.attribute = attribute
 
 
-# Typed as the number that an instance of `Metrics` holds under the same name.
-
-
-def _counter(name: str, meaning: str, *labels: str) -> Any:
-    return Metric("counter", name, meaning, labels)
-
-
-def _gauge(name: str, meaning: str, *labels: str) -> Any:
-    return Metric("gauge", name, meaning, labels)
-
-
-def _histogram(name: str, meaning: str) -> Any:
-    return Metric("histogram", name, meaning)
+# Any: `Metrics` declares the number that its instances hold under the same name.
+_counter: Any = partial(Metric, "counter")
+_gauge: Any = partial(Metric, "gauge")
+_histogram: Any = partial(Metric, "histogram")
 
 
 class Metrics:

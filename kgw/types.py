@@ -33,6 +33,15 @@ class PartitionKey(NamedTuple):
         return f"{format_uuid(self.topic_id)}-{self.partition}"
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters are escaped: a terminal obeys them otherwise."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
+
+
 def format_uuid(raw: bytes) -> str:
     """Return Kafka's text form of 16 raw bytes: 22 characters of URL-safe base64, no padding."""
     return b2a_base64(raw, newline=False)[:22].translate(_URL_SAFE).decode("ascii")

@@ -8,7 +8,7 @@ import pytest
 
 from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.options import EmbeddedOptions
-from kgw.backend.memory import MemoryBackend
+from kgw.backend.memory import MemoryBackend, MemoryPartitionLog
 from kgw.config import Config
 from kgw.errors import ErrorCode, StorageError
 from kgw.gateway import Gateway
@@ -24,7 +24,7 @@ from kgw.types import TopicId
 from tests.handlers.support import batch, create_topic, produce
 
 if TYPE_CHECKING:
-    from kgw.backend.base import PartitionLog
+    from kgw.backend.base import Snapshot
 
 
 async def turns(count: int = 20) -> None:
@@ -57,19 +57,29 @@ async def test_checkpoints_come_at_their_interval() -> None:
             assert expected + 1 == backend.checkpoints
 
 
-async def test_snapshots_are_saved_of_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint writes nothing for partitions that are as they were."""
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions whose snapshots have been saved, in order; each takes a few turns."""
     saved: list[int] = []
+    under_way: set[int] = set()
+    real = MemoryPartitionLog.save_snapshot
+
+    async def save_snapshot(log: MemoryPartitionLog, snapshot: Snapshot) -> None:
+        assert log.key.partition not in under_way
+        under_way.add(log.key.partition)
+        await turns()
+        await real(log, snapshot)
+        under_way.remove(log.key.partition)
+        saved.append(log.key.partition)
+
+    monkeypatch.setattr(MemoryPartitionLog, "save_snapshot", save_snapshot)
+    return saved
+
+
+async def test_snapshots_are_saved_of_what_has_changed(saved: list[int]) -> None:
+    """A checkpoint writes nothing for partitions that are as they were."""
     async with InProcessGateway() as gateway:
-        topic = await create_topic(gateway, partitions=3)
-        log_type = type(topic.partitions[0].log)
-        real = log_type.save_snapshot
-
-        async def save_snapshot(log: PartitionLog, snapshot: object) -> None:
-            saved.append(log.key.partition)
-            await real(log, snapshot)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(log_type, "save_snapshot", save_snapshot)
+        await create_topic(gateway, partitions=3)
         await gateway.gateway.checkpoint()
         assert [] == saved
         await produce(gateway, batch(), index=1)
@@ -78,6 +88,15 @@ async def test_snapshots_are_saved_of_what_has_changed(monkeypatch: pytest.Monke
         assert [1] == saved
         await produce(gateway, batch(), index=2)
     assert [1, 2] == saved
+
+
+async def test_checkpoints_that_meet_save_a_snapshot_once(saved: list[int]) -> None:
+    """One by time and one by size would write the same file at once."""
+    async with InProcessGateway() as gateway:
+        await create_topic(gateway)
+        await produce(gateway, batch())
+        await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
+    assert [0] == saved
 
 
 async def test_producers_expire_at_checkpoints() -> None:
@@ -129,30 +148,6 @@ async def test_stored_server_setting_of_another_version_is_left_out(
         assert 5000 == gateway.gateway.config.get("message.max.bytes")
         assert 0 == gateway.gateway.placement.here.node_id
     assert "of.the.future" in caplog.text
-
-
-async def test_checkpoints_that_meet_save_a_snapshot_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by time and one by size would write the same file at once."""
-    under_way = 0
-    saved = 0
-    async with InProcessGateway() as gateway:
-        topic = await create_topic(gateway)
-        log_type = type(topic.partitions[0].log)
-        real = log_type.save_snapshot
-
-        async def save_snapshot(log: PartitionLog, snapshot: object) -> None:
-            nonlocal under_way, saved
-            under_way += 1
-            assert 1 == under_way
-            await turns()
-            await real(log, snapshot)  # type: ignore[arg-type]
-            under_way -= 1
-            saved += 1
-
-        monkeypatch.setattr(log_type, "save_snapshot", save_snapshot)
-        await produce(gateway, batch())
-        await asyncio.gather(gateway.gateway.checkpoint(), gateway.gateway.checkpoint())
-    assert 1 == saved
 
 
 class SlowSnapshots:

@@ -29,10 +29,16 @@ def keep_logging() -> Iterator[None]:
     logging.raiseExceptions = raises
 
 
+def written(style: str = "text", level: str = "info") -> io.StringIO:
+    """Return where log lines go from now on."""
+    out = io.StringIO()
+    logs.configure(style, level, out)
+    return out
+
+
 def test_text_line() -> None:
     """For people: time, level, logger, event, fields."""
-    out = io.StringIO()
-    logs.configure("text", "info", out)
+    out = written()
     logs.EventLogger("kgw.x").info("listening", port=9092, host="a b", name='q"')
     assert out.getvalue().endswith(
         """ info    kgw.x  listening  port=9092 host="a b" name="q'"\n"""
@@ -41,8 +47,7 @@ def test_text_line() -> None:
 
 def test_json_line() -> None:
     """For machines: one object a line, fields beside the event, numbers as numbers."""
-    out = io.StringIO()
-    logs.configure("json", "debug", out)
+    out = written("json", "debug")
     logs.EventLogger("kgw.x").debug("listening", port=9092, event="other", path=b"x")
     line = json.loads(out.getvalue())
     assert line.pop("time").endswith("Z")
@@ -69,8 +74,7 @@ def test_auto_follows_the_stream() -> None:
 
 def test_levels() -> None:
     """Lines below the level are not written."""
-    out = io.StringIO()
-    logs.configure("text", "warning", out)
+    out = written("text", "warning")
     log = logs.EventLogger("kgw.x")
     log.info("no")
     log.debug("no")
@@ -81,8 +85,7 @@ def test_levels() -> None:
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_control_characters_are_escaped(style: str) -> None:
     """Nothing that a client sent can end a line, move a cursor or reverse the text."""
-    out = io.StringIO()
-    logs.configure(style, "info", out)
+    out = written(style)
     logs.EventLogger("kgw.x").info("closed", client_id="a\nb\x1b[2J\u202e\0\ud800")
     assert 1 == out.getvalue().count("\n")
     assert out.getvalue()[:-1].isprintable()
@@ -91,8 +94,7 @@ def test_control_characters_are_escaped(style: str) -> None:
 
 def test_long_values_are_cut() -> None:
     """A client id of 32 KB does not fill the log."""
-    out = io.StringIO()
-    logs.configure("text", "info", out)
+    out = written()
     logs.EventLogger("kgw.x").info("closed", client_id="x" * 32_000)
     assert len(out.getvalue()) < 700
     assert "(32000 characters)" in out.getvalue()
@@ -101,8 +103,7 @@ def test_long_values_are_cut() -> None:
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_traceback(style: str) -> None:
     """An error brings its traceback."""
-    out = io.StringIO()
-    logs.configure(style, "info", out)
+    out = written(style)
     try:
         raise ValueError("inner\x1b")
     except ValueError as error:
@@ -113,8 +114,7 @@ def test_traceback(style: str) -> None:
 
 def test_plain_logging_goes_the_same_way() -> None:
     """Libraries that use the standard library's logging come out in the same form."""
-    out = io.StringIO()
-    logs.configure("json", "info", out)
+    out = written("json", "info")
     logging.getLogger("asyncio").warning("%s took %d ms", "x", 5)
     assert "x took 5 ms" == json.loads(out.getvalue())["event"]
 
@@ -122,7 +122,6 @@ def test_plain_logging_goes_the_same_way() -> None:
 @pytest.mark.parametrize("library", ["asyncio", "aiosqlite"])
 def test_debug_lines_of_libraries_are_left_out(library: str) -> None:
     """One's are about its loop, the other's hold what is written to the state."""
-    out = io.StringIO()
-    logs.configure("json", "debug", out)
+    out = written("json", "debug")
     logging.getLogger(library).debug("executing %s", b"a row")
     assert out.getvalue() == ""

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from itertools import pairwise
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import uvloop
@@ -20,22 +20,7 @@ from kgw.client.values import LATEST
 from kgw.clock import SystemClock
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, Config, ConfigError, Setting, SettingType
 from kgw.config.setting import INT_MAX, LONG_MAX
-from kgw.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from kgw.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.records.batch import CRC_START, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.crc import crc32c
@@ -45,7 +30,7 @@ from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
 from tests.backend.embedded.compact.test_cleaning import FAR, compact, records
 from tests.backend.embedded.driver import Driver
-from tests.handlers.support import START_MS, create_topic, produce
+from tests.handlers.support import START_MS, call, create_topic, produce, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -293,40 +278,32 @@ async def use_group(gateway: InProcessGateway, config: Config) -> None:
     """Join a group for as short and as long a session as there may be, and commit in it."""
     sessions_ms = (config.group_min_session_timeout_ms, config.group_max_session_timeout_ms)
     for version, session_ms in zip((4, 2), sessions_ms, strict=True):
-        pending = gateway.start(
-            JoinGroupRequest(
-                group_id=f"group-{version}",
-                session_timeout_ms=session_ms,
-                rebalance_timeout_ms=INT_MAX,
-                protocol_type="workers",
-                protocols=[JoinGroupRequestProtocol(name="fair", metadata=b"me")],
-            ),
-            version,
+        request = request_of(
+            ApiKey.JOIN_GROUP,
+            group_id=f"group-{version}",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=INT_MAX,
+            protocol_type="workers",
+            protocols=[{"name": "fair", "metadata": b"me"}],
         )
+        pending = gateway.start(request, version)
         gateway.manual_clock.advance(0.02)
         await asyncio.sleep(0)
         # The first rebalance may have a delay of weeks.
         if pending.done:
-            joined = await pending.response()
-            assert isinstance(joined, JoinGroupResponse)
+            joined: Any = await pending.response()
             # REBALANCE_IN_PROGRESS for a session that is over before it has begun, and full groups.
             assert joined.error_code in {0, 27, 79, 81}, joined
-    commit = OffsetCommitRequest(
+    partition = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
+    answer = await call(
+        gateway,
+        ApiKey.OFFSET_COMMIT,
+        4,
         group_id="other",
         generation_id_or_member_epoch=-1,
         retention_time_ms=LONG_MAX,
-        topics=[
-            OffsetCommitRequestTopic(
-                name="orders",
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=0, committed_offset=0, committed_metadata=""
-                    )
-                ],
-            )
-        ],
+        topics=[{"name": "orders", "partitions": [partition]}],
     )
-    answer = await gateway.ask(commit, 4, OffsetCommitResponse)
     # COORDINATOR_NOT_AVAILABLE where there may be no further group.
     assert answer.topics[0].partitions[0].error_code in {0, 15}
 
@@ -361,13 +338,8 @@ def test_a_server_works_at_every_edge(
                 sample = await gateway.gateway.lag.sample()
                 assert sample is not None
                 gateway.manual_clock.advance(0.05)
-            response = await gateway.ask(
-                DescribeConfigsRequest(
-                    resources=[DescribeConfigsResource(resource_type=4, resource_name="0")]
-                ),
-                4,
-                DescribeConfigsResponse,
-            )
+            broker = {"resource_type": 4, "resource_name": "0"}
+            response = await call(gateway, ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker])
             assert not response.results[0].error_code or config.node_id
             assert 0 == gateway.gateway.metrics.internal_errors
 

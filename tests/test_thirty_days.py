@@ -12,23 +12,14 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.offsets.lag import LagAnomaly
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kgw.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.records.batch import split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import create_topic, fetch, fetch_request, produce
+from tests.groups.wire import WireMember
+from tests.handlers.support import call, create_topic, fetch, fetch_request, produce
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,36 +91,17 @@ class Month:
             assert ErrorCode.NONE == answer.error_code
 
     async def commit(self, offset: int) -> None:
-        response = await self.gateway.ask(
-            OffsetCommitRequest(
-                group_id=GROUP,
-                topics=[
-                    OffsetCommitRequestTopic(
-                        name="orders",
-                        partitions=[
-                            OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-                        ],
-                    )
-                ],
-            ),
-            8,
-            OffsetCommitResponse,
-        )
-        assert ErrorCode.NONE == response.topics[0].partitions[0].error_code
+        member = WireMember(GROUP, self.gateway.request)
+        assert ErrorCode.NONE is await member.commit("orders", {0: offset})
 
     async def committed(self) -> int:
         """Return where the group is told to go on."""
-        response = await self.gateway.ask(
-            OffsetFetchRequest(
-                group_id=GROUP,
-                topics=[OffsetFetchRequestTopic(name="orders", partition_indexes=[0])],
-            ),
-            7,
-            OffsetFetchResponse,
-        )
+        topics = [{"name": "orders", "partition_indexes": [0]}]
+        response = await call(self.gateway, ApiKey.OFFSET_FETCH, 7, group_id=GROUP, topics=topics)
         (partition,) = response.topics[0].partitions
         assert ErrorCode.NONE == partition.error_code
-        return partition.committed_offset
+        offset: int = partition.committed_offset
+        return offset
 
 
 async def away_for_a_month(month: Month, *, retention_days: int) -> None:

@@ -171,7 +171,7 @@ async def over_the_wire(
     gateway: GatewayProcess, random: Random, times_ms: Sequence[int], arguments: argparse.Namespace
 ) -> dict[str, object]:
     host, _, port = gateway.bootstrap.rpartition(":")
-    async with await AsyncClient.connect(host, int(port)) as client:
+    async with AsyncClient([(host, int(port))]) as client:
         began = time.perf_counter()
         batches = await fill(client, random, times_ms, arguments.batch)
         fill_s = time.perf_counter() - began

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Text(NamedTuple):
@@ -26,9 +29,13 @@ class NotFoundError(Exception):
     """What was asked for by name does not exist."""
 
 
-def page(name: str, rows: list[dict[str, Any]], limit: int, cursor: str | None) -> dict[str, Any]:
+def page(
+    name: str, rows: list[dict[str, Any]], limit: int, cursor: Callable[[dict[str, Any]], str]
+) -> dict[str, Any]:
     """Return one page: its rows, and where the next one goes on unless this was the last.
 
-    `rows` may hold one more than `limit`: then there is a next page.
+    `rows` may hold one more than `limit`: then there is a next page. `cursor` says what stands for
+    the last row of a page.
     """
-    return {name: rows[:limit], "next": cursor if len(rows) > limit else None}
+    more = len(rows) > limit
+    return {name: rows[:limit], "next": cursor(rows[limit - 1]) if more else None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kgw.admin import health, lag, offsets, seeks
 from kgw.admin.parameters import AFTER, GROUP, LIMIT, PARTITION, TOPIC, Parameter
@@ -108,10 +108,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 
 async def index(gateway: Gateway, query: Query) -> Answer:
     """Return what there is."""
-    return _listed()
-
-
-def _listed() -> dict[str, Any]:
     return {
         "endpoints": [
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kgw.admin.answers import NotFoundError, page
@@ -43,9 +44,8 @@ async def groups(gateway: Gateway, query: Query) -> Answer:
     else:
         raise NotFoundError(f"there is no group {name!r}")
     rows = [_group(sample.groups[one]) for one in names]
-    last = rows[query.limit - 1]["group"] if len(rows) > query.limit else None
     return {
-        **page("groups", rows, query.limit, last),
+        **page("groups", rows, query.limit, itemgetter("group")),
         "sampled_ms": sample.taken_ms,
         "anomalies": monitor.finding_count,
         "at_risk": sample.at_risk_count,
@@ -64,8 +64,7 @@ async def partitions(gateway: Gateway, query: Query) -> Answer:
         for one in await gateway.lag.standings(name)
         if one[:2] > after and topic in {None, one.topic}
     ][: query.limit + 1]
-    last = rows[query.limit - 1] if len(rows) > query.limit else None
-    return page("partitions", rows, query.limit, cursor(last))
+    return page("partitions", rows, query.limit, cursor)
 
 
 async def at_risk(gateway: Gateway, query: Query) -> Answer:

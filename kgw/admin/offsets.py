@@ -32,20 +32,19 @@ async def offsets(gateway: Gateway, query: Query) -> Answer:
         rows.append(_row(partition))
         if len(rows) > query.limit:
             break
-    last = rows[query.limit - 1] if len(rows) > query.limit else None
     checkpointed_s = gateway.checkpointed_s
     age_ms = None
     if checkpointed_s is not None:
         age_ms = round((gateway.clock.monotonic_s() - checkpointed_s) * 1000)
     return {
-        **page("partitions", rows, query.limit, cursor(last)),
+        **page("partitions", rows, query.limit, cursor),
         "checkpoint_age_ms": age_ms,
     }
 
 
-def cursor(row: dict[str, Any] | None) -> str | None:
+def cursor(row: dict[str, Any]) -> str:
     """Return where a page of partitions goes on, given its last row."""
-    return None if row is None else f"{row['topic']}:{row['partition']}"
+    return f"{row['topic']}:{row['partition']}"
 
 
 def parse_cursor(text: str | None) -> tuple[str, int]:

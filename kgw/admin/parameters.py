@@ -43,25 +43,22 @@ TOPIC = Parameter("topic", "Only this topic.")
 PARTITION = Parameter("partition", "Only this partition.", is_number=True, maximum=(1 << 31) - 1)
 
 
-class Query:
+class Query(NamedTuple):
     """The parameters of one request. Those that were not given are None."""
 
-    __slots__ = ("_numbers", "_texts")
-
-    def __init__(self, texts: dict[str, str], numbers: dict[str, int]) -> None:
-        self._texts = texts
-        self._numbers = numbers
+    texts: dict[str, str]
+    numbers: dict[str, int]
 
     def text(self, parameter: Parameter) -> str | None:
-        return self._texts.get(parameter.name)
+        return self.texts.get(parameter.name)
 
     def number(self, parameter: Parameter) -> int | None:
-        return self._numbers.get(parameter.name)
+        return self.numbers.get(parameter.name)
 
     @property
     def limit(self) -> int:
         """How many entries are wanted."""
-        return self._numbers.get(LIMIT.name, DEFAULT_LIMIT)
+        return self.numbers.get(LIMIT.name, DEFAULT_LIMIT)
 
 
 def parse_query(query_string: bytes, parameters: Sequence[Parameter]) -> Query:

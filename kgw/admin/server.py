@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kgw.gateway import Gateway
-from kgw.logs import EventLogger
 from kgw.server.listeners import bind, bound_listener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from socket import socket
 
-    from kgw.admin.serving import AdminHttp
+    import uvicorn
+
     from kgw.config import Listener
     from kgw.gateway import Gateway
-
-_log = EventLogger(__name__)
 
 BACKLOG = 64
 
@@ -31,7 +29,8 @@ class AdminServer:
         self._connections_max = connections_max
         self._request_s = request_s
         self._sockets: list[socket] = []
-        self._http: AdminHttp | None = None
+        self._http: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     async def bind(self, listeners: Sequence[Listener]) -> list[Listener]:
         """Take every address; clients wait in line until `start`. Returns them with their ports.
@@ -55,26 +54,21 @@ class AdminServer:
 
     async def start(self) -> None:
         """Serve. Importing what that takes happens in a thread: Kafka's clients go on meanwhile."""
-        await asyncio.to_thread(_import)
-        from kgw.admin.serving import AdminHttp
+        for name in ("kgw.admin.serving", "prometheus_client"):
+            await asyncio.to_thread(import_module, name)
+        from kgw.admin.serving import make_server
 
-        self._http = AdminHttp(self._gateway, self._connections_max, self._request_s)
-        self._http.start(self._sockets)
+        self._http = make_server(self._gateway, self._connections_max, self._request_s)
+        self._serving = asyncio.ensure_future(self._http.serve(sockets=list(self._sockets)))
 
     async def aclose(self) -> None:
         """Finish the requests that have begun, then close everything."""
-        if self._http is not None:
-            await self._http.aclose()
+        if self._http is not None and self._serving is not None:
+            self._http.should_exit = True
+            await self._serving
         self._close_sockets()
 
     def _close_sockets(self) -> None:
         for one in self._sockets:
             one.close()
         self._sockets.clear()
-
-
-def _import() -> None:
-    from importlib import import_module
-
-    for name in ("kgw.admin.serving", "prometheus_client"):
-        import_module(name)

@@ -6,7 +6,6 @@ make us hold: connections, the size of a request's head, the time that a request
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from kgw.admin.http import application
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import asyncio
     from contextlib import AbstractContextManager
-    from socket import socket
 
     from kgw.gateway import Gateway
 
@@ -27,38 +25,26 @@ IDLE_S = 5
 GRACE_S = 2
 
 
-class AdminHttp:
-    """One uvicorn server over sockets that are listening already."""
-
-    def __init__(self, gateway: Gateway, connections_max: int, request_s: float) -> None:
-        config = uvicorn.Config(
-            application(gateway),
-            # Of h11 alone is known what it does with each byte; speed is no matter here.
-            http=_limited(connections_max, request_s),
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            # Our log, and only what went wrong: a line for each bad request would be a flood.
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-            timeout_keep_alive=IDLE_S,
-            timeout_graceful_shutdown=GRACE_S,
-        )
-        self._server = _Server(config)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, sockets: Sequence[socket]) -> None:
-        self._task = asyncio.ensure_future(self._server.serve(sockets=list(sockets)))
-
-    async def aclose(self) -> None:
-        """Stop accepting, give requests `GRACE_S` to end, and close."""
-        if self._task is not None:
-            self._server.should_exit = True
-            await self._task
+def make_server(gateway: Gateway, connections_max: int, request_s: float) -> uvicorn.Server:
+    """Return a server that serves a gateway over sockets which are listening already."""
+    config = uvicorn.Config(
+        application(gateway),
+        # Of h11 alone is known what it does with each byte; speed is no matter here.
+        http=_limited(connections_max, request_s),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        # Our log, and only what went wrong: a line for each bad request would be a flood.
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.parameters import parsed
+from kgw.cli.settings import parsed
 from kgw.config import parse_address
 
 Address = tuple[str, int]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.parameters import parsed
-from kgw.cli.settings import FunctionT, json_option
+from kgw.cli.settings import FunctionT, json_option, parsed
 from kgw.client import AsyncClient, ServerRefusedError
 from kgw.config import parse_address
 from kgw.errors import KafkaError
@@ -38,7 +37,6 @@ bootstrap_option = click.option(
     "--bootstrap",
     callback=BOOTSTRAP,
     default=f"127.0.0.1:{DEFAULT_PORT}",
-    show_default=True,
     envvar="KGW_BOOTSTRAP",
     show_envvar=True,
     metavar="HOST:PORT",
@@ -56,6 +54,10 @@ topics_option = partial(
     metavar="TOPIC[:P,P]",
     help="A topic, or some of its partitions; may be given several times.",
 )
+
+
+set_option = partial(click.option, "--set", "settings", multiple=True, metavar="KEY=VALUE")
+unset_option = partial(click.option, "--unset", multiple=True, metavar="KEY")
 
 
 def client_options(command: FunctionT) -> FunctionT:

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kgw.cli.client import Bootstrap, assignments, client_options, with_client
-from kgw.cli.output import print_json, print_table
+from kgw.cli.client import (
+    Bootstrap,
+    assignments,
+    client_options,
+    set_option,
+    unset_option,
+    with_client,
+)
+from kgw.cli.output import print_json, print_rows
 from kgw.cli.settings import (
     assignments_option,
     config_file_option,
@@ -64,8 +71,8 @@ def describe(bootstrap: Bootstrap, is_json: bool) -> None:
 
 
 @config.command()
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Take a change back.")
+@set_option(help="Change a setting.")
+@unset_option(help="Take a change back.")
 @client_options
 def alter(
     settings: tuple[str, ...], unset: tuple[str, ...], bootstrap: Bootstrap, is_json: bool
@@ -99,7 +106,7 @@ def _print_rows(rows: list[TopicSettingValue], *, is_json: bool) -> None:
             }
         )
     else:
-        print_table(("name", "value", "from"), [(row.name, row.value, row.source) for row in rows])
+        print_rows([row._asdict() for row in rows], "name value from=source")
 
 
 def _describe(setting: Setting) -> dict[str, object]:

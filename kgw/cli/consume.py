@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -12,11 +12,11 @@ from kgw.cli.client import Bootstrap, bootstrap_option, with_client
 from kgw.cli.damage import PROBES_WHEN_SKIPPING, SkippedDamage
 from kgw.cli.formats import FORMATS, OutputFormat
 from kgw.cli.output import note, progress_bar
-from kgw.cli.parameters import parsed
-from kgw.cli.seeks import PARTITIONS, WHERE, choose_seeks, require_group
-from kgw.cli.settings import json_option
+from kgw.cli.seeks import WHERE, choose_seeks, partitions_option, require_group
+from kgw.cli.settings import json_option, parsed
 from kgw.client import GroupPosition, WireReader
 from kgw.client.cursor import Cursor, RecordFilter
+from kgw.client.records import PROBES
 from kgw.client.subscription import Delivery, OffsetSubscriber
 from kgw.clock import SystemClock
 from kgw.offsets.ranges import DamagedRangeError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient
     from kgw.client.subscription import OffsetSubscription
-    from kgw.offsets.reader import ReadRecord
 
 # Below this a bar would flash by.
 _BAR_RECORDS = 10_000
@@ -52,7 +51,6 @@ def _parse_end(text: str) -> Seek:
     "start",
     callback=WHERE,
     default="earliest",
-    show_default=True,
     metavar="WHERE",
     help=f"Where to begin: {WHERE_HELP}.",
 )
@@ -61,18 +59,11 @@ def _parse_end(text: str) -> Seek:
     "end",
     callback=parsed(_parse_end),
     default="latest",
-    show_default=True,
     metavar="WHERE",
     help="Where to stop: at the end as it is now (latest), before an offset, or before a time. "
     "Times need not rise: records from a time on are left out.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    callback=PARTITIONS,
-    metavar="N[:WHERE]",
+@partitions_option(
     help="A partition to read, and where it begins if not at --from; may be given several times."
     "  [default: all]",
 )
@@ -111,7 +102,6 @@ def _parse_end(text: str) -> Seek:
     "format_name",
     type=click.Choice(FORMATS),
     default="text",
-    show_default=True,
     help="How a record is printed: its value on a line (text, or as hex or base64), an object on a "
     "line (json), or its value and nothing else (raw).",
 )
@@ -170,15 +160,10 @@ def consume(
         has_headers=headers,
     )
     skipped = SkippedDamage(topic, is_skipping=skip_damaged, is_json=is_json)
-    run = _Run(output, sys.stdout.buffer, page or max_records, skipped)
 
     async def action(client: AsyncClient) -> None:
-        described = await client.topic(topic)
-        reader = (
-            WireReader(client, described, probes=PROBES_WHEN_SKIPPING)
-            if skip_damaged
-            else WireReader(client, described)
-        )
+        probes = PROBES_WHEN_SKIPPING if skip_damaged else PROBES
+        reader = WireReader(client, await client.topic(topic), probes=probes)
         positions = None if group is None else GroupPosition(client, group, topic)
         subscriber = OffsetSubscriber(reader, SystemClock(), positions, _DELIVERY)
         if cursor is not None:
@@ -187,7 +172,7 @@ def consume(
             seeks = choose_seeks(reader, start, partitions)
             wanted = await _wanted(reader, seeks, end, follow=follow)
             subscription = await subscriber.subscribe(seeks, wanted)
-        await run.read(subscription)
+        await _print(subscription, output, page or max_records, skipped)
         if page is not None:
             _tell_cursor(subscription, is_json=is_json)
 
@@ -234,43 +219,30 @@ def _tell_cursor(subscription: OffsetSubscription, *, is_json: bool) -> None:
         note(f"The next page: --cursor {word}")
 
 
-class _Run:
-    """One run of the command."""
-
-    def __init__(
-        self,
-        output: OutputFormat,
-        stream: IO[bytes],
-        left: int | None,
-        skipped: SkippedDamage,
-    ) -> None:
-        self._output = output
-        self._stream = stream
-        self._left = left
-        self._skipped = skipped
-
-    async def read(self, subscription: OffsetSubscription) -> None:
-        """Print what the subscription gives, as much as is wanted."""
-        lag = await subscription.lag()
-        expected = sum(lag.values())
-        if self._left is not None:
-            expected = min(expected, self._left)
-        # Records on the terminal are progress enough.
-        is_shown = expected >= _BAR_RECORDS and not sys.stdout.isatty()
-        with progress_bar(expected if is_shown else 0, "Records") as advance:
-            while self._left != 0 and not subscription.is_done:
-                count = _WRITE_RECORDS if self._left is None else min(_WRITE_RECORDS, self._left)
-                try:
-                    page = await subscription.next_page(count)
-                except DamagedRangeError as error:
-                    await self._skipped.skip(subscription, error)
-                    continue
-                if page:
-                    self._print(page)
-                    advance(len(page))
-
-    def _print(self, page: list[ReadRecord]) -> None:
-        if self._left is not None:
-            self._left -= len(page)
-        self._stream.write(b"".join(map(self._output.write, page)))
-        self._stream.flush()
+async def _print(
+    subscription: OffsetSubscription,
+    output: OutputFormat,
+    limit: int | None,
+    skipped: SkippedDamage,
+) -> None:
+    """Print what the subscription gives, up to `limit` records."""
+    expected = sum((await subscription.lag()).values())
+    if limit is not None:
+        expected = min(expected, limit)
+    stream = sys.stdout.buffer
+    printed = 0
+    # Records on the terminal are progress enough.
+    is_shown = expected >= _BAR_RECORDS and not sys.stdout.isatty()
+    with progress_bar(expected if is_shown else 0, "Records") as advance:
+        while printed != limit and not subscription.is_done:
+            count = _WRITE_RECORDS if limit is None else min(_WRITE_RECORDS, limit - printed)
+            try:
+                page = await subscription.next_page(count)
+            except DamagedRangeError as error:
+                await skipped.skip(subscription, error)
+                continue
+            if page:
+                printed += len(page)
+                stream.write(b"".join(map(output.write, page)))
+                stream.flush()
+                advance(len(page))

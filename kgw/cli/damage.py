@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import note, printable
+from kgw.cli.output import note
 from kgw.offsets.seeker import Seek, SeekKind
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client.subscription import OffsetSubscription

@@ -10,12 +10,12 @@ import click
 from kgw.cli.client import DEFAULT_PORT, parse_bootstrap
 from kgw.cli.damage import PROBES_WHEN_SKIPPING
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import print_json, print_table, printable
-from kgw.cli.parameters import parsed
-from kgw.cli.settings import json_option
+from kgw.cli.output import print_json, print_rows
+from kgw.cli.settings import json_option, parsed
 from kgw.client import AsyncClient, ClientError, Connection
 from kgw.config.listeners import format_address
 from kgw.errors import KgwError
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.client import ApiSupport, Broker, ClusterDescription, TopicDescription
@@ -241,13 +241,7 @@ def _as_json(examination: Examination, problems: list[str]) -> dict[str, Any]:
         "cluster_id": examination.cluster.cluster_id,
         "controller_id": examination.cluster.controller_id,
         "brokers": [
-            {
-                "node_id": broker.node_id,
-                "host": broker.host,
-                "port": broker.port,
-                "reachable": failure is None,
-                "failure": failure,
-            }
+            broker._asdict() | {"reachable": failure is None, "failure": failure}
             for broker, failure in examination.reaches
         ],
         "topics": len(examination.topics),
@@ -279,18 +273,16 @@ def _print_examination(examination: Examination, problems: list[str]) -> None:
         place = format_address(broker.host, broker.port)
         click.echo(f"  node {broker.node_id} at {place}: {failure or 'answers'}")
     click.echo("\nAPIs:")
-    print_table(
-        ("key", "name", "server", "client", "spoken"),
+    print_rows(
         [
-            (
-                api.api_key,
-                api.name,
-                f"{api.server_min}-{api.server_max}",
-                "-" if api.client_min is None else f"{api.client_min}-{api.client_max}",
-                "-" if api.spoken is None else api.spoken,
-            )
+            {
+                **api._asdict(),
+                "server": f"{api.server_min}-{api.server_max}",
+                "client": None if api.client_min is None else f"{api.client_min}-{api.client_max}",
+            }
             for api in examination.apis
         ],
+        "key=api_key name server client spoken",
     )
     click.echo()
     for problem in problems:

@@ -75,11 +75,9 @@ class InputFormat(NamedTuple):
             if not separator:
                 raise ValueError(f"there is no {self.key_separator!r} between key and value")
             key, line = self._decode(key_text), rest
-        value = None if self._is_null(line) else self._decode(line)
+        is_null = self.null_value is not None and line == self.null_value.encode()
+        value = None if is_null else self._decode(line)
         return InputRecord(None, key, value, None, self.headers)
-
-    def _is_null(self, text: bytes) -> bool:
-        return self.null_value is not None and text == self.null_value.encode()
 
     def _decode(self, text: bytes) -> bytes:
         if self.format == "hex":

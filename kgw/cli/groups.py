@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,17 +14,45 @@ from kgw.cli.client import (
     with_client,
     yes_option,
 )
+from kgw.cli.errors import CommandError
 from kgw.cli.formats import format_time
-from kgw.cli.group_offsets import chosen_places, standings
-from kgw.cli.group_reset import reset_offsets
-from kgw.cli.group_what_if import what_if
-from kgw.cli.output import note, print_json, print_table, printable
+from kgw.cli.group_offsets import chosen_places, reset_offsets, standings
+from kgw.cli.output import print_json, print_result, print_rows
 from kgw.client.groups import GroupClient
+from kgw.groups.assignors import ASSIGNORS, Subscription
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from kgw.cli.group_offsets import Standing
-    from kgw.cli.group_what_if import Share
-    from kgw.client import AsyncClient, GroupDetails, GroupMember, GroupSummary
+    from kgw.client import AsyncClient, GroupDetails, GroupMember
+
+
+class Share(NamedTuple):
+    """What a member has, and what it would have."""
+
+    member_id: str
+    has: tuple[tuple[str, int], ...]
+    would_have: tuple[tuple[str, int], ...]
+
+    @property
+    def gains(self) -> int:
+        return len(set(self.would_have) - set(self.has))
+
+    @property
+    def loses(self) -> int:
+        return len(set(self.has) - set(self.would_have))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "member_id": self.member_id,
+            "has": len(self.has),
+            "would_have": len(self.would_have),
+            "gains": self.gains,
+            "loses": self.loses,
+            "partitions": [
+                {"topic": topic, "partition": partition} for topic, partition in self.would_have
+            ],
+        }
 
 
 @click.group(short_help="Look at groups, move their offsets, delete them.")
@@ -44,20 +72,13 @@ def list_groups(states: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) ->
     """List every group with its state."""
     wanted = {state.lower() for state in states}
 
-    async def action(client: AsyncClient) -> list[GroupSummary]:
-        found = await GroupClient(client).groups()
-        return [one for one in found if not wanted or one.state.lower() in wanted]
-
-    found = with_client(bootstrap, action)
-    if is_json:
-        print_json([one._asdict() for one in found])
-    elif found:
-        print_table(
-            ("group", "state", "type", "protocol type"),
-            [(one.group_id, one.state, one.type, one.protocol_type) for one in found],
-        )
-    else:
-        note("There are no groups.")
+    found = with_client(bootstrap, lambda client: GroupClient(client).groups())
+    print_result(
+        [one._asdict() for one in found if not wanted or one.state.lower() in wanted],
+        "group=group_id state type protocol_type",
+        is_json=is_json,
+        nothing="There are no groups.",
+    )
 
 
 @groups.command()
@@ -83,8 +104,10 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
             f"{printable(details.group_id)}  {details.state}  "
             f"{printable(details.protocol_type)}  {printable(details.protocol_name)}".rstrip()
         )
-        _print_members(details.members)
-        _print_standings(rows)
+        if details.members:
+            _print_members(details)
+        if rows:
+            _print_standings(rows)
 
 
 @groups.command()
@@ -92,17 +115,8 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
 @client_options
 def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show the members of a group and what each has been given."""
-
-    async def action(client: AsyncClient) -> GroupDetails:
-        return await GroupClient(client).describe(group)
-
-    details = with_client(bootstrap, action)
-    if is_json:
-        print_json([_member_as_json(one) for one in details.members])
-    elif details.members:
-        _print_members(details.members)
-    else:
-        note("The group has no members.")
+    details = with_client(bootstrap, lambda client: GroupClient(client).describe(group))
+    _print_members(details, is_json=is_json)
 
 
 @groups.command()
@@ -111,12 +125,7 @@ def members(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
 def offsets(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     """Show what a group has committed, partition by partition."""
     rows = with_client(bootstrap, lambda client: _standings_of_existing(client, group))
-    if is_json:
-        print_json([one.as_json() for one in rows])
-    elif rows:
-        _print_standings(rows)
-    else:
-        note("The group has committed nothing.")
+    _print_standings(rows, is_json=is_json)
 
 
 @groups.command()
@@ -141,9 +150,7 @@ def lag(group: str, bootstrap: Bootstrap, is_json: bool) -> None:
     if is_json:
         print_json({"group": group, "lag": total, "topics": summary})
         return
-    print_table(
-        ("topic", "partitions", "lag", "anomalies"), [tuple(one.values()) for one in summary]
-    )
+    print_rows(summary, "topic partitions lag anomalies")
     click.echo(f"total lag {total}")
 
 
@@ -192,7 +199,7 @@ def delete_offsets(
 @click.argument("group")
 @click.option(
     "--assignor",
-    type=click.Choice(["range", "roundrobin", "sticky", "cooperative-sticky"]),
+    type=click.Choice(list(ASSIGNORS)),
     help="Say, too, who would have what if this one assigned the partitions now.",
 )
 @client_options
@@ -213,46 +220,53 @@ def explain(group: str, assignor: str | None, bootstrap: Bootstrap, is_json: boo
         f"{printable(group)}  {explained['state']}  generation {explained['generation']}  "
         f"{explained['members']} members"
     )
-    print_table(
-        ("began", "cause", "member", "generation", "members", "joining", "total", "coordinator"),
+    print_rows(
         [
-            (
-                format_time(one["began_ms"]),
-                one["cause"] + (f" ({one['reason']})" if one["reason"] else ""),
-                one["member_id"],
-                one["generation"] if one["generation"] >= 0 else "-",
-                one["members"],
-                _duration(one["joining_took_ms"]),
-                _duration(one["took_ms"]),
-                _duration(one["coordinator_ms"]),
-            )
+            one | {"cause": one["cause"] + (f" ({one['reason']})" if one["reason"] else "")}
             for one in explained["rounds"]
         ],
+        "began=began_ms cause member=member_id generation members joining=joining_took_ms "
+        "total=took_ms coordinator=coordinator_ms",
+        began_ms=format_time,
+        generation=lambda generation: generation if generation >= 0 else "-",
+        joining_took_ms=_duration,
+        took_ms=_duration,
+        coordinator_ms=_duration,
     )
     click.echo()
-    print_table(
-        ("at", "generation", "what", "member", "reason"),
-        [
-            (
-                format_time(one["at_ms"]),
-                one["generation"],
-                one["what"],
-                one["member_id"],
-                one["reason"] or "",
-            )
-            for one in explained["decisions"]
-        ],
+    print_rows(
+        explained["decisions"],
+        "at=at_ms generation what member=member_id reason",
+        at_ms=format_time,
+        reason=lambda reason: reason or "",
     )
-
     if assignor is not None:
         click.echo()
-        print_table(
-            ("member", "has", f"with {assignor}", "gains", "loses"),
-            [
-                (one.member_id, len(one.has), len(one.would_have), one.gains, one.loses)
-                for one in shares
-            ],
-        )
+        columns = f"member=member_id has with_{assignor}=would_have gains loses"
+        print_rows([one.as_json() for one in shares], columns)
+
+
+async def what_if(client: AsyncClient, group_id: str, assignor: str) -> list[Share]:
+    """Return the shares that an assignor of Kafka's would make for the members of now.
+
+    Raises CommandError when it is not known what they read: they are no consumers, or the group is
+    not stable.
+    """
+    details = await GroupClient(client).describe(group_id)
+    members: dict[str, Subscription] = {}
+    for one in details.members:
+        if one.topics is None:
+            raise CommandError(
+                f"group {group_id} is {details.state}, of type {details.protocol_type}: "
+                "only of consumers in a stable group is it known what they read"
+            )
+        members[one.member_id] = Subscription(frozenset(one.topics), one.partitions or ())
+    counts: dict[str, int] = {one.name: len(one.partitions) for one in await client.topics()}
+    assigned = ASSIGNORS[assignor](members, counts)
+    return [
+        Share(member_id, one.owned, tuple(assigned[member_id]))
+        for member_id, one in members.items()
+    ]
 
 
 async def _standings_of_existing(client: AsyncClient, group_id: str) -> list[Standing]:
@@ -285,46 +299,31 @@ def _as_json(details: GroupDetails, rows: list[Standing]) -> dict[str, Any]:
     }
 
 
-def _print_members(found: tuple[GroupMember, ...]) -> None:
-    if found:
-        print_table(
-            ("member", "instance", "client", "host", "partitions"),
-            [
-                (
-                    one.member_id,
-                    one.group_instance_id or "-",
-                    one.client_id,
-                    one.client_host,
-                    _partition_list(one.partitions),
-                )
-                for one in found
-            ],
-        )
+def _print_members(details: GroupDetails, *, is_json: bool = False) -> None:
+    print_result(
+        [_member_as_json(one) for one in details.members],
+        "member=member_id instance=group_instance_id client=client_id host=client_host partitions",
+        is_json=is_json,
+        nothing="The group has no members.",
+        group_instance_id=lambda instance_id: instance_id or "-",
+        partitions=_partition_list,
+    )
 
 
-def _partition_list(partitions: tuple[tuple[str, int], ...] | None) -> str:
+def _partition_list(partitions: list[dict[str, Any]] | None) -> str:
     if partitions is None:
         return "?"
     topics: dict[str, list[str]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(str(partition))
+    for one in partitions:
+        topics.setdefault(one["topic"], []).append(str(one["partition"]))
     return " ".join(f"{topic}:{','.join(numbers)}" for topic, numbers in topics.items()) or "-"
 
 
-def _print_standings(rows: list[Standing]) -> None:
-    if rows:
-        print_table(
-            ("topic", "partition", "offset", "start", "end", "lag", "anomaly"),
-            [
-                (
-                    one.topic,
-                    one.partition,
-                    "-" if one.offset is None else one.offset,
-                    one.log_start_offset,
-                    one.high_watermark,
-                    "-" if one.lag is None else one.lag,
-                    one.anomaly,
-                )
-                for one in rows
-            ],
-        )
+def _print_standings(rows: list[Standing], *, is_json: bool = False) -> None:
+    print_result(
+        [one.as_json() for one in rows],
+        "topic partition offset start=log_start_offset end=high_watermark lag anomaly",
+        is_json=is_json,
+        nothing="The group has committed nothing.",
+        anomaly=lambda anomaly: anomaly or "",
+    )

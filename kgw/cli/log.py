@@ -12,14 +12,20 @@ import click
 
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_time, record_as_json
-from kgw.cli.output import note, print_json, print_json_line, print_table, printable, progress_bar
+from kgw.cli.output import (
+    note,
+    print_json,
+    print_json_line,
+    print_result,
+    progress_bar,
+    text_of,
+)
 from kgw.cli.settings import assignments_option, config_file_option, json_option, load
-from kgw.types import format_uuid
+from kgw.types import format_uuid, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kgw.backend.embedded.offline.adopt import Adoptable
     from kgw.backend.embedded.offline.dump import DumpedBatch, DumpedDamage
     from kgw.cli.offline_compaction import PartitionCompaction
 
@@ -127,24 +133,24 @@ def adopt(ctx: click.Context, data_dir: str, dry_run: bool, is_json: bool) -> No
             found, dropped = asyncio.run(adopt_topics(data_dir))
             for kind, key in dropped:
                 note(f"Removed the damaged {kind} row {printable(repr(key))}.")
-    if is_json:
-        print_json([_adoptable_as_json(one, is_adopted=not dry_run) for one in found])
-    elif found:
-        done = "would be adopted" if dry_run else "adopted"
-        print_table(
-            ("topic", "topic id", "partitions", "result"),
-            [
-                (
-                    one.topic,
-                    format_uuid(one.topic_id),
-                    ",".join(map(str, one.partitions)),
-                    one.obstacle or done,
-                )
-                for one in found
-            ],
-        )
-    else:
-        note("Nothing to adopt: every topic on disk is known.")
+    done = "would be adopted" if dry_run else "adopted"
+    print_result(
+        [
+            {
+                "topic": one.topic,
+                "topic_id": format_uuid(one.topic_id),
+                "partitions": list(one.partitions),
+                "adopted": not dry_run and one.obstacle is None,
+                "obstacle": one.obstacle,
+            }
+            for one in found
+        ],
+        "topic topic_id partitions result=obstacle",
+        is_json=is_json,
+        nothing="Nothing to adopt: every topic on disk is known.",
+        partitions=lambda numbers: ",".join(map(str, numbers)),
+        obstacle=lambda obstacle: obstacle or done,
+    )
     has_obstacles = any(one.obstacle is not None for one in found)
     ctx.exit(ExitCode.FAILED if has_obstacles else ExitCode.OK)
 
@@ -188,18 +194,17 @@ def compact(
     config = load(config_file, assignments, [("log.dirs", data_dir, "DATA_DIR")])
     with _readable(data_dir):
         results = compact_topics(config, topics, is_dry_run=dry_run)
-    if is_json:
-        print_json([_compaction_as_json(one, is_done=not dry_run) for one in results])
-    elif results:
-        print_table(
-            ("topic", "partition", "dirty", "bytes before", "after", "records before", "after"),
-            [_compaction_row(one) for one in results],
-        )
-        for one in results:
-            if one.failure is not None:
-                note(f"{one.topic}-{one.partition}: {one.failure}")
-    else:
-        note("No topic is compacted.")
+    print_result(
+        [_compaction_as_json(one, is_done=not dry_run) for one in results],
+        "topic partition dirty=dirty_ratio bytes_before after=bytes_after "
+        "records_before after=records_after",
+        is_json=is_json,
+        nothing="No topic is compacted.",
+        dirty_ratio="{:.0%}".format,
+    )
+    for one in results:
+        if one.failure is not None and not is_json:
+            note(f"{one.topic}-{one.partition}: {one.failure}")
     ctx.exit(ExitCode.FAILED if any(one.failure is not None for one in results) else ExitCode.OK)
 
 
@@ -306,9 +311,9 @@ class _Dump:
                 described |= {"records": records, "problem": problem}
             print_json_line({"segment": path, **described})
             return
-        click.echo("  " + " ".join(f"{name}={_short(value)}" for name, value in described.items()))
+        click.echo(f"  {_on_a_line(described)}")
         for record in records:
-            click.echo("    " + " ".join(f"{key}={_short(value)}" for key, value in record.items()))
+            click.echo(f"    {_on_a_line(record)}")
         if problem is not None:
             click.echo(f"    the records cannot be read: {problem}")
 
@@ -360,25 +365,8 @@ def _compression(one: DumpedBatch) -> str:
         return "unknown"
 
 
-def _short(value: object) -> str:
-    """Return a value on one line, without what a terminal would obey."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return printable("-" if value is None else str(value))
-
-
-def _compaction_row(one: PartitionCompaction) -> tuple[object, ...]:
-    report = one.report
-    place = (one.topic, one.partition, f"{one.dirty_ratio:.0%}")
-    if report is None:
-        return (*place, "-", "-", "-", "-")
-    return (
-        *place,
-        report.bytes_before,
-        report.bytes_after,
-        report.records_before,
-        report.records_after,
-    )
+def _on_a_line(fields: dict[str, Any]) -> str:
+    return " ".join(f"{name}={text_of(value)}" for name, value in fields.items())
 
 
 def _compaction_as_json(one: PartitionCompaction, *, is_done: bool) -> dict[str, Any]:
@@ -389,14 +377,4 @@ def _compaction_as_json(one: PartitionCompaction, *, is_done: bool) -> dict[str,
         "compacted": is_done and one.report is not None,
         "failure": one.failure,
         **(one.report._asdict() if one.report is not None else {}),
-    }
-
-
-def _adoptable_as_json(one: Adoptable, *, is_adopted: bool) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "topic_id": format_uuid(one.topic_id),
-        "partitions": list(one.partitions),
-        "adopted": is_adopted and one.obstacle is None,
-        "obstacle": one.obstacle,
     }

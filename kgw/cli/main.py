@@ -12,8 +12,8 @@ import click
 
 from kgw import __version__
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import printable
-from kgw.errors import DataDirectoryError, KgwError
+from kgw.errors import DataDirectoryError, KgwError, ListenError
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,18 +55,13 @@ class RootGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; a mistyped name is refused with the nearest one.
-
-        click does so by itself, for options too, but only among commands that are loaded.
-        """
-        name = args[0]
-        if not (name in COMMANDS or name.startswith("-") or ctx.resilient_parsing):
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, COMMANDS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {name!r}.{meant}")
-        return super().resolve_command(ctx, args)
+        """Find a command. click names the one nearest to a mistyped name, if it knows them all."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
 
     def main(
         self,
@@ -103,17 +98,19 @@ class RootGroup(click.Group):
             raise click.exceptions.Exit(ExitCode.CLOSED_PIPE) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
-        except DataDirectoryError as error:
-            raise CommandError(str(error), ExitCode.DATA_DIRECTORY) from None
         except KgwError as error:
-            raise CommandError(str(error), _exit_code(error)) from None
+            raise CommandError(printable(str(error)), _exit_code(error)) from None
         return result
 
 
 @click.group(
     cls=RootGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @click.version_option(__version__, "-V", "--version", prog_name="kgw")
 def main() -> None:
@@ -130,6 +127,10 @@ def _exit_code(error: KgwError) -> ExitCode:
 
     if isinstance(error, ConfigError):
         return ExitCode.USAGE
+    if isinstance(error, DataDirectoryError):
+        return ExitCode.DATA_DIRECTORY
+    if isinstance(error, ListenError):
+        return ExitCode.CANNOT_LISTEN
     # Only commands that imported the client can have failed in it.
     client_errors = sys.modules.get("kgw.client.errors")
     if client_errors is not None and isinstance(
@@ -144,8 +145,7 @@ def _report(error: click.ClickException, *, is_json: bool) -> int:
     # A server's words may be in it, and a terminal obeys control characters.
     message = printable(" ".join(error.format_message().split()))
     code = error.code if isinstance(error, CommandError) else error.exit_code
-    # By name: click has had it since 8.2 only.
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError) and error.ctx is not None:

@@ -6,6 +6,7 @@ What it does is in `kgw.migrate`, which only its modes import.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,12 @@ import click
 
 from kgw.cli.client import BOOTSTRAP, Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
-from kgw.cli.output import note, print_json, print_table, printable, progress_bar
+from kgw.cli.output import note, print_json, print_rows, progress_bar
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kgw.client import AsyncClient
     from kgw.migrate.moves import GroupMove
     from kgw.migrate.plan import Plan
     from kgw.migrate.sources import OldScheme
@@ -241,28 +242,14 @@ def _print_plan(plan: Plan) -> None:
     from kgw.migrate.mapping import MatchClass
 
     classes = [one.value for one in MatchClass]
-    print_table(
-        ("topic", "partition", "entries", "records", *classes),
-        [
-            (
-                *(one["topic"], one["partition"], one["entries"], one["records"]),
-                *(one["classes"].get(name, 0) for name in classes),
-            )
-            for one in plan["partitions"]
-        ],
+    print_rows(
+        [{**dict.fromkeys(classes, 0), **one["classes"], **one} for one in plan["partitions"]],
+        " ".join(("topic partition entries records", *classes)),
     )
     if plan["groups"]:
         click.echo()
-        print_table(
-            ("group", "topic", "partition", "old offset", "offset", "certainty", "comes again"),
-            [
-                (
-                    *(one["group"], one["topic"], one["partition"], one["old_offset"]),
-                    *(one["offset"], one["certainty"], one["comes_again"]),
-                )
-                for one in plan["groups"]
-            ],
-        )
+        columns = "group topic partition old_offset offset certainty comes_again"
+        print_rows(plan["groups"], columns)
     for absent in plan["absent"]:
         groups = ", ".join(absent["groups"])
         note(
@@ -313,23 +300,16 @@ def _move(
 
     plan = read_plan(path)
     state = State(path, plan)
-
-    async def move(client: AsyncClient) -> list[GroupMove]:
-        if is_rollback:
-            return await roll_back(
-                client, plan, state, execute=execute, force=force, advance=advance
-            )
-        return await apply_plan(
-            client,
-            plan,
-            state,
-            execute=execute,
-            allow_new_records=allow_new_records,
-            advance=advance,
-        )
-
+    change = (
+        partial(roll_back, force=force)
+        if is_rollback
+        else partial(apply_plan, allow_new_records=allow_new_records)
+    )
     with progress_bar(len(planned_offsets(plan)) if execute else 0, "Groups") as advance:
-        return with_client(bootstrap, move)
+        return with_client(
+            bootstrap,
+            lambda client: change(client, plan, state, execute=execute, advance=advance),
+        )
 
 
 def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int:
@@ -337,12 +317,12 @@ def _print_moves(moves: list[GroupMove], *, execute: bool, is_json: bool) -> int
         print_json({"executed": execute, "groups": [_as_json(one) for one in moves]})
     else:
         rows = [
-            (one.group, *key, *("-" if at is None else at for at in (one.before[key], after)))
-            for one in moves
-            for key, after in one.after.items()
+            {"group": one["group"], **offset}
+            for one in map(_as_json, moves)
+            for offset in one["offsets"]
         ]
         if rows:
-            print_table(("group", "topic", "partition", "before", "after"), rows)
+            print_rows(rows, "group topic partition before after")
         for one in moves:
             if one.obstacle:
                 note(printable(f"Group {one.group} is left alone: {one.obstacle}."))

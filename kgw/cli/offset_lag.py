@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -13,10 +14,11 @@ from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.formats import format_duration
 from kgw.cli.offset_watch import print_anomalies, print_clients, print_history
-from kgw.cli.output import note, print_json, print_json_line, print_table, printable
+from kgw.cli.output import note, print_json, print_json_line, print_rows
 from kgw.client import ServerRefusedError
 from kgw.client.groups import GroupClient
 from kgw.offsets.lag import LagAnomaly, LagSum, PartitionLag
+from kgw.types import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -325,51 +327,37 @@ def _print(rows: list[Row], *, is_detailed: bool) -> None:
         note("No group has committed anything.")
         return
     if is_detailed:
-        print_table(
-            (
-                "group",
-                "topic",
-                "partition",
-                "committed",
-                "start",
-                "high watermark",
-                "lag",
-                "time lag",
-                "marks",
-            ),
+        print_rows(
             [
-                (
-                    row.group,
-                    row.topic,
-                    row.partition,
-                    "?" if row.is_damaged else row.committed_offset,
-                    "?" if row.lag is None else row.lag.log_start_offset,
-                    "?" if row.lag is None else row.lag.high_watermark,
-                    "?" if row.offset_lag is None else row.offset_lag,
-                    format_duration(row.time_lag_ms),
-                    ", ".join(row.marks),
-                )
+                {"group": row.group, **row.as_json()}
                 for _, part, _ in _grouped(rows, 0)
                 for row in sorted(part, key=_by_lag)
             ],
+            "group topic partition committed=committed_offset start=log_start_offset "
+            "high_watermark lag time_lag=time_lag_ms marks",
+            committed_offset=_known,
+            log_start_offset=_known,
+            high_watermark=_known,
+            lag=_known,
+            time_lag_ms=format_duration,
+            marks=", ".join,
         )
     else:
-        print_table(
-            ("group", "topic", "partitions", "lag", "time lag", "marks"),
+        print_rows(
             [
-                (
-                    name,
-                    topic,
-                    total.partitions,
-                    _sum_text(total),
-                    format_duration(total.time_lag_ms),
-                    _marks(places),
-                )
+                {"group": name, "topic": topic, "sum": total, "marks": _marks(places)}
+                | {"partitions": total.partitions, "time_lag": format_duration(total.time_lag_ms)}
                 for name, part, _ in _grouped(rows, 0)
                 for topic, places, total in _grouped(part, 1)
             ],
+            "group topic partitions lag=sum time_lag marks",
+            sum=_sum_text,
         )
     click.echo(f"total lag {_sum_text(_sum(rows))}")
+
+
+def _known(number: int | None) -> object:
+    return "?" if number is None else number
 
 
 def _sum_text(total: LagSum) -> str:
@@ -377,8 +365,5 @@ def _sum_text(total: LagSum) -> str:
 
 
 def _marks(rows: Iterable[Row]) -> str:
-    counts: dict[str, int] = {}
-    for row in rows:
-        for mark in row.marks:
-            counts[mark] = counts.get(mark, 0) + 1
+    counts = Counter(mark for row in rows for mark in row.marks)
     return ", ".join(f"{number} {mark}" for mark, number in sorted(counts.items()))

@@ -8,7 +8,7 @@ import click
 
 from kgw.cli.admin_http import get
 from kgw.cli.formats import format_duration, format_time
-from kgw.cli.output import note, print_json, print_table
+from kgw.cli.output import note, print_json, print_result, print_rows
 
 if TYPE_CHECKING:
     from kgw.cli.admin_http import Address
@@ -35,26 +35,14 @@ def print_clients(
     answer = get(admin, "/api/v1/lag/clients", topic=topic, limit=1_000)
     rows = answer["clients"]
     _note_left_out(answer["count"] - len(rows))
-    if is_json:
-        print_json(rows)
-    elif not rows:
-        note("No client has fetched lately.")
-    else:
-        print_table(
-            ("client", "topic", "partition", "fetches at", "lag", "seen before", "groups"),
-            [
-                (
-                    one["client"],
-                    one["topic"],
-                    one["partition"],
-                    one["fetch_offset"],
-                    one["lag"],
-                    format_duration(one["seen_ms_ago"]),
-                    ", ".join(one["groups"]),
-                )
-                for one in rows
-            ],
-        )
+    print_result(
+        rows,
+        "client topic partition fetches_at=fetch_offset lag seen_before=seen_ms_ago groups",
+        is_json=is_json,
+        nothing="No client has fetched lately.",
+        seen_ms_ago=format_duration,
+        groups=", ".join,
+    )
 
 
 def print_anomalies(
@@ -67,19 +55,11 @@ def print_anomalies(
     if is_json:
         print_json(answer)
         return
-    rows = [
-        (
-            one["kind"],
-            one["group"] or "-",
-            one["topic"],
-            one["partition"],
-            format_time(one.get("since_ms", one.get("at_ms"))),
-            one.get("detail", "lasts"),
-        )
-        for one in (*answer["lasting"], *answer["events"])
-    ]
+    lasting = [{"detail": "lasts", "at_ms": one["since_ms"], **one} for one in answer["lasting"]]
+    rows = [*lasting, *answer["events"]]
     if rows:
-        print_table(("kind", "group", "topic", "partition", "since", "detail"), rows)
+        columns = "kind group topic partition since=at_ms detail"
+        print_rows(rows, columns, at_ms=format_time, group=lambda name: name or "-")
     elif group or topic:
         note("None are known.")
     if group or topic:
@@ -98,13 +78,12 @@ def print_history(
     answer = get(admin, "/api/v1/lag/history", group=groups[0], topic=topic, limit=1_000)
     if is_json:
         print_json(answer)
-    elif not answer["samples"]:
-        note("There are no samples yet.")
-    else:
-        print_table(
-            ("time", "lag", "time lag"),
-            [
-                (format_time(one["at_ms"]), one["lag"], format_duration(one["time_lag_ms"]))
-                for one in answer["samples"]
-            ],
-        )
+        return
+    print_result(
+        answer["samples"],
+        "time=at_ms lag time_lag=time_lag_ms",
+        is_json=False,
+        nothing="There are no samples yet.",
+        at_ms=format_time,
+        time_lag_ms=format_duration,
+    )

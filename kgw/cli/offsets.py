@@ -10,9 +10,9 @@ from kgw.cli.client import Bootstrap, client_options, with_client
 from kgw.cli.errors import ExitCode
 from kgw.cli.formats import format_time
 from kgw.cli.offset_lag import lag
-from kgw.cli.output import print_json, print_table
-from kgw.cli.parameters import parsed
-from kgw.cli.seeks import PARTITIONS, choose_seeks, require_group
+from kgw.cli.output import print_result
+from kgw.cli.seeks import choose_seeks, partitions_option, require_group
+from kgw.cli.settings import parsed
 from kgw.client import GroupPosition, WireReader, describe_ranges
 from kgw.offsets.seeker import OffsetSeeker, Seek
 from kgw.offsets.where import WHERE_HELP, parse_seek, seek_as_json
@@ -20,8 +20,6 @@ from kgw.offsets.where import WHERE_HELP, parse_seek, seek_as_json
 if TYPE_CHECKING:
     from kgw.cli.seeks import PartitionSeek
     from kgw.client import AsyncClient, PartitionRange
-
-_COLUMNS = ("offset", "earliest", "latest")
 
 
 @click.group(short_help="Look at what partitions hold, and where seeks would lead.")
@@ -50,30 +48,15 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
         return found
 
     found = with_client(bootstrap, action)
-    if is_json:
-        print_json([_as_json(topic, one) for topic, ranges in found for one in ranges])
-        return
-    print_table(
-        (
-            *("topic", "partition", "start", "high watermark", "stable", "end"),
-            *("offsets", "epoch", "first", "newest"),
-        ),
-        [
-            (
-                topic,
-                one.partition,
-                one.log_start_offset,
-                one.high_watermark,
-                one.last_stable_offset,
-                one.end_offset,
-                one.offset_count,
-                one.epochs[0].leader_epoch if one.epochs else "-",
-                _time(one.first_timestamp_ms),
-                _time(one.greatest_timestamp_ms),
-            )
-            for topic, ranges in found
-            for one in ranges
-        ],
+    print_result(
+        [_as_json(topic, one) for topic, ranges in found for one in ranges],
+        "topic partition start=log_start_offset high_watermark stable=last_stable_offset "
+        "end=end_offset offsets=offset_count epoch=epochs first=first_timestamp_ms "
+        "newest=greatest_timestamp_ms",
+        is_json=is_json,
+        epochs=lambda epochs: epochs[0]["leader_epoch"] if epochs else "-",
+        first_timestamp_ms=_time,
+        greatest_timestamp_ms=_time,
     )
 
 
@@ -88,13 +71,7 @@ def describe(topics: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> No
     metavar="WHERE",
     help=f"Where to seek; may be given several times: {WHERE_HELP}.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    multiple=True,
-    callback=PARTITIONS,
-    metavar="N[:WHERE]",
+@partitions_option(
     help="A partition, and where to seek in it if not --to; may be given several times."
     "  [default: all]",
 )
@@ -129,25 +106,13 @@ def seek_dry_run(
         return rows
 
     rows = with_client(bootstrap, action)
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(
-            ("partition", "to", *_COLUMNS, "time", "error"),
-            [
-                (
-                    one["partition"],
-                    one["to"],
-                    *(
-                        "-" if one[name] is None else one[name]
-                        for name in ("offset", "earliest", "latest")
-                    ),
-                    "-" if one["timestamp_ms"] is None else _time(one["timestamp_ms"]),
-                    one["error"] or "",
-                )
-                for one in rows
-            ],
-        )
+    print_result(
+        rows,
+        "partition to offset earliest latest time=timestamp_ms error",
+        is_json=is_json,
+        timestamp_ms=_time,
+        error=lambda error: error or "",
+    )
     if any(one["error"] for one in rows):
         raise click.exceptions.Exit(ExitCode.FAILED)
 
@@ -161,5 +126,5 @@ def _as_json(topic: str, one: PartitionRange) -> dict[str, Any]:
     }
 
 
-def _time(timestamp_ms: int) -> str:
-    return format_time(timestamp_ms) if timestamp_ms >= 0 else "-"
+def _time(timestamp_ms: int | None) -> str:
+    return "-" if timestamp_ms is None or timestamp_ms < 0 else format_time(timestamp_ms)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kgw.types import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 def print_json(value: object) -> None:
@@ -26,23 +28,43 @@ def print_json_line(value: object) -> None:
     click.echo(dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in columns as wide as their content; numbers to the right."""
-    body = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [
-        max([len(heading), *(len(row[column]) for row in body)])
-        for column, heading in enumerate(headings)
-    ]
-    right = [
-        bool(body) and all(_is_number(row[column]) for row in body)
-        for column in range(len(headings))
-    ]
-    for row in ([heading.upper() for heading in headings], *body):
-        cells = [
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(row, widths, right, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: str, **formats: Callable[[Any], object]
+) -> None:
+    """Print columns of rows, each as wide as its content; numbers to the right.
+
+    A column is the name of a field, or HEADING=FIELD. `formats` say by field what is printed of a
+    value; without one None is "-", and so is a field that a row does not have.
+    """
+    texts = []
+    for column in columns.split():
+        heading, _, field = column.rpartition("=")
+        told = formats.get(field, text_of)
+        cells = [text_of(told(row.get(field))) for row in rows]
+        heading = (heading or field).replace("_", " ").upper()
+        width = max(map(len, (heading, *cells)))
+        is_right = bool(cells) and all(map(_is_number, cells))
+        align = str.rjust if is_right else str.ljust
+        texts.append([align(cell, width) for cell in (heading, *cells)])
+    for line in zip(*texts, strict=True):
+        click.echo("  ".join(line).rstrip())
+
+
+def print_result(
+    rows: Sequence[Mapping[str, Any]],
+    columns: str,
+    *,
+    is_json: bool,
+    nothing: str = "",
+    **formats: Callable[[Any], object],
+) -> None:
+    """Print rows as JSON, or else as `print_rows` does; `nothing` is noted where there are none."""
+    if is_json:
+        print_json(rows)
+    elif rows or not nothing:
+        print_rows(rows, columns, **formats)
+    else:
+        note(nothing)
 
 
 def note(text: str) -> None:
@@ -50,13 +72,11 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def printable(text: str) -> str:
-    """Return text in which control characters are escaped: a terminal obeys them otherwise."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
+def text_of(value: object) -> str:
+    """Return a value on one line, without what a terminal would obey; "-" for None."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else printable(str(value))
 
 
 def is_terminal() -> bool:

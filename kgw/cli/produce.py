@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -12,8 +12,7 @@ from kgw.cli.errors import CommandError
 from kgw.cli.formats import FORMATS, InputFormat, parse_header
 from kgw.cli.lines import InputLines
 from kgw.cli.output import is_terminal, note, print_json, progress_bar
-from kgw.cli.parameters import parsed
-from kgw.cli.settings import json_option
+from kgw.cli.settings import json_option, parsed
 from kgw.client import Producer, ServerRefusedError
 from kgw.client.partitioner import partition_for_key
 from kgw.clock import SystemClock
@@ -25,24 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgw.cli.formats import Headers, InputRecord
-    from kgw.client import AsyncClient, NewRecord, Produced
+    from kgw.client import AsyncClient, NewRecord, Produced, TopicDescription
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
 # How long a record of a slow source waits for company.
 _LINGER_S = 0.05
-
-
-class _Options(NamedTuple):
-    """How a batch is made and sent."""
-
-    topic: str
-    partition: int | None
-    acks: int
-    compression: Compression
-    batch_bytes: int
-    batch_records: int
-    is_idempotent: bool
-    may_create: bool
 
 
 class _Stored:
@@ -73,7 +59,6 @@ class _Stored:
     "format_name",
     type=click.Choice(FORMATS),
     default="text",
-    show_default=True,
     help="What a line holds: the value itself (text), an object as `kgw consume --json` prints it "
     "(json), or the value as hex or base64. With raw the whole input is one value.",
 )
@@ -105,7 +90,6 @@ class _Stored:
     "--acks",
     type=click.Choice(list(_ACKS)),
     default="all",
-    show_default=True,
     help="Whose word counts: with 0 nobody's is waited for.",
 )
 @click.option(
@@ -113,28 +97,24 @@ class _Stored:
     "--compression",
     type=click.Choice([one.name.lower() for one in Compression]),
     default="none",
-    show_default=True,
     help="How batches are compressed.",
 )
 @click.option(
     "--batch-bytes",
     type=click.IntRange(min=1),
     default=512 << 10,
-    show_default=True,
     help="Size at which a batch is sent, before compression.",
 )
 @click.option(
     "--batch-records",
     type=click.IntRange(min=1),
     default=10_000,
-    show_default=True,
     help="Records at which a batch is sent.",
 )
 @click.option(
     "--idempotent/--no-idempotent",
     "is_idempotent",
     default=True,
-    show_default=True,
     help="Let the server recognise retries, so that none is stored twice.",
 )
 @click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
@@ -166,24 +146,22 @@ def produce(
     if key_separator == "":
         raise click.BadParameter("it cannot be empty", param_hint="--key-separator")
     input_format = InputFormat(format_name, key_separator, null_value, headers)
-    options = _Options(
-        topic,
-        partition,
-        _ACKS[acks],
-        Compression[compression.upper()],
-        batch_bytes,
-        batch_records,
-        is_idempotent,
-        not no_create,
-    )
     stream = source or sys.stdin.buffer
     if stream.isatty() and is_terminal():
         note("One record a line; Ctrl-D ends.")
 
     async def action(client: AsyncClient) -> dict[int, _Stored]:
-        run = _Run(client, options)
+        description = await client.topic(topic, auto_create=not no_create)
+        sending = Producer(
+            client,
+            acks=_ACKS[acks],
+            compression=Compression[compression.upper()],
+            is_idempotent=is_idempotent,
+        )
         with progress_bar(_size_bytes(source), "Read") as advance:
-            await run.take(InputLines(stream, input_format, advance))
+            async with sending as producer:
+                run = _Run(producer, description, partition, batch_bytes, batch_records)
+                await run.take(InputLines(stream, input_format, advance))
         return run.stored
 
     _report(topic, with_client(bootstrap, action), is_json=is_json)
@@ -192,65 +170,63 @@ def produce(
 class _Run:
     """One run of the command: records are collected by partition and sent in batches."""
 
-    def __init__(self, client: AsyncClient, options: _Options) -> None:
-        self._client = client
-        self._options = options
+    def __init__(
+        self,
+        producer: Producer,
+        topic: TopicDescription,
+        partition: int | None,
+        batch_bytes: int,
+        batch_records: int,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._batch_bytes = batch_bytes
+        self._batch_records = batch_records
         self._clock = SystemClock()
         self._collected: dict[int, list[NewRecord]] = {}
         self._collected_bytes: dict[int, int] = {}
-        self._partition_count = 0
-        self._turn = 0
+        self._keyless_partition = 0
         self._sent: list[tuple[int, int, asyncio.Future[Produced]]] = []
         self.stored: dict[int, _Stored] = {}
 
     async def take(self, lines: InputLines) -> None:
         """Store everything that the input holds. Raises ClientError, CommandError."""
-        options = self._options
-        description = await self._client.topic(options.topic, auto_create=options.may_create)
-        self._partition_count = len(description.partitions)
-        async with Producer(
-            self._client,
-            acks=options.acks,
-            compression=options.compression,
-            is_idempotent=options.is_idempotent,
-        ) as producer:
-            try:
-                await self._take_all(lines, producer)
-            except CommandError as error:
-                # What came before the bad line is stored, and said to be: a repeated run can begin
-                # there.
-                await self._send_collected(producer)
-                await producer.flush()
-                await self._settle()
-                count = sum(one.records for one in self.stored.values())
-                raise CommandError(f"{error.message}; {_counted(count)} stored before") from None
-            await self._send_collected(producer)
-            await producer.flush()
+        bad_line = None
+        try:
+            await self._take_all(lines)
+        except CommandError as error:
+            bad_line = error.message
+        await self._send_collected()
+        await self._producer.flush()
         await self._settle()
+        if bad_line is not None:
+            # What came before the line is stored, and said to be: a repeated run can begin there.
+            count = sum(one.records for one in self.stored.values())
+            raise CommandError(f"{bad_line}; {_counted(count)} stored before")
 
-    async def _take_all(self, lines: InputLines, producer: Producer) -> None:
+    async def _take_all(self, lines: InputLines) -> None:
         while True:
             records = await lines.next(_LINGER_S if self._collected else None)
             if records is None:
                 return
             if not records:
-                await self._send_collected(producer)
+                await self._send_collected()
                 continue
             now_ms = self._clock.wall_ms()
             for record in records:
-                await self._collect(record, now_ms, producer)
+                await self._collect(record, now_ms)
 
-    async def _collect(self, record: InputRecord, now_ms: int, producer: Producer) -> None:
+    async def _collect(self, record: InputRecord, now_ms: int) -> None:
         partition = self._choose(record)
         new = record.at(now_ms)
         batch = self._collected.setdefault(partition, [])
         size = self._collected_bytes.get(partition, 0)
-        options = self._options
         if batch and (
-            size + new.size_bytes > options.batch_bytes or len(batch) >= options.batch_records
+            size + new.size_bytes > self._batch_bytes or len(batch) >= self._batch_records
         ):
-            await self._send(partition, producer)
-            # The turn may have passed to another partition.
+            await self._send(partition)
+            # Records without a key may go to another partition now.
             partition = self._choose(record)
             batch = self._collected.setdefault(partition, [])
             size = self._collected_bytes.get(partition, 0)
@@ -260,23 +236,23 @@ class _Run:
     def _choose(self, record: InputRecord) -> int:
         if record.partition is not None:
             return record.partition
-        if self._options.partition is not None:
-            return self._options.partition
+        if self._partition is not None:
+            return self._partition
         if record.key is not None:
-            return partition_for_key(record.key, self._partition_count)
-        return self._turn
+            return partition_for_key(record.key, len(self._topic.partitions))
+        return self._keyless_partition
 
-    async def _send_collected(self, producer: Producer) -> None:
+    async def _send_collected(self) -> None:
         for partition in list(self._collected):
-            await self._send(partition, producer)
+            await self._send(partition)
 
-    async def _send(self, partition: int, producer: Producer) -> None:
+    async def _send(self, partition: int) -> None:
         records = self._collected.pop(partition)
         self._collected_bytes.pop(partition, None)
-        if partition == self._turn:
+        if partition == self._keyless_partition:
             # Records without a key fill one batch after the other, each in the next partition.
-            self._turn = (self._turn + 1) % self._partition_count
-        future = await producer.send(self._options.topic, partition, records)
+            self._keyless_partition = (self._keyless_partition + 1) % len(self._topic.partitions)
+        future = await self._producer.send(self._topic.name, partition, records)
         self._sent.append((partition, len(records), future))
         await self._settle(only_done=True)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from kgw.cli.errors import CommandError
-from kgw.cli.parameters import parsed
+from kgw.cli.settings import parsed
 from kgw.offsets.seeker import RESUMING, Seek
 from kgw.offsets.where import is_number, parse_seek
 
@@ -39,7 +40,15 @@ def parse_partitions(texts: Iterable[str]) -> tuple[PartitionSeek, ...]:
 
 
 WHERE = parsed(parse_seek)
-PARTITIONS = parsed(parse_partitions)
+partitions_option = partial(
+    click.option,
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    callback=parsed(parse_partitions),
+    metavar="N[:WHERE]",
+)
 
 
 def choose_seeks(

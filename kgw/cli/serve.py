@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     "--print-config", "is_print", is_flag=True, help="Print every setting with its origin and exit."
 )
 @json_option("Print the ready line, or the configuration, as JSON.")
-@click.pass_context
 def serve(
-    ctx: click.Context,
     *,
     listen: Sequence[str],
     data_dir: str | None,
@@ -73,7 +71,7 @@ def serve(
         return
     from kgw.app import run
 
-    ctx.exit(run(config, is_json=is_json))
+    run(config, is_json=is_json)
 
 
 def _flags(

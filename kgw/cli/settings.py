@@ -32,6 +32,21 @@ assignments_option = click.option(
 )
 
 
+def parsed(parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that parses what was given, if anything was.
+
+    A ValueError of the parser is wrong usage.
+    """
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> object:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback
+
+
 def json_option(help_text: str = "Print the result as JSON.") -> Callable[[FunctionT], FunctionT]:
     """Return the --json option, which every command has."""
     return click.option("--json", "is_json", is_flag=True, help=help_text)
@@ -63,8 +78,9 @@ def print_config(config: Config, *, is_json: bool) -> None:
         }
         click.echo(dumps(settings, indent=2))
         return
+    # TOML writes values of these types as JSON does.
     lines = [
-        (f'"{name}" = {_toml(_shown(config, name))}', config.origin(name)) for name in config.values
+        (f'"{name}" = {dumps(_shown(config, name))}', config.origin(name)) for name in config.values
     ]
     width = max(len(line) for line, _ in lines)
     for line, origin in lines:
@@ -74,10 +90,3 @@ def print_config(config: Config, *, is_json: bool) -> None:
 def _shown(config: Config, name: str) -> Value:
     setting, value = SERVER_SETTINGS[name], config.get(name)
     return setting.format(value) if setting.is_sensitive else value
-
-
-def _toml(value: Value) -> str:
-    """Return a value as TOML writes it; for these types that is JSON."""
-    from json import dumps
-
-    return dumps(list(value) if isinstance(value, tuple) else value)

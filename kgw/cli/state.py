@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kgw.cli.output import print_json, print_table
+from kgw.cli.output import print_json, print_rows
 from kgw.cli.settings import json_option
 
 
@@ -43,9 +43,8 @@ def copy(data_dir: str, target: str, is_json: bool) -> None:
     if is_json:
         print_json(report._asdict())
         return
-    print_table(
-        ("kind", "rows"), [*sorted(report.rows.items()), ("samples of lag", report.samples)]
-    )
+    counts = [*sorted(report.rows.items()), ("samples of lag", report.samples)]
+    print_rows([{"kind": kind, "rows": count} for kind, count in counts], "kind rows")
     click.echo(f"Copied from {report.source} to {report.target}, and compared.")
     if report.target != "sqlite":
         click.echo(f"Start the server with kgw.state.url={report.target}")

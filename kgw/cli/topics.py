@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kgw.cli.client import Bootstrap, assignments, client_options, confirm, with_client, yes_option
+from kgw.cli.client import (
+    Bootstrap,
+    assignments,
+    client_options,
+    confirm,
+    set_option,
+    unset_option,
+    with_client,
+    yes_option,
+)
 from kgw.cli.errors import ExitCode
-from kgw.cli.output import note, print_json, print_table
+from kgw.cli.output import note, print_json, print_result, print_rows
 from kgw.client import AdminClient, ServerRefusedError
 from kgw.client.admin import TOPIC
 from kgw.config.setting import LONG_MAX
@@ -16,7 +25,9 @@ from kgw.errors import ErrorCode
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
-    from kgw.client import AsyncClient, TopicDescription
+    from collections.abc import Awaitable
+
+    from kgw.client import AsyncClient
 
 
 _HIGH_WATERMARK = -1
@@ -31,28 +42,17 @@ def topics() -> None:
 @client_options
 def list_topics(bootstrap: Bootstrap, is_json: bool) -> None:
     """List every topic with its partitions."""
-
-    async def action(client: AsyncClient) -> list[TopicDescription]:
-        return await client.topics()
-
-    found = with_client(bootstrap, action)
-    if is_json:
-        print_json(
-            [
-                {
-                    "name": topic.name,
-                    "topic_id": format_uuid(topic.topic_id),
-                    "partitions": len(topic.partitions),
-                    "internal": topic.is_internal,
-                }
-                for topic in found
-            ]
-        )
-    elif found:
-        rows = [(topic.name, len(topic.partitions), format_uuid(topic.topic_id)) for topic in found]
-        print_table(("name", "partitions", "topic id"), rows)
-    else:
-        note("There are no topics.")
+    found = [
+        {
+            "name": topic.name,
+            "topic_id": format_uuid(topic.topic_id),
+            "partitions": len(topic.partitions),
+            "internal": topic.is_internal,
+        }
+        for topic in with_client(bootstrap, lambda client: client.topics())
+    ]
+    columns = "name partitions topic_id"
+    print_result(found, columns, is_json=is_json, nothing="There are no topics.")
 
 
 @topics.command()
@@ -89,12 +89,8 @@ def describe(names: tuple[str, ...], bootstrap: Bootstrap, is_json: bool) -> Non
     metavar="N",
     help="Number of copies; there is one node, so 1.  [default: the server's]",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of the topic, as in max.message.bytes=2000000; may be given several times.",
+@set_option(
+    help="A setting of the topic, as in max.message.bytes=2000000; may be given several times."
 )
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
 @client_options
@@ -110,25 +106,18 @@ def create(
 ) -> None:
     """Create topics. They are durable when the command ends."""
     config = assignments(settings)
+    tolerated = ErrorCode.TOPIC_ALREADY_EXISTS if if_not_exists else None
 
-    async def create_one(client: AsyncClient, name: str) -> bool:
-        try:
-            await AdminClient(client).create_topic(
+    async def action(client: AsyncClient) -> list[dict[str, Any]]:
+        results = []
+        for name in names:
+            creating = AdminClient(client).create_topic(
                 name,
                 partitions=partitions or -1,
                 replication_factor=replication_factor or -1,
                 config=config,
             )
-        except ServerRefusedError as error:
-            if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            return False
-        return True
-
-    async def action(client: AsyncClient) -> list[dict[str, Any]]:
-        results = []
-        for name in names:
-            is_created = await create_one(client, name)
+            is_created = await _is_done(creating, tolerated)
             topic = await client.topic(name, auto_create=False)
             results.append(
                 {
@@ -155,12 +144,8 @@ def create(
 @click.option(
     "-p", "--partitions", type=click.IntRange(min=1), metavar="N", help="Raise their number to N."
 )
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topic."
-)
-@click.option(
-    "--unset", multiple=True, metavar="KEY", help="Let a setting go back to the server's default."
-)
+@set_option(help="Set a setting of the topic.")
+@unset_option(help="Let a setting go back to the server's default.")
 @client_options
 def alter(
     *,
@@ -201,18 +186,14 @@ def delete(
 ) -> None:
     """Delete topics and all of their records."""
     confirm(f"{', '.join(names)} and all records", yes=yes)
-
-    async def delete_one(client: AsyncClient, name: str) -> bool:
-        try:
-            await AdminClient(client).delete_topic(name)
-        except ServerRefusedError as error:
-            if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            return False
-        return True
+    tolerated = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if if_exists else None
 
     async def action(client: AsyncClient) -> list[dict[str, Any]]:
-        return [{"name": name, "deleted": await delete_one(client, name)} for name in names]
+        admin = AdminClient(client)
+        return [
+            {"name": name, "deleted": await _is_done(admin.delete_topic(name), tolerated)}
+            for name in names
+        ]
 
     results = with_client(bootstrap, action)
     if is_json:
@@ -267,25 +248,31 @@ def delete_records(
         wanted = dict.fromkeys(numbers, _HIGH_WATERMARK if offset is None else offset)
         return await AdminClient(client).delete_records(name, wanted)
 
-    found = with_client(bootstrap, action)
-    refused = [one for one in found.values() if not isinstance(one, int)]
+    rows = []
+    for partition, answer in sorted(with_client(bootstrap, action).items()):
+        start, error = (answer, None) if isinstance(answer, int) else (None, str(answer))
+        rows.append({"partition": partition, "log_start_offset": start, "error": error})
     if is_json:
-        print_json(
-            [
-                {"partition": partition, "log_start_offset": one, "error": None}
-                if isinstance(one, int)
-                else {"partition": partition, "log_start_offset": None, "error": str(one)}
-                for partition, one in sorted(found.items())
-            ]
-        )
+        print_json(rows)
     else:
-        for partition, one in sorted(found.items()):
-            if isinstance(one, int):
-                click.echo(f"{name}-{partition} begins at {one}.")
-        for error in refused:
-            note(f"error: {error}")
-    if refused:
+        for one in rows:
+            if one["error"] is None:
+                click.echo(f"{name}-{one['partition']} begins at {one['log_start_offset']}.")
+            else:
+                note(f"error: {one['error']}")
+    if any(one["error"] for one in rows):
         raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+async def _is_done(action: Awaitable[None], tolerated: ErrorCode | None) -> bool:
+    """Whether an action is done; False where the server refuses it with the tolerated error."""
+    try:
+        await action
+    except ServerRefusedError as error:
+        if error.code is not tolerated:
+            raise
+        return False
+    return True
 
 
 async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
@@ -317,19 +304,12 @@ async def _describe(client: AsyncClient, name: str) -> dict[str, Any]:
 
 def _print_topic(topic: dict[str, Any]) -> None:
     click.echo(f"{topic['name']}  {topic['topic_id']}")
-    print_table(
-        ("partition", "leader", "epoch", "start", "end", "offsets"),
+    print_rows(
         [
-            (
-                one["partition"],
-                one["leader"],
-                one["leader_epoch"],
-                one["log_start_offset"],
-                one["high_watermark"],
-                one["high_watermark"] - one["log_start_offset"],
-            )
+            one | {"offsets": one["high_watermark"] - one["log_start_offset"]}
             for one in topic["partitions"]
         ],
+        "partition leader epoch=leader_epoch start=log_start_offset end=high_watermark offsets",
     )
     for name, setting in topic["settings"].items():
         if setting["source"] == "topic":

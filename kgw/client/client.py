@@ -35,15 +35,15 @@ from kgw.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from kgw.protocol.schema import Response
 from kgw.types import TopicId, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from kgw.clock import Clock
     from kgw.protocol.messages.metadata import MetadataResponseTopic
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
     from kgw.types import Buffer
 
 ResultT = TypeVar("ResultT")
@@ -85,23 +85,11 @@ class AsyncClient:
         self._topics: dict[TopicName, TopicDescription] = {}
         self._cluster = ClusterDescription(None, -1, ())
 
-    @classmethod
-    async def connect(cls, host: str, port: int, *, client_id: str = "kgw") -> Self:
-        """Return a client that is connected to one server. Raises CannotConnectError at once."""
-        client = cls([(host, port)], client_id=client_id)
-        await client.open()
-        return client
-
     async def __aenter__(self) -> Self:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def open(self) -> None:
@@ -279,7 +267,7 @@ class AsyncClient:
     async def request(self, message: Request, *, version: int | None = None) -> Response:
         """Send any request to any node, in the highest common version unless one is given."""
         connection = await self.any_connection()
-        return await connection.request(message, version=version)
+        return await connection.ask(message, Response, version=version)
 
     async def any_connection(self) -> Connection:
         """Return an open connection, to a bootstrap address or a known broker."""
@@ -290,14 +278,29 @@ class AsyncClient:
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         for host, port in (*self._bootstrap, *known):
             try:
-                return await self._connection(host, port)
+                return await self.connection_to(host, port)
             except ClientError as error:
                 failure = failure or error
         raise failure or CannotConnectError("no server address is known")
 
     async def connection_to(self, host: str, port: int) -> Connection:
-        """Return an open connection to an address that a server has named."""
-        return await self._connection(host, port)
+        """Return an open connection to an address that was given or that a server has named."""
+        address = (host, port)
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            self._check_open()
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await Connection.open(
+                    host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+                )
+                try:
+                    self._check_open()
+                except ClientError:
+                    # Closed meanwhile: nobody would close this one.
+                    await connection.aclose()
+                    raise
+                self._connections[address] = connection
+            return connection
 
     async def controller_connection(self) -> Connection:
         """Return a connection to the node that changes topics."""
@@ -325,24 +328,6 @@ class AsyncClient:
                 self._topics.clear()
                 await self._clock.sleep_until(now_s + backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
-
-    async def _connection(self, host: str, port: int) -> Connection:
-        address = (host, port)
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            self._check_open()
-            connection = self._connections.get(address)
-            if connection is None or not connection.is_open:
-                connection = await Connection.open(
-                    host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
-                )
-                try:
-                    self._check_open()
-                except ClientError:
-                    # Closed meanwhile: nobody would close this one.
-                    await connection.aclose()
-                    raise
-                self._connections[address] = connection
-            return connection
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -382,7 +367,7 @@ class AsyncClient:
 
     async def _broker_connection(self, broker: Broker) -> Connection:
         try:
-            return await self._connection(broker.host, broker.port)
+            return await self.connection_to(broker.host, broker.port)
         except CannotConnectError as error:
             raise CannotConnectError(
                 f"{error} (the address that the server advertises for node {broker.node_id})"

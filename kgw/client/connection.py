@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kgw.client.errors import (
     CannotConnectError,
@@ -34,15 +34,12 @@ _FIRST_BYTES = 8
 SOFTWARE_NAME = "kgw"
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """A request that has been sent: how to read its answer, and who waits for it."""
 
-    __slots__ = ("api_key", "future", "version")
-
-    def __init__(self, api_key: int, version: int, future: asyncio.Future[Response]) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.future = future
+    api_key: int
+    version: int
+    future: asyncio.Future[Response]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -147,13 +144,11 @@ class Connection(asyncio.BufferedProtocol):
         """Return a row for each API that the server serves, by key."""
         rows = []
         for api_key, (server_min, server_max) in sorted(self.versions.items()):
-            client_min = client_max = spoken = None
-            try:
-                name = request_class(api_key).__name__.removesuffix("Request")
-            except KeyError:
-                name = _api_name(api_key)
+            name, client_min, client_max, spoken = _api_name(api_key), None, None, None
             if api_key in MESSAGE_KEYS:
-                client_min, client_max = request_class(api_key).valid_versions
+                message = request_class(api_key)
+                name = message.__name__.removesuffix("Request")
+                client_min, client_max = message.valid_versions
                 highest = min(client_max, server_max)
                 spoken = highest if highest >= max(client_min, server_min) else None
             rows.append(
@@ -163,23 +158,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, message: Request, version: int) -> asyncio.Future[Response]:
         """Send at once and return the future answer. Several may be in flight."""
-        transport = self._require_transport()
-        correlation_id = self._take_correlation_id()
+        correlation_id = self.send_unanswered(message, version)
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = _Waiting(message.api_key, version, future)
-        try:
-            frame = request_frame(message, version, correlation_id, self.client_id)
-        except BaseException:
-            del self._waiting[correlation_id]
-            raise
-        transport.writelines(frame)
         return future
 
-    def send_unanswered(self, message: Request, version: int) -> None:
-        """Send a request that gets no answer: Produce with acks=0."""
-        transport = self._require_transport()
-        correlation_id = self._take_correlation_id()
-        transport.writelines(request_frame(message, version, correlation_id, self.client_id))
+    def send_unanswered(self, message: Request, version: int) -> int:
+        """Send a request that gets no answer (Produce with acks=0); return its correlation id."""
+        if self._lost is not None:
+            raise self._lost
+        if self._transport is None:
+            raise ConnectionLostError(f"{self.address} is not connected")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        frame = request_frame(message, version, correlation_id, self.client_id)
+        self._transport.writelines(frame)
+        return correlation_id
 
     async def writable(self) -> None:
         """Wait until the socket has taken what was sent before."""
@@ -199,18 +193,18 @@ class Connection(asyncio.BufferedProtocol):
         """
         if version is None:
             version = self.spoken_version(type(message))
-        answer = await self._wait_for(self.send(message, version), message, timeout_s)
+        future = self.send(message, version)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await future
+        except TimeoutError:
+            name = type(message).__name__.removesuffix("Request")
+            raise RequestTimedOutError(
+                f"{self.address} did not answer {name} within {timeout_s:g} s"
+            ) from None
         if not isinstance(answer, response_type):
             raise TypeError(f"{type(message).__name__} is not answered by {response_type.__name__}")
         return answer
-
-    async def request(
-        self, message: Request, *, version: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> Response:
-        """As `ask`, for callers who need no static type of the answer."""
-        if version is None:
-            version = self.spoken_version(type(message))
-        return await self._wait_for(self.send(message, version), message, timeout_s)
 
     async def aclose(self, timeout_s: float = 1.0) -> None:
         """Close the connection; answers still awaited fail with ConnectionLostError.
@@ -329,30 +323,6 @@ class Connection(asyncio.BufferedProtocol):
             raise CannotConnectError(
                 f"{error} at the first request; is it a Kafka listener without TLS and SASL?"
             ) from None
-
-    async def _wait_for(
-        self, future: asyncio.Future[Response], message: Request, timeout_s: float
-    ) -> Response:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError:
-            name = type(message).__name__.removesuffix("Request")
-            raise RequestTimedOutError(
-                f"{self.address} did not answer {name} within {timeout_s:g} s"
-            ) from None
-
-    def _require_transport(self) -> asyncio.Transport:
-        if self._lost is not None:
-            raise self._lost
-        if self._transport is None:
-            raise ConnectionLostError(f"{self.address} is not connected")
-        return self._transport
-
-    def _take_correlation_id(self) -> int:
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        return correlation_id
 
 
 def _api_name(api_key: int) -> str:

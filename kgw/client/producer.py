@@ -15,15 +15,12 @@ from kgw.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
-    from types import TracebackType
 
     from kgw.client.client import AsyncClient
 
 # As many as a broker remembers to tell a retry from a new batch (KIP-98).
 _MAX_IN_FLIGHT = 5
 _NO_PRODUCER = (-1, -1)
-# What a batch gets whose predecessor in flight has failed: it is sent again after that one.
-_AFTER_A_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
 
 
 class NewRecord(NamedTuple):
@@ -41,14 +38,11 @@ class NewRecord(NamedTuple):
         return 20 + len(self.key or b"") + len(self.value or b"") + headers
 
 
-class _Batch:
+class _Batch(NamedTuple):
     """A batch that waits to be stored, and who waits for that."""
 
-    __slots__ = ("future", "records")
-
-    def __init__(self, records: bytearray, future: asyncio.Future[Produced]) -> None:
-        self.records = records
-        self.future = future
+    records: bytearray
+    future: asyncio.Future[Produced]
 
 
 class _Lane:
@@ -93,13 +87,8 @@ class Producer:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is None:
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is None:
             await self.flush()
         else:
             await self.abandon()
@@ -201,14 +190,17 @@ class Producer:
                 break
         results = await asyncio.gather(*answers, return_exceptions=True)
         for batch, result in zip(unstored, results, strict=False):
+            code = result.code if isinstance(result, ServerRefusedError) else None
             if isinstance(result, Produced):
                 batch.future.set_result(result)
-            elif _is_duplicate(result):
+            elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 # Stored by an earlier attempt, so long ago that its offset is forgotten.
                 batch.future.set_result(Produced(-1, -1))
             elif first_failure is None:
                 first_failure = result
-            elif not _may_repeat(result):
+            elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                pass  # The one before it has failed: this one is sent again after that one.
+            elif not (isinstance(result, ClientError) and result.retriable):
                 raise result
         failure = first_failure or unsent_failure
         if failure is not None:
@@ -224,16 +216,3 @@ class Producer:
                 batch.future.set_exception(error)
                 # Whoever sends many batches may look at the first failure alone.
                 batch.future.exception()
-
-
-def _is_duplicate(result: BaseException) -> bool:
-    return (
-        isinstance(result, ServerRefusedError)
-        and result.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    )
-
-
-def _may_repeat(result: BaseException) -> bool:
-    if isinstance(result, ServerRefusedError) and result.code in _AFTER_A_FAILURE:
-        return True
-    return isinstance(result, ClientError) and result.retriable

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _WAIT_MS = 500
 """A long poll that is given up occupies its connection to its end, so it is not made longer."""
-_PROBES = 1024
+PROBES = 1024
+"""Offsets that are tried for the end of damage."""
 _PROBES_AT_ONCE = 16
 _FIRST_PARTITION_BYTES = 1 << 20
 _TOLD = frozenset({ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE})
@@ -37,7 +38,7 @@ class WireReader(RecordReader):
     """Reads a topic through a client. Every method raises ClientError."""
 
     def __init__(
-        self, client: AsyncClient, topic: TopicDescription, *, probes: int = _PROBES
+        self, client: AsyncClient, topic: TopicDescription, *, probes: int = PROBES
     ) -> None:
         """Read `topic`; the end of damage is looked for among so many offsets."""
         self.topic = topic.name

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 class SubscribedPartition:
     """One partition of a subscription: where it stands, and what has been read ahead."""
 
-    __slots__ = (
-        "batches",
-        "failure",
-        "is_suspect",
-        "latest",
-        "partition",
-        "position",
-        "records",
-        "seeks",
-        "unpacked_end",
-        "wanted",
-    )
-
     def __init__(self, partition: int, position: int, latest: int, wanted: RecordFilter) -> None:
         self.partition = partition
         self.wanted = wanted

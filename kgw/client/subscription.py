@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.client.cursor import Cursor, CursorError, RecordFilter
@@ -46,8 +47,8 @@ class Delivery(NamedTuple):
     one record always fits, however large it is.
     """
 
-    max_in_flight_records: int | None = None
-    max_in_flight_bytes: int | None = None
+    max_in_flight_records: float = inf
+    max_in_flight_bytes: float = inf
     read_bytes: int = 4 << 20
     """Of stored batches, over all partitions, in one read."""
     unpack_in_threads: bool = True
@@ -279,9 +280,9 @@ class OffsetSubscription:
 
     def _has_room(self) -> bool:
         delivery = self._delivery
-        most_records, most_bytes = delivery.max_in_flight_records, delivery.max_in_flight_bytes
-        return (most_records is None or len(self._in_flight) < most_records) and (
-            most_bytes is None or self._in_flight_bytes < most_bytes
+        return (
+            len(self._in_flight) < delivery.max_in_flight_records
+            and self._in_flight_bytes < delivery.max_in_flight_bytes
         )
 
     async def _gather(self, count: int, deadline_s: float) -> None:
@@ -341,9 +342,7 @@ class OffsetSubscription:
         """
         page: list[ReadRecord] = []
         delivery = self._delivery
-        is_limited = (
-            delivery.max_in_flight_records is not None or delivery.max_in_flight_bytes is not None
-        )
+        is_limited = min(delivery.max_in_flight_records, delivery.max_in_flight_bytes) < inf
         for _ in range(len(self._turn)):
             place = self._turn[0]
             while place.records and len(page) < count:

@@ -4,7 +4,7 @@ Names are Kafka's where Kafka has them and `kgw.*` otherwise.
 """
 
 from kgw.config.config import Config
-from kgw.config.listeners import Listener, format_listener, parse_address, parse_listener
+from kgw.config.listeners import Listener, parse_address, parse_listener
 from kgw.config.load import load_config
 from kgw.config.server_settings import SERVER_SETTINGS
 from kgw.config.setting import ConfigError, Setting, SettingType, Value
@@ -19,7 +19,6 @@ __all__ = [
     "Setting",
     "SettingType",
     "Value",
-    "format_listener",
     "load_config",
     "parse_address",
     "parse_listener",

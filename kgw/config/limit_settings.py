@@ -70,7 +70,6 @@ LIMIT_SETTINGS = (
         "max.connections.per.ip",
         INT_MAX,
         "Connections from one address.",
-        minimum=0,
     ),
     Setting(
         "socket.listen.backlog.size",
@@ -96,13 +95,11 @@ LIMIT_SETTINGS = (
         1000,
         "Fetch sessions that are kept (KIP-227): one for each consumer that fetches incrementally. "
         "0: none, and every Fetch is complete.",
-        minimum=0,
     ),
     Setting(
         "kgw.fetch.session.partitions.max",
         100_000,
         "Partitions in all fetch sessions together; one takes up to 500 bytes.",
-        minimum=0,
     ),
     Setting(
         "max.request.partition.size.limit",

@@ -16,17 +16,13 @@ class Listener(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return format_listener(self)
+        """Return Kafka's text form."""
+        return f"{self.name}://{format_address(self.host, self.port)}"
 
 
 def format_address(host: str, port: int) -> str:
     """Return host:port, with brackets round an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def format_listener(listener: Listener) -> str:
-    """Return Kafka's text form of a listener."""
-    return f"{listener.name}://{format_address(listener.host, listener.port)}"
 
 
 def parse_address(text: str, *, default_port: int | None = None) -> tuple[str, int]:

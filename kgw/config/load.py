@@ -51,10 +51,10 @@ def split_assignment(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _take(given: dict[str, Given], name: str, text: str, origin: str) -> None:
+def _take(given: dict[str, Given], name: str, raw: object, origin: str) -> None:
     try:
         setting = server_setting(name)
-        given[setting.name] = Given(setting.parse(text, suffixes=True), origin)
+        given[setting.name] = Given(setting.convert(raw), origin)
     except ConfigError as error:
         raise ConfigError(f"{error} ({origin})") from None
 
@@ -71,11 +71,7 @@ def _read_file(file: Path | str, given: dict[str, Given]) -> None:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     origin = f"file {file}"
     for name, raw in _flatten(document, ""):
-        try:
-            setting = server_setting(name)
-            given[setting.name] = Given(setting.convert(raw), origin)
-        except ConfigError as error:
-            raise ConfigError(f"{error} ({origin})") from None
+        _take(given, name, raw, origin)
 
 
 def _flatten(document: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sys import float_info
 
-from kgw.config.setting import LONG_MAX, Setting, SettingType, Value
+from kgw.config.setting import LONG_MAX, Setting, SettingType, Value, fixed
 
 LONG = SettingType.LONG
 
@@ -83,7 +83,6 @@ RETENTION_SETTINGS = (
         30_000,
         "How long after the start retention and compaction begin.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.clock.hold.ms",
@@ -91,14 +90,12 @@ RETENTION_SETTINGS = (
         "How long the wall clock must have run steadily after a jump before retention and "
         "compaction go by it. Until then they go by the time that has passed since before it.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "log.segment.delete.delay.ms",
         60_000,
         "How long the files of a removed segment stay.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -122,26 +119,23 @@ RETENTION_SETTINGS = (
         "Up to how much earlier a segment is closed, so that not all are at once; each partition "
         "has a fixed share of it. It goes before log.roll.jitter.hours.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
     Setting(
         "log.roll.jitter.hours",
         0,
         "As log.roll.jitter.ms, in hours, where that is not set.",
-        minimum=0,
     ),
     Setting(
         "log.cleaner.enable",
         True,
         "Whether compacted topics are compacted.",
     ),
-    Setting(
+    fixed(
         "log.cleaner.threads",
         1,
         "Partitions that are compacted at a time.",
-        allowed=(1,),
-        reason=_ONE_AT_A_TIME,
+        _ONE_AT_A_TIME,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",
@@ -172,7 +166,6 @@ RETENTION_SETTINGS = (
         "log.cleaner.min.cleanable.ratio",
         0.5,
         "Share of bytes not compacted yet above which a partition is compacted.",
-        minimum=0,
         maximum=1,
         dynamic=True,
     ),
@@ -181,7 +174,6 @@ RETENTION_SETTINGS = (
         0,
         "Age below which a record is not compacted.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -199,7 +191,6 @@ RETENTION_SETTINGS = (
         "How long a deletion marker stays once it has been compacted, so that consumers that read "
         "from the beginning in that time see it.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
 )

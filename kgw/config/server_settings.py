@@ -6,12 +6,10 @@ Some sections are in modules of their own; the table has them all.
 from __future__ import annotations
 
 from kgw.config.limit_settings import LIMIT_SETTINGS
-from kgw.config.listeners import check_listeners, check_protocol_map
+from kgw.config.listeners import check_admin_listeners, check_listeners, check_protocol_map
 from kgw.config.retention_settings import RETENTION_SETTINGS
-from kgw.config.setting import INT_MAX, Setting, SettingType, Value, table
-from kgw.config.state_settings import STATE_SETTINGS
+from kgw.config.setting import INT_MAX, Setting, SettingType, Value, fixed, table
 from kgw.config.topic_default_settings import ONE_NODE, TOPIC_DEFAULT_SETTINGS
-from kgw.config.watch_settings import ADMIN_SETTINGS, LAG_SETTINGS
 
 LONG = SettingType.LONG
 
@@ -23,12 +21,23 @@ def _check_directory(value: Value) -> None:
         raise ValueError("one directory is served, not a list of them")
 
 
+def _check_url(value: Value) -> None:
+    if value:
+        from kgw.config.state_url import parse_state_url
+
+        parse_state_url(str(value))
+
+
+def _check_interval(value: Value) -> None:
+    if isinstance(value, int) and 0 < value < 100:
+        raise ValueError("0, or at least 100")
+
+
 _NODE = (
     Setting(
         "node.id",
         0,
         "Id of this node in every answer. Clients compare it; any number will do.",
-        minimum=0,
     ),
     Setting(
         "listeners",
@@ -52,6 +61,36 @@ _NODE = (
     ),
 )
 
+_STATE = (
+    Setting(
+        "kgw.state.url",
+        "",
+        "Where topics, groups, committed offsets and settings are kept: empty for SQLite in the "
+        "data directory, else `postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE` "
+        "(docs/state.md). Records stay in the data directory.",
+        check=_check_url,
+    ),
+    Setting(
+        "kgw.state.password",
+        "",
+        "Password for `kgw.state.url`. Never shown again; best given by its environment variable.",
+        type_=SettingType.PASSWORD,
+    ),
+    Setting(
+        "kgw.state.password.file",
+        "",
+        "File whose content, without the line's end, is the password for `kgw.state.url`. "
+        "It is read anew for each connection.",
+    ),
+    Setting(
+        "kgw.state.timeout.ms",
+        30_000,
+        "How long the database of `kgw.state.url` may be away, or take for one statement, before "
+        "nothing is written any more until the next start.",
+        minimum=100,
+    ),
+)
+
 _STORAGE = (
     Setting(
         "log.dirs",
@@ -65,7 +104,7 @@ _STORAGE = (
         "Where records live: `embedded` (the data directory), `memory` (nothing survives), "
         "or the URL of an installed backend.",
     ),
-    *STATE_SETTINGS,
+    *_STATE,
     Setting(
         "kgw.checkpoint.interval.ms",
         30_000,
@@ -84,14 +123,12 @@ _STORAGE = (
         32 << 20,
         "Memory for recently appended batches, from which consumers at the end are served.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.min.free.bytes",
         64 << 20,
         "Free space below which appends are refused, so that what is stored stays safe.",
         type_=LONG,
-        minimum=0,
     ),
 )
 
@@ -140,26 +177,23 @@ _TOPICS = (
         allowed=(True,),
         reason="topics can always be deleted",
     ),
-    Setting(
+    fixed(
         "offsets.topic.replication.factor",
         1,
         "Copies of committed offsets.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
-    Setting(
+    fixed(
         "transaction.state.log.replication.factor",
         1,
         "Copies of the transaction log.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
-    Setting(
+    fixed(
         "transaction.state.log.min.isr",
         1,
         "In-sync copies of the transaction log.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
 )
 
@@ -168,7 +202,6 @@ _GROUPS = (
         "group.min.session.timeout.ms",
         6_000,
         "The shortest session timeout that a member of a group may ask for.",
-        minimum=0,
     ),
     Setting(
         "group.max.session.timeout.ms",
@@ -188,7 +221,6 @@ _GROUPS = (
         0,
         "How long the first rebalance of a group without members waits for more of them. "
         "Kafka waits 3000.",
-        minimum=0,
     ),
     Setting(
         "kgw.groups.max",
@@ -201,7 +233,6 @@ _GROUPS = (
         4_096,
         "Longest text kept with a committed offset; a longer one is refused with "
         "OFFSET_METADATA_TOO_LARGE.",
-        minimum=0,
     ),
     Setting(
         "offsets.retention.minutes",
@@ -222,12 +253,79 @@ _GROUPS = (
     ),
 )
 
+_LAG = (
+    Setting(
+        "kgw.lag.interval.ms",
+        60_000,
+        "How often the lag of every group is looked at, for metrics, anomalies and the history; "
+        "0 for never, otherwise 100 at least.",
+        type_=LONG,
+        check=_check_interval,
+    ),
+    Setting(
+        "kgw.lag.risk.ms",
+        3_600_000,
+        "A group counts as at risk in a partition when retention will remove records within this "
+        "time that the group has yet to read.",
+        type_=LONG,
+    ),
+    Setting(
+        "kgw.lag.metrics.groups",
+        100,
+        "Groups that have their own series in metrics; the others are counted together as `other`.",
+        maximum=10_000,
+    ),
+    Setting(
+        "kgw.lag.clients.max",
+        10_000,
+        "Positions that are remembered of clients that fetch, one for each client id and "
+        "partition.",
+        maximum=100_000,
+    ),
+    Setting(
+        "kgw.lag.client.idle.ms",
+        600_000,
+        "How long the position of a client that no longer fetches is remembered.",
+        type_=LONG,
+        minimum=1,
+    ),
+    Setting(
+        "kgw.lag.history.ms",
+        86_400_000,
+        "How long samples of lag are kept, for a console to draw; 0 keeps none.",
+        type_=LONG,
+    ),
+    Setting(
+        "kgw.lag.history.samples.max",
+        100_000,
+        "Samples of lag that are kept at most, of all groups together; about 100 bytes each.",
+        minimum=1,
+        maximum=10_000_000,
+    ),
+)
+
+_ADMIN = (
+    Setting(
+        "kgw.admin.listeners",
+        (),
+        "Where health, metrics and JSON are served over HTTP, as HOST:PORT; nowhere unless set. "
+        "Only loopback addresses: there is no authentication yet.",
+        check=check_admin_listeners,
+    ),
+    Setting(
+        "kgw.admin.connections.max",
+        32,
+        "Connections to the admin listeners; a further one is closed at once.",
+        minimum=1,
+        maximum=1_000,
+    ),
+)
+
 _PROCESS = (
     Setting(
         "kgw.shutdown.timeout.ms",
         10_000,
         "Time to finish what is in flight after SIGTERM.",
-        minimum=0,
     ),
     Setting(
         "kgw.log.format",
@@ -246,7 +344,6 @@ _PROCESS = (
         0,
         "For finding what holds the event loop: whatever takes more processor time at once is "
         "logged by name. 0 is off; on, small requests take a quarter more of the processor.",
-        minimum=0,
     ),
 )
 
@@ -257,8 +354,8 @@ SERVER_SECTIONS = {
     "topic defaults": TOPIC_DEFAULT_SETTINGS,
     "retention": RETENTION_SETTINGS,
     "groups": _GROUPS,
-    "lag": LAG_SETTINGS,
-    "admin": ADMIN_SETTINGS,
+    "lag": _LAG,
+    "admin": _ADMIN,
     "limits": LIMIT_SETTINGS,
     "process": _PROCESS,
 }

@@ -64,6 +64,9 @@ _TYPES: dict[type, SettingType] = {
 }
 
 
+_NUMBERS = frozenset({SettingType.INT, SettingType.LONG, SettingType.DOUBLE})
+
+
 class Setting:
     """One row of a settings table.
 
@@ -74,25 +77,9 @@ class Setting:
     `dynamic` settings take a new value while the server runs (IncrementalAlterConfigs).
     `attribute` is the name under which `Config` offers it.
     `type` is that of the default, unless another is given: LONG or PASSWORD.
+    A number is not below 0 unless `minimum` says so.
     `unit` is ms or bytes where the name has that word, unless another is given.
     """
-
-    __slots__ = (
-        "allowed",
-        "attribute",
-        "check",
-        "coarser_settings",
-        "default",
-        "doc",
-        "dynamic",
-        "maximum",
-        "minimum",
-        "name",
-        "reason",
-        "server_setting",
-        "type",
-        "unit",
-    )
 
     def __init__(
         self,
@@ -115,11 +102,15 @@ class Setting:
         self.type = _TYPES[type(default)] if type_ is None else type_
         self.default = default
         self.doc = doc
-        self.unit = _unit_of(name) if unit is None else unit
+        if unit is None:
+            unit = next((word for word in name.split(".") if word in _FACTORS), "")
+        self.unit = unit
         if maximum is None and self.type is SettingType.INT:
             maximum = INT_MAX
         elif maximum is None and self.type is SettingType.LONG:
             maximum = LONG_MAX
+        if minimum is None and self.type in _NUMBERS and not allowed:
+            minimum = 0
         self.minimum = minimum
         self.maximum = maximum
         self.allowed = allowed
@@ -148,7 +139,9 @@ class Setting:
         value: Value
         match self.type:
             case SettingType.BOOLEAN:
-                value = self._parse_boolean(text)
+                if text.lower() not in {"true", "false"}:
+                    raise ConfigError(f"{self.name}: {text!r} is neither true nor false")
+                value = text.lower() == "true"
             case SettingType.INT | SettingType.LONG:
                 value = self._parse_integer(text, suffixes=suffixes)
             case SettingType.DOUBLE:
@@ -210,17 +203,13 @@ class Setting:
             return ",".join(value)
         return str(value)
 
-    def _parse_boolean(self, text: str) -> bool:
-        lowered = text.lower()
-        if lowered not in {"true", "false"}:
-            raise ConfigError(f"{self.name}: {text!r} is neither true nor false")
-        return lowered == "true"
-
     def _parse_integer(self, text: str, *, suffixes: bool) -> int:
         digits = text.removeprefix("-")
         # str.isdigit alone would let other scripts' digits and superscripts through.
         if digits.isascii() and digits.isdigit():
-            return int(text) if len(digits) <= 20 else self._too_long(text)
+            if len(digits) > 20:
+                raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
+            return int(text)
         factors = _FACTORS.get(self.unit)
         if suffixes and factors:
             number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").strip()
@@ -232,9 +221,6 @@ class Setting:
                 f"{self.name}: {text!r} is not a whole number of {self.unit}, nor like {example}"
             )
         raise ConfigError(f"{self.name}: {text!r} is not a whole number")
-
-    def _too_long(self, text: str) -> int:
-        raise ConfigError(f"{self.name}: {text[:24]}... is out of range")
 
     def _not_allowed(self, value: Value) -> str:
         allowed = " or ".join(self.format(one) or '""' for one in self.allowed)
@@ -253,14 +239,14 @@ _TYPE_WORDS = {
 }
 
 
+def fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
+    """Return a setting of which one value alone is true here."""
+    return Setting(name, value, doc, allowed=(value,), reason=reason)
+
+
 def attribute_name(name: str) -> str:
     """Return the Python name of a setting: `kgw.cache.bytes` is `cache_bytes`."""
     return name.removeprefix("kgw.").replace(".", "_")
-
-
-def _unit_of(name: str) -> str:
-    """Return `ms` or `bytes` where the name of a setting has that word, "" elsewhere."""
-    return next((word for word in name.split(".") if word in _FACTORS), "")
 
 
 def suggest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:

@@ -5,7 +5,7 @@ What becomes of old records is in `retention_settings`.
 
 from __future__ import annotations
 
-from kgw.config.setting import LONG_MAX, Setting, SettingType
+from kgw.config.setting import LONG_MAX, Setting, SettingType, fixed
 
 LONG = SettingType.LONG
 
@@ -17,7 +17,6 @@ TOPIC_DEFAULT_SETTINGS = (
         "message.max.bytes",
         1_048_588,
         "Largest record batch accepted, unless the topic's max.message.bytes says otherwise.",
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -31,7 +30,6 @@ TOPIC_DEFAULT_SETTINGS = (
         "log.index.interval.bytes",
         4096,
         "Bytes of log for each entry of a segment's offset index.",
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -53,7 +51,6 @@ TOPIC_DEFAULT_SETTINGS = (
         LONG_MAX,
         "How far a producer's timestamp may lie behind the server's clock.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -61,7 +58,6 @@ TOPIC_DEFAULT_SETTINGS = (
         3_600_000,
         "How far a producer's timestamp may lie ahead of the server's clock.",
         type_=LONG,
-        minimum=0,
         dynamic=True,
     ),
     Setting(
@@ -93,7 +89,6 @@ TOPIC_DEFAULT_SETTINGS = (
         "before it is acknowledged; with kgw.durability=relaxed the smaller of this and "
         "kgw.flush.ms counts.",
         type_=LONG,
-        minimum=0,
     ),
     Setting(
         "kgw.durability",
@@ -123,18 +118,16 @@ TOPIC_DEFAULT_SETTINGS = (
         allowed=("headers", "records"),
         dynamic=True,
     ),
-    Setting(
+    fixed(
         "min.insync.replicas",
         1,
         "Copies that acks=all waits for.",
-        allowed=(1,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
-    Setting(
+    fixed(
         "unclean.leader.election.enable",
         False,
         "Whether a replica that lags may lead.",
-        allowed=(False,),
-        reason=ONE_NODE,
+        ONE_NODE,
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kgw.config.refused import REFUSED_TOPIC_SETTINGS
 from kgw.config.retention_settings import check_policy
 from kgw.config.server_settings import SERVER_SETTINGS
-from kgw.config.setting import ConfigError, Setting, SettingType, Value, suggest, table
+from kgw.config.setting import ConfigError, Setting, SettingType, Value, fixed, suggest, table
 from kgw.config.topic_default_settings import ONE_NODE
 
 if TYPE_CHECKING:
@@ -46,27 +46,22 @@ def _from_server(
     )
 
 
-def _fixed(name: str, value: Value, doc: str, reason: str) -> Setting:
-    """A topic setting of which one value alone is true here."""
-    return Setting(name, value, doc, allowed=(value,), reason=reason)
-
-
 TOPIC_SETTINGS = table(
     _from_server("cleanup.policy", "log.cleanup.policy", check=check_policy),
-    _fixed(
+    fixed(
         "compression.gzip.level",
         -1,
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
     ),
-    _fixed(
+    fixed(
         "compression.lz4.level",
         9,
         "Level of recompression, which does not happen.",
         _NOT_RECOMPRESSED,
     ),
     _from_server("compression.type", "compression.type"),
-    _fixed(
+    fixed(
         "compression.zstd.level",
         3,
         "Level of recompression, which does not happen.",
@@ -98,7 +93,7 @@ TOPIC_SETTINGS = table(
     _from_server("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
     _from_server("min.insync.replicas", "min.insync.replicas"),
     _from_server("preallocate", "log.preallocate"),
-    _fixed(
+    fixed(
         "remote.storage.enable",
         False,
         "Whether old segments move to another store (KIP-405).",
@@ -117,7 +112,7 @@ TOPIC_SETTINGS = table(
         "segment.jitter.ms", "log.roll.jitter.ms", coarser={"log.roll.jitter.hours": _HOUR_MS}
     ),
     _from_server("segment.ms", "log.roll.ms", coarser={"log.roll.hours": _HOUR_MS}),
-    _fixed(
+    fixed(
         "unclean.leader.election.enable",
         False,
         "Whether a replica that lags may lead.",

@@ -40,10 +40,6 @@ def admin(gateway: InProcessGateway) -> Admin:
 
 
 class TestHealth:
-    async def test_live(self, admin: Admin) -> None:
-        """The process answers."""
-        assert {"live": True} == await admin.value("/health/live")
-
     async def test_ready(self, admin: Admin, gateway: InProcessGateway) -> None:
         """Ready while writes are taken; not any more once the process is stopping."""
         assert {"ready": True, "problems": [], "problem_count": 0} == await admin.value(

@@ -231,22 +231,14 @@ async def test_signals_stay_with_the_process() -> None:
         assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
 
 
-async def test_taken_address() -> None:
-    """A port that is taken is an error of the start, and leaves no socket open."""
-    async with serving_admin() as running:
-        server = AdminServer(running.gateway.gateway, 8)
-        taken = LOCAL._replace(port=running.port)
-        with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
-            await server.bind([LOCAL, taken])
-        await server.aclose()
-
-
-async def test_one_address_twice() -> None:
-    """It is named, as one that another process has taken is."""
+@pytest.mark.parametrize("is_twice", [False, True])
+async def test_taken_address(*, is_twice: bool) -> None:
+    """A port that another server or this one has is an error of the start; no socket stays open."""
     async with serving_admin() as running:
         server = AdminServer(running.gateway.gateway, 8)
         (free,) = await server.bind([LOCAL])
         await server.aclose()
+        taken = free if is_twice else LOCAL._replace(port=running.port)
         with pytest.raises(ListenError, match="cannot listen at ADMIN://127"):
-            await server.bind([free, free])
+            await server.bind([free, taken])
         await server.aclose()

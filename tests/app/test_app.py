@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import socket
@@ -13,12 +12,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
 from kgw.cli.admin_http import get
-from kgw.cli.main import main
-from kgw.client import AdminClient, AsyncClient
-from kgw.client.groups import GroupClient
+from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,12 +63,7 @@ class Serving:
 
 def create_topic(port: int, name: str, partitions: int) -> None:
     """Create a topic as a client does."""
-
-    async def create() -> None:
-        async with AsyncClient([("127.0.0.1", port)]) as client:
-            await AdminClient(client).create_topic(name, partitions=partitions)
-
-    asyncio.run(create())
+    Commands(f"127.0.0.1:{port}").succeed("topics", "create", name, "-p", str(partitions))
 
 
 @pytest.fixture
@@ -148,12 +139,9 @@ class TestProcess:
         ready = json.loads(first.ready())
         port, admin = ready["listeners"][0]["port"], ("127.0.0.1", ready["admin"][0]["port"])
         create_topic(port, "events", partitions=1)
-
-        async def commit() -> None:
-            async with AsyncClient([("127.0.0.1", port)]) as client:
-                await GroupClient(client).commit("readers", {("events", 0): 0})
-
-        asyncio.run(commit())
+        reset = ("groups", "reset-offsets", "readers", "-t", "events", "--to-earliest", "--execute")
+        undo_file = str(tmp_path / "undo.json")
+        Commands(f"127.0.0.1:{port}").succeed(*reset, "--undo-file", undo_file)
         samples: list[dict[str, object]] = []
         while not samples:
             samples = get(admin, "/api/v1/lag/history", group="readers")["samples"]
@@ -188,35 +176,33 @@ class TestProcess:
                 pass
             assert 130 == serving.end()[0]
 
-    def test_address_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A taken port is one line and exit code 5, and the data directory is let go."""
-        start.append(first := Serving(tmp_path / "one", "--listen", "127.0.0.1:0"))
+    @pytest.mark.parametrize(
+        ("data_dir", "exit_code", "said"),
+        [("other", 5, "error: cannot listen at PLAINTEXT://{address}"), ("data", 4, "error: ")],
+    )
+    def test_what_another_process_has(
+        self, tmp_path: Path, start: list[Serving], data_dir: str, exit_code: int, said: str
+    ) -> None:
+        """A taken port, or else a data directory in use, is one line and an exit code."""
+        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
         address = f"127.0.0.1:{first.port()}"
-        start.append(second := Serving(tmp_path / "two", "--listen", address))
+        start.append(second := Serving(tmp_path / data_dir, "--listen", address))
         code, errors = second.wait()
-        assert 5 == code
-        assert f"error: cannot listen at PLAINTEXT://{address}" in errors
+        assert exit_code == code
+        assert errors.splitlines()[-1].startswith(said.format(address=address))
         assert "Traceback" not in errors
 
-    def test_data_directory_in_use(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A second process on the same data directory is one line and exit code 4."""
-        start.append(first := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
-        first.ready()
-        start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
-        code, errors = second.wait()
-        assert 4 == code
-        assert 1 == len(errors.splitlines())
-        assert errors.startswith("error: ")
-
     def test_data_directory_that_is_a_file(self, tmp_path: Path, start: list[Serving]) -> None:
-        """A data directory that cannot be made is one line and exit code 4."""
+        """One that cannot be made is one line and exit code 4, with --json one object."""
         data_dir = tmp_path / "no\nsuch\x1b thing"
         data_dir.write_text("")
-        start.append(serving := Serving(data_dir, "--listen", "127.0.0.1:0"))
-        code, errors = serving.wait()
-        assert 4 == code
-        assert "no\\nsuch\\x1b thing" in errors
-        assert 1 == len(errors.splitlines())
+        for option in ((), ("--json",)):
+            start.append(serving := Serving(data_dir, *option))
+            code, errors = serving.wait()
+            assert 4 == code
+            (line,) = errors.splitlines()
+            said = json.loads(line)["error"] if option else line.removeprefix("error: ")
+            assert f"{tmp_path}/no\\nsuch\\x1b thing: File exists" == said
 
     def test_lost_database(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions without their database are not served: clients would create them anew."""
@@ -228,12 +214,7 @@ class TestProcess:
         start.append(second := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
         code, errors = second.wait()
         assert 4 == code
-        line = errors.splitlines()[-1]
-        assert "kgw log adopt" in line
-        assert 0 == CliRunner().invoke(main, ["log", "adopt", str(tmp_path / "data")]).exit_code
-        start.append(third := Serving(tmp_path / "data", "--listen", "127.0.0.1:0"))
-        third.ready()
-        assert "kgw log adopt" not in third.end()[1]
+        assert "kgw log adopt" in errors.splitlines()[-1]
 
     def test_records_of_no_topic_are_reported(self, tmp_path: Path, start: list[Serving]) -> None:
         """Partitions that the database does not know are left alone, and the start says so."""

@@ -353,7 +353,7 @@ class Churn:
     async def _sample(self) -> None:
         """Look at every group once."""
         try:
-            async with await AsyncClient.connect(self._gateway.host, self._gateway.port) as client:
+            async with AsyncClient([(self._gateway.host, self._gateway.port)]) as client:
                 for kind in self._kinds:
                     await self._look(GroupClient(client), kind)
         except ClientError as error:
@@ -425,7 +425,7 @@ class Churn:
 
     async def _settle(self, deadline_s: float) -> dict[str, str]:
         lacking = dict.fromkeys((kind.name for kind in self._kinds), "not looked at")
-        async with await AsyncClient.connect(self._gateway.host, self._gateway.port) as client:
+        async with AsyncClient([(self._gateway.host, self._gateway.port)]) as client:
             groups = GroupClient(client)
             while lacking and time.monotonic() < deadline_s:
                 await asyncio.sleep(0.25)
@@ -461,7 +461,7 @@ class Churn:
             book.judge(stored[name], written)
 
     async def _stored(self) -> dict[str, dict[int, int]]:
-        async with await AsyncClient.connect(self._gateway.host, self._gateway.port) as client:
+        async with AsyncClient([(self._gateway.host, self._gateway.port)]) as client:
             groups = GroupClient(client)
             return {kind.name: await _stored(groups, kind) for kind in self._kinds}
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kgw.client import AdminClient, AsyncClient, ClientError, Connection, GroupClient
 from kgw.client.errors import ServerRefusedError
 from kgw.errors import ErrorCode
+from kgw.protocol.schema import Response
 from kgw.testing.process import SERVE, GatewayProcess
 from tests.campaigns import broken_groups_serve
 from tests.campaigns.support import Report, checked_directory, main
@@ -23,7 +24,7 @@ from tests.groups.wire import WireMember, settle
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
 
 TOPIC = "orders"
 PARTITIONS = 4
@@ -53,7 +54,7 @@ class Link:
             if self._connection is None or not self._connection.is_open:
                 self._connection = await Connection.open(self._gateway.host, self._gateway.port)
             connection = self._connection
-        return await connection.request(request, version=version, timeout_s=20.0)
+        return await connection.ask(request, Response, version=version, timeout_s=20.0)
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -355,7 +356,7 @@ def run_kills(
             gateway = GatewayProcess(directory / "data", command=command)
             await asyncio.to_thread(gateway.start)
             try:
-                async with await AsyncClient.connect(gateway.host, gateway.port) as client:
+                async with AsyncClient([(gateway.host, gateway.port)]) as client:
                     await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
                 await Killer(report, random, gateway).run(planned)
             finally:

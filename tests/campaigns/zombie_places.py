@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from kgw.client import AsyncClient, Connection, GroupClient
 from kgw.handlers.context import Session
+from kgw.protocol.schema import Response
 from tests.offsets.blocks import held
 
 if TYPE_CHECKING:
-    from kgw.protocol.schema import Request, Response
+    from kgw.protocol.schema import Request
     from kgw.testing.gateway import InProcessGateway
     from kgw.testing.process import GatewayProcess
     from tests.groups.wire import Ask
@@ -81,13 +82,14 @@ class OverSockets:
         self._connections.append(connection)
 
         async def ask(request: Request, version: int) -> Response:
-            return await connection.request(request, version=version)
+            return await connection.ask(request, Response, version=version)
 
         return ask
 
     async def picture(self, group_id: str) -> object:
         if self._client is None:
-            self._client = await AsyncClient.connect(self._gateway.host, self._gateway.port)
+            self._client = AsyncClient([(self._gateway.host, self._gateway.port)])
+            await self._client.open()
         groups = GroupClient(self._client)
         if group_id == NO_GROUP:
             return [one.group_id for one in await groups.groups()]

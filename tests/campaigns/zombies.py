@@ -381,7 +381,7 @@ async def over_sockets(report: Report, random: Random, attempts: int) -> None:
         await asyncio.to_thread(gateway.start)
         place = OverSockets(gateway)
         try:
-            async with await AsyncClient.connect(gateway.host, gateway.port) as client:
+            async with AsyncClient([(gateway.host, gateway.port)]) as client:
                 await AdminClient(client).create_topic(TOPIC, partitions=PARTITIONS)
             await haunt(report, random, place, attempts)
         finally:

@@ -2,38 +2,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kgw.cli.client import parse_bootstrap
 from kgw.cli.errors import CommandError, ExitCode
 from kgw.cli.group_offsets import parse_duration_ms
-from kgw.cli.group_what_if import what_if
+from kgw.cli.groups import what_if
 from kgw.client import AsyncClient
 from kgw.groups.requests import JoinRequest, MemberProtocol
 from kgw.offsets.committed import DAMAGED_OFFSET, NO_EXPIRY_MS, CommittedOffset
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.blobs import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
     encode_blob,
 )
-from kgw.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from kgw.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-)
-from kgw.protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
 from tests.client.serving import ServedGateway
+from tests.handlers.support import request_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,50 +42,44 @@ def reset(kgw: Commands, group: str, *arguments: str) -> list[tuple[int, int | N
     return [(one["partition"], one["before"], one["after"]) for one in told["offsets"]]
 
 
+async def asked(client: AsyncClient, api: ApiKey, version: int, **fields: Any) -> Any:
+    """Return the answer to a request whose structures are given as dictionaries."""
+    return await client.request(request_of(api, **fields), version=version)
+
+
 async def joined(kgw: Commands, group: str, topic: str) -> str:
     """Bring one member into a group that reads a topic, and return its id."""
-    host, _, port = kgw.bootstrap.rpartition(":")
-    async with await AsyncClient.connect(host, int(port), client_id="reader") as client:
-        connection = await client.any_connection()
-        subscription = ConsumerProtocolSubscription(topics=[topic])
-        joined = await connection.ask(
-            JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=30_000,
-                protocol_type="consumer",
-                protocols=[
-                    JoinGroupRequestProtocol(name="range", metadata=encode_blob(subscription, 1))
-                ],
-            ),
-            JoinGroupResponse,
-            version=3,
+    subscription = ConsumerProtocolSubscription(topics=[topic])
+    read = ConsumerProtocolTopicPartition(topic=topic, partitions=[0, 1])
+    assignment = encode_blob(ConsumerProtocolAssignment(assigned_partitions=[read]), 1)
+    async with AsyncClient(parse_bootstrap(kgw.bootstrap), client_id="reader") as client:
+        member = await asked(
+            client,
+            ApiKey.JOIN_GROUP,
+            3,
+            group_id=group,
+            session_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": encode_blob(subscription, 1)}],
         )
-        assignment = ConsumerProtocolAssignment(
-            assigned_partitions=[ConsumerProtocolTopicPartition(topic=topic, partitions=[0, 1])]
+        await asked(
+            client,
+            ApiKey.SYNC_GROUP,
+            3,
+            group_id=group,
+            generation_id=member.generation_id,
+            member_id=member.member_id,
+            assignments=[{"member_id": member.member_id, "assignment": assignment}],
         )
-        await connection.ask(
-            SyncGroupRequest(
-                group_id=group,
-                generation_id=joined.generation_id,
-                member_id=joined.member_id,
-                assignments=[
-                    SyncGroupRequestAssignment(
-                        member_id=joined.member_id, assignment=encode_blob(assignment, 1)
-                    )
-                ],
-            ),
-            SyncGroupResponse,
-        )
-        return joined.member_id
+        member_id: str = member.member_id
+        return member_id
 
 
 async def left(kgw: Commands, group: str, member_id: str) -> None:
     """Let a member leave."""
-    host, _, port = kgw.bootstrap.rpartition(":")
-    async with await AsyncClient.connect(host, int(port)) as client:
-        connection = await client.any_connection()
-        members = [MemberIdentity(member_id=member_id)]
-        await connection.ask(LeaveGroupRequest(group_id=group, members=members), LeaveGroupResponse)
+    async with AsyncClient(parse_bootstrap(kgw.bootstrap)) as client:
+        members = [{"member_id": member_id}]
+        await asked(client, ApiKey.LEAVE_GROUP, 3, group_id=group, members=members)
 
 
 def test_reset_shows_does_and_takes_back(kgw: Commands, tmp_path: Path) -> None:
@@ -212,8 +194,7 @@ def test_shares_of_workers_are_not_made_up() -> None:
         async with ServedGateway() as served:
             joining = served.gateway.groups.ask("workers", worker)
             await joining
-            host, _, port = served.address.rpartition(":")
-            async with await AsyncClient.connect(host, int(port)) as client:
+            async with AsyncClient([(served.host, served.port)]) as client:
                 with pytest.raises(CommandError, match="type connect"):
                     await what_if(client, "workers", "range")
 

@@ -1,47 +1,38 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.cli.errors import ExitCode
-from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.testing.process import GatewayProcess
+from tests.cli.conftest import Commands
 from tests.cli.lying import send
 from tests.records.lies import LIES, batch, honest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Commands
-
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with one topic of two partitions and ten records, its server stopped."""
-    import asyncio
-
     data_dir = tmp_path_factory.mktemp("log") / "data"
-
-    async def fill(port: int) -> None:
-        async with AsyncClient([("127.0.0.1", port)]) as client:
-            await AdminClient(client).create_topic("events", partitions=2)
-            async with Producer(client) as producer:
-                for number in range(10):
-                    new = NewRecord(b"key", b"value-%d" % number, 1000 + number)
-                    await producer.send("events", number % 2, [new])
-
     with GatewayProcess(data_dir) as process:
-        asyncio.run(fill(process.port))
+        kgw = Commands(process.bootstrap)
+        kgw.succeed("topics", "create", "events", "-p", "2")
+        for partition in range(2):
+            lines = "".join(f"key:value-{number}\n" for number in range(partition, 10, 2))
+            options = ("-p", str(partition), "-k", ":", "--batch-records", "1")
+            kgw.succeed("produce", "events", *options, data=lines)
     return data_dir
 
 
 @pytest.fixture
 def data_dir(template: Path, tmp_path: Path) -> Path:
     """A copy of the directory, to be damaged at will."""
-    import shutil
-
     return shutil.copytree(template, tmp_path / "data")
 
 

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.cli.errors import ExitCode
-from kgw.client import AdminClient, AsyncClient, NewRecord, Producer
 from kgw.testing.process import GatewayProcess
+from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.cli.conftest import Commands
 
 pytestmark = pytest.mark.slow
 
@@ -19,31 +18,21 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stopped directory: a compacted topic with 90 records of three keys, and another topic."""
-    import asyncio
-
     data_dir = tmp_path_factory.mktemp("compact") / "data"
-
-    async def fill(port: int) -> None:
-        async with AsyncClient([("127.0.0.1", port)]) as client:
-            admin = AdminClient(client)
-            config = {"cleanup.policy": "compact", "segment.bytes": "1024"}
-            await admin.create_topic("states", partitions=2, config=config)
-            await admin.create_topic("events", partitions=1)
-            async with Producer(client) as producer:
-                for number in range(90):
-                    new = NewRecord(b"key-%d" % (number % 3), b"value-%d" % number, 1000 + number)
-                    await producer.send("states", 0, [new])
-
     with GatewayProcess(data_dir) as process:
-        asyncio.run(fill(process.port))
+        kgw = Commands(process.bootstrap)
+        settings = ("--set", "cleanup.policy=compact", "--set", "segment.bytes=1024")
+        kgw.succeed("topics", "create", "states", "-p", "2", *settings)
+        kgw.succeed("topics", "create", "events")
+        lines = "".join(f"key-{number % 3}:value-{number}\n" for number in range(90))
+        options = ("-p", "0", "-k", ":", "--batch-records", "1")
+        kgw.succeed("produce", "states", *options, data=lines)
     return data_dir
 
 
 @pytest.fixture
 def data_dir(template: Path, tmp_path: Path) -> Path:
     """A copy of the directory."""
-    import shutil
-
     return shutil.copytree(template, tmp_path / "data")
 
 

@@ -62,11 +62,6 @@ def test_exit_codes_are_documented(offline: Commands) -> None:
         assert f"{code.value} {code.meaning}" in text
 
 
-def test_the_version_is_printed(offline: Commands) -> None:
-    """--version names the program and its version."""
-    assert f"kgw, version {__version__}\n" == offline.succeed("--version")
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

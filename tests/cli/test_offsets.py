@@ -45,11 +45,6 @@ def test_describe_tells_what_a_partition_holds(kgw: Commands) -> None:
     assert shown[2].endswith("-")
 
 
-def test_describe_of_no_topic_is_refused(kgw: Commands) -> None:
-    """What does not exist is said, not shown as empty."""
-    assert "no such topic" in kgw.fail(ExitCode.FAILED, "offsets", "describe", "missing")
-
-
 def test_a_seek_is_tried_before_it_is_made(kgw: Commands) -> None:
     """Each WHERE in each partition: the offset, the valid range, and why not."""
     kgw.succeed("topics", "create", "sought", "-p", "2")

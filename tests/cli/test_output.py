@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgw.cli import output
+from kgw.types import printable
 
 if TYPE_CHECKING:
     import pytest
@@ -10,14 +11,16 @@ if TYPE_CHECKING:
 
 def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     """Columns are as wide as their content, numbers stand to the right, nothing trails."""
-    output.print_table(("name", "count"), [("a", 1), ("longer", 200)])
-    assert "NAME    COUNT\na           1\nlonger    200\n" == capsys.readouterr().out
+    rows = [{"name": "a", "count": 1}, {"name": "longer", "count": 200, "other": None}]
+    output.print_rows(rows, "name how_many=count other", count=abs)
+    expected = "NAME    HOW MANY  OTHER\na              1  -\nlonger       200  -\n"
+    assert expected == capsys.readouterr().out
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """What others have named a topic cannot move the cursor or ring the bell."""
-    assert "\\x1b[31mred\\x07" == output.printable("\x1b[31mred\x07")
-    assert "größer" == output.printable("größer")
+    assert "\\x1b[31mred\\x07" == printable("\x1b[31mred\x07")
+    assert "größer" == printable("größer")
 
 
 def test_a_bar_is_shown_to_people_only(

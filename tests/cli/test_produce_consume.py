@@ -82,14 +82,6 @@ def test_json_goes_round(kgw: Commands) -> None:
     assert '{"nested":[1,2]}' == first[2]["value"]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read_again(kgw: Commands, compression: str) -> None:
-    """Batches come back whatever they are compressed with."""
-    topic = f"compressed-{compression}"
-    kgw.succeed("produce", topic, "-z", compression, data="line\n" * 100)
-    assert "line\n" * 100 == kgw.succeed("consume", topic)
-
-
 def test_raw_input_is_one_value(kgw: Commands, tmp_path: Path) -> None:
     """A file goes in as one value and comes out byte for byte."""
     content = bytes(range(256)) * 10

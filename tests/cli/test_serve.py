@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -16,8 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Commands
-
-SERVE = [sys.executable, "-m", "kgw", "serve", "--listen", "127.0.0.1:0"]
 
 
 def test_flags_are_settings(offline: Commands) -> None:
@@ -76,34 +70,3 @@ def test_bad_settings_are_wrong_usage(
 ) -> None:
     """Nothing starts with a configuration that is not understood."""
     assert expected in offline.fail(ExitCode.USAGE, "serve", *arguments)
-
-
-@pytest.mark.slow
-def test_a_server_serves_until_it_is_told_to_stop(offline: Commands, tmp_path: Path) -> None:
-    """One ready line, then service, then exit code 0 after SIGTERM; the records stay."""
-    for start in range(2):
-        with subprocess.Popen(
-            [*SERVE, "--data-dir", str(tmp_path / "data"), "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            assert process.stdout is not None
-            ready = json.loads(process.stdout.readline())
-            assert "ready" == ready["event"]
-            address = f"127.0.0.1:{ready['listeners'][0]['port']}"
-            offline.succeed("produce", "events", "-b", address, data=f"{start}\n")
-            consumed = offline.succeed("consume", "events", "-b", address)
-            assert "".join(f"{number}\n" for number in range(start + 1)) == consumed
-            process.send_signal(signal.SIGTERM)
-            assert 0 == process.wait(10)
-            assert b"" == process.stdout.read()
-
-
-def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    """A file in the place of the data directory is named in one line, with the exit code for it."""
-    in_the_way = tmp_path / "data"
-    in_the_way.touch()
-    command = [*SERVE, "--data-dir", str(in_the_way)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    assert (ExitCode.DATA_DIRECTORY, "") == (ended.returncode, ended.stdout)
-    assert f"error: {in_the_way}: File exists\n" == ended.stderr

@@ -1,41 +1,25 @@
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kgw.cli.errors import ExitCode
-from kgw.client import AdminClient, AsyncClient
 from kgw.testing.process import GatewayProcess
+from tests.cli.conftest import Commands
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Commands
     from tests.state.servers import DatabaseServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
-def create_topic(port: int, name: str) -> None:
-    """Create a topic."""
-
-    async def create() -> None:
-        async with AsyncClient([("127.0.0.1", port)]) as client:
-            await AdminClient(client).create_topic(name, partitions=2)
-
-    asyncio.run(create())
-
-
-def topic_names(port: int) -> set[str]:
-    """Return the topics that a server has."""
-
-    async def names() -> set[str]:
-        async with AsyncClient([("127.0.0.1", port)]) as client:
-            return {topic.name for topic in await client.topics()}
-
-    return asyncio.run(names())
+def topics(process: GatewayProcess) -> list[tuple[str, int]]:
+    """Return the topics that a server has, with their numbers of partitions."""
+    found = Commands(process.bootstrap).json("topics", "list")
+    return [(one["name"], one["partitions"]) for one in found]
 
 
 def test_a_server_moves_its_state(
@@ -45,25 +29,25 @@ def test_a_server_moves_its_state(
     data_dir = tmp_path / "data"
     url = database_server.url(database_server.new_place())
     with GatewayProcess(data_dir) as process:
-        create_topic(process.port, "first")
+        Commands(process.bootstrap).succeed("topics", "create", "first", "-p", "2")
 
     text = offline.succeed("state", "copy", str(data_dir), "--to", url)
     assert f"Copied from sqlite to {url}, and compared." in text
     assert f"kgw.state.url={url}" in text
 
     with GatewayProcess(data_dir, f"kgw.state.url={url}") as process:
-        assert {"first"} == topic_names(process.port)
-        create_topic(process.port, "second")
+        assert [("first", 2)] == topics(process)
+        Commands(process.bootstrap).succeed("topics", "create", "second", "-p", "2")
         process.kill()
         process.start()
-        assert {"first", "second"} == topic_names(process.port)
+        assert [("first", 2), ("second", 2)] == topics(process)
     assert [] == offline.json("log", "check", str(data_dir))["problems"]
     assert [] == offline.json("log", "adopt", str(data_dir))
 
     report = offline.json("state", "copy", str(data_dir), "--to", "sqlite")
     assert (url, "sqlite", 2) == (report["source"], report["target"], report["rows"]["topic"])
     with GatewayProcess(data_dir) as process:
-        assert {"first", "second"} == topic_names(process.port)
+        assert [("first", 2), ("second", 2)] == topics(process)
 
 
 def test_what_cannot_be_copied_is_one_line(offline: Commands, tmp_path: Path) -> None:

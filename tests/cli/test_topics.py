@@ -104,7 +104,7 @@ def test_one_partition_that_refuses_hides_no_other(kgw: Commands) -> None:
 def test_the_servers_settings_are_described_and_changed(kgw: Commands) -> None:
     """Settings that can change live do; the others say that they cannot."""
     rows = kgw.json("config", "describe")
-    assert "1" == rows["num.partitions"]["value"]
+    assert ("1", True) == (rows["num.partitions"]["value"], rows["num.partitions"]["read_only"])
     changed = kgw.json("config", "alter", "--set", "message.max.bytes=2000000")
     assert "2000000" == changed["message.max.bytes"]["value"]
     restored = kgw.json("config", "alter", "--unset", "message.max.bytes")

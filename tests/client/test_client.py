@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +16,8 @@ from kgw.client import (
     UnsupportedApiError,
     WireReader,
 )
-from kgw.client.admin import BROKER, TOPIC
 from kgw.client.subscription import OffsetSubscriber
-from kgw.client.values import EARLIEST, LATEST, MAX_TIMESTAMP
+from kgw.client.values import LATEST
 from kgw.clock import SystemClock
 from kgw.errors import ErrorCode
 from kgw.offsets.seeker import Seek, SeekKind
@@ -27,10 +25,10 @@ from kgw.records.batch import Compression
 from kgw.records.builder import BatchBuilder
 from kgw.types import ZERO_TOPIC_ID
 from tests.client.serving import CuttingProxy, ServedGateway, served_client
-from tests.client.test_connection import reply, versions
+from tests.client.test_connection import reply, scripted_server, versions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from kgw.offsets.reader import ReadRecord
 
@@ -57,78 +55,17 @@ async def read_to_the_end(client: AsyncClient, offsets: Mapping[int, int]) -> li
     return await subscription.next_page(1000, max_wait_ms=0)
 
 
-async def test_a_batch_comes_back_as_it_was_stored() -> None:
-    """What is produced is fetched again, byte for byte but for what the server assigns."""
+async def test_a_topic_is_found_or_not() -> None:
+    """A name that no topic has, or could have, is an answer and no error."""
     async with served_client() as client:
         await AdminClient(client).create_topic("events", partitions=2)
-        assert 0 == (await client.produce("events", 1, batch(b"a", b"b"))).base_offset
-        assert 2 == (await client.produce("events", 1, batch(b"c"))).base_offset
-        (fetched,) = await client.fetch("events", {1: 0})
-        assert 3 == fetched.high_watermark
-        assert 0 == fetched.log_start_offset
-        assert [(1, 0, b"a"), (1, 1, b"b"), (1, 2, b"c")] == [
-            (one.partition, one.offset, one.record.value)
-            for one in await read_to_the_end(client, {0: 0, 1: 0})
-        ]
-
-
-async def test_reading_begins_in_the_middle_of_a_batch() -> None:
-    """Records before the position are left out though their batch comes whole."""
-    async with served_client() as client:
-        await client.topic("events", auto_create=True)
-        await client.produce("events", 0, batch(b"a", b"b", b"c"))
-        found = await read_to_the_end(client, {0: 2})
-        assert [b"c"] == [one.record.value for one in found]
-
-
-async def test_offsets_are_found_by_time() -> None:
-    """Earliest, latest, the greatest timestamp, and the first record at or after a time."""
-    async with served_client() as client:
-        await client.topic("events", auto_create=True)
-        await client.produce("events", 0, batch(b"a", b"b", b"c"))
-        offsets = {
-            timestamp: (await client.list_offsets("events", {0: timestamp}))[0].offset
-            for timestamp in (EARLIEST, LATEST, MAX_TIMESTAMP, 1001, 5000)
-        }
-        assert {EARLIEST: 0, LATEST: 3, MAX_TIMESTAMP: 2, 1001: 1, 5000: -1} == offsets
-
-
-async def test_topics_are_described_and_deleted() -> None:
-    """A topic appears with its partitions and is gone after its deletion."""
-    async with served_client() as client:
-        admin = AdminClient(client)
-        await admin.create_topic("b", partitions=2)
-        await admin.create_topic("a", partitions=1, replication_factor=1)
-        topics = await client.topics()
-        assert ["a", "b"] == [topic.name for topic in topics]
-        assert [0, 1] == [one.partition for one in topics[1].partitions]
-        assert topics[0].topic_id != ZERO_TOPIC_ID
-        await admin.create_partitions("b", 3)
-        assert 3 == len((await client.topic("b")).partitions)
-        await admin.delete_topic("a")
-        assert await client.find_topic("a") is None
-        assert await client.topic("b") == await client.find_topic("b")
-        assert await client.find_topic("no/topic") is None
-
-
-async def test_settings_are_changed_and_described() -> None:
-    """A topic's own value is told from a default, and can be taken back."""
-    async with served_client() as client:
-        admin = AdminClient(client)
-        await admin.create_topic("a", config={"max.message.bytes": "5000"})
-        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
-        assert ("5000", "topic") == (
-            rows["max.message.bytes"].value,
-            rows["max.message.bytes"].source,
+        found = await client.find_topic("events")
+        assert found is not None
+        assert ([0, 1], True) == (
+            [one.partition for one in found.partitions],
+            found.topic_id != ZERO_TOPIC_ID,
         )
-        await admin.alter_settings(TOPIC, "a", {"max.message.bytes": None})
-        rows = {row.name: row for row in await admin.describe_settings(TOPIC, "a")}
-        assert ("1048588", "default") == (
-            rows["max.message.bytes"].value,
-            rows["max.message.bytes"].source,
-        )
-        broker = {row.name: row for row in await admin.describe_settings(BROKER, "0")}
-        assert ("0", True) == (broker["node.id"].value, broker["node.id"].read_only)
+        assert [None, None] == [await client.find_topic(name) for name in ("none", "no/topic")]
 
 
 async def test_refusals_carry_the_code_and_the_reason() -> None:
@@ -171,56 +108,31 @@ async def test_the_next_address_is_tried_when_one_is_down(unused_tcp_port: int) 
         await AsyncClient([("127.0.0.1", unused_tcp_port)]).open()
 
 
-class HeldServer:
-    """Answers ApiVersions, each connection when it is told to; knows when clients hang up."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.accepted = 0
-        self.has_asked = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.rest = asyncio.get_running_loop().create_future()
-        """What came after the first request, complete when the client has hung up."""
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[None]:
-        """Listen."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield
-        finally:
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        try:
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            frame = await reader.readexactly(size)
-            self.has_asked.set()
-            await self.may_answer.wait()
-            writer.write(reply(frame, versions(METADATA=(0, 13)), 4))
-            self.rest.set_result(await reader.read())
-        finally:
-            writer.close()
-
-
 async def test_a_connection_that_is_being_opened_when_the_client_closes_is_closed() -> None:
     """Nobody else would: whoever opened it is told, and so is who asks later."""
-    server = HeldServer()
-    async with server.served(), asyncio.timeout(10):
-        client = AsyncClient([("127.0.0.1", server.port)])
+    has_asked, may_answer, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    asked = 0
+
+    async def answer(frame: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        has_asked.set()
+        await may_answer.wait()
+        return reply(frame, versions(METADATA=(0, 13)), 4)
+
+    async with scripted_server(answer, ended) as port, asyncio.timeout(10):
+        client = AsyncClient([("127.0.0.1", port)])
         opening = [asyncio.ensure_future(client.any_connection()) for _ in range(2)]
-        await server.has_asked.wait()
+        await has_asked.wait()
         await client.aclose()
-        server.may_answer.set()
+        may_answer.set()
         for one in opening:
             with pytest.raises(ClientError, match="the client is closed"):
                 await one
-        assert b"" == await server.rest
+        await ended.wait()
         with pytest.raises(ClientError, match="the client is closed"):
             await client.topics()
-        assert 1 == server.accepted
+        assert 1 == asked
 
 
 async def test_a_closed_client_can_be_opened_again() -> None:

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
 from kgw.client import ServerRefusedError
-from kgw.client.errors import refuse
 from kgw.errors import ErrorCode
 
 
@@ -19,16 +16,3 @@ def test_a_code_of_a_newer_kafka_is_a_number() -> None:
     assert "cannot: error code 9999" == str(error)
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert not error.retriable
-
-
-def test_what_clients_repeat_is_retriable() -> None:
-    """Whether to try again is what Kafka's own clients would say of the code."""
-    assert ServerRefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "cannot").retriable
-    assert not ServerRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, "cannot").retriable
-
-
-def test_no_error_is_no_error() -> None:
-    """Code 0 raises nothing."""
-    refuse(0, "cannot")
-    with pytest.raises(ServerRefusedError, match="cannot"):
-        refuse(1, "cannot")

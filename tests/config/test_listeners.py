@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgw.config import Listener, format_listener, parse_address, parse_listener
+from kgw.config import Listener, parse_address, parse_listener
 from kgw.config.listeners import (
     check_admin_listeners,
     check_listeners,
@@ -48,7 +48,7 @@ def test_a_missing_port_may_have_a_default() -> None:
 def test_listeners_survive_their_text_form(host: str, port: int) -> None:
     """Formatting and parsing a listener gives the same listener."""
     listener = Listener("INTERNAL", host, port)
-    assert listener == parse_listener(format_listener(listener))
+    assert listener == parse_listener(str(listener))
 
 
 def test_a_nameless_listener_is_plaintext() -> None:

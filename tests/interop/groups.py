@@ -131,7 +131,7 @@ class Story:
 
     def _ask(self, question: Callable[[GroupClient], Awaitable[Answer]]) -> Answer:
         async def ask() -> Answer:
-            async with await AsyncClient.connect(self.gateway.host, self.gateway.port) as client:
+            async with AsyncClient([(self.gateway.host, self.gateway.port)]) as client:
                 return await question(GroupClient(client))
 
         return asyncio.run(ask())

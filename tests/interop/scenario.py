@@ -196,7 +196,7 @@ def check_disordered_times(client: Client, gateway: GatewayProcess, topic: str) 
 
 
 async def _delete_before(gateway: GatewayProcess, topic: str, offset: int) -> int:
-    async with await AsyncClient.connect(gateway.host, gateway.port) as kgw_client:
+    async with AsyncClient([(gateway.host, gateway.port)]) as kgw_client:
         wanted = {PARTITION: offset}
         answer = (await AdminClient(kgw_client).delete_records(topic, wanted))[PARTITION]
     if isinstance(answer, ServerRefusedError):
@@ -275,7 +275,7 @@ def stored_at(sent: list[Record], offsets: list[int]) -> list[Record]:
 
 async def _wait_for_offset(gateway: GatewayProcess, topic: str, offset: int) -> None:
     """Returns as soon as the partition reaches beyond an offset, by long polls."""
-    async with await AsyncClient.connect(gateway.host, gateway.port) as kgw_client:
+    async with AsyncClient([(gateway.host, gateway.port)]) as kgw_client:
         end = 0
         while end <= offset:
             for part in await kgw_client.fetch(topic, {PARTITION: end}, max_wait_ms=10_000):

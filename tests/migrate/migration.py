@@ -23,7 +23,7 @@ def talk(kgw: Commands, action: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
     host, _, port = kgw.bootstrap.rpartition(":")
 
     async def run() -> Any:
-        async with await AsyncClient.connect(host, int(port)) as client:
+        async with AsyncClient([(host, int(port))]) as client:
             return await action(client)
 
     return asyncio.run(run())
