@@ -11,9 +11,10 @@ import pytest
 from kgw.client import AdminClient, AsyncClient
 from kgw.records.batch import split_batches
 from kgw.testing.process import GatewayProcess
+from tests.interop.client import Topic
 from tests.interop.drivers.loop import Record
 from tests.interop.libraries import PYTHON
-from tests.interop.scenario import START_MS
+from tests.interop.scenario import START_MS, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,45 +89,21 @@ def test_the_newest_of_each_key_is_read_in_order(
     clients: Callable[[str], Client], compacting_gateway: GatewayProcess, name: str, codec: str
 ) -> None:
     """After compaction, after a kill, and after more updates and another compaction."""
-    gateway, client = compacting_gateway, clients(name)
+    gateway = compacting_gateway
+    topic = Topic(clients(name), gateway, TOPIC, 0)
     asyncio.run(create(gateway))
     expected: list[Record] = []
     for _ in range(2):
         sent = updates()
-        offsets = client.produce(
-            gateway.bootstrap, TOPIC, 0, sent, codec=codec, idempotent=name != "kafka-python-2"
-        )
-        sent = [one._replace(offset=at) for one, at in zip(sent, offsets, strict=True)]
-        expected = newest(expected + sent)
+        offsets = topic.produce(sent, codec, idempotent=name != "kafka-python-2")
+        expected = newest(expected + stored(sent, offsets))
         deadline = time.monotonic() + 30
         while (count := asyncio.run(stored_count(gateway))) != len(expected):
             assert time.monotonic() < deadline, f"{count} records are stored"
             time.sleep(0.1)
         gateway.kill()
         gateway.start()
-        assert expected == client.consume(
-            gateway.bootstrap, TOPIC, 0, offset=0, count=len(expected)
-        )
+        assert expected == topic.consume(0, len(expected))
     # A reader in the middle of what is gone gets the next record there is.
     later = [one for one in expected if one.offset > expected[0].offset]
-    assert later == client.consume(
-        gateway.bootstrap, TOPIC, 0, offset=expected[0].offset + 1, count=len(later)
-    )
-
-
-@pytest.mark.parametrize("name", PYTHON)
-def test_a_record_without_a_key_is_refused(
-    clients: Callable[[str], Client], compacting_gateway: GatewayProcess, name: str
-) -> None:
-    """The client raises what the broker says, and what has a key is stored."""
-    from tests.interop.client import DriverError
-
-    gateway, client = compacting_gateway, clients(name)
-    asyncio.run(create(gateway))
-    keyless = Record(None, b"value", [], START_MS)
-    with pytest.raises(DriverError):
-        client.produce(gateway.bootstrap, TOPIC, 0, [keyless], codec="none", idempotent=False)
-    keyed = keyless._replace(key=b"key")
-    assert [0] == client.produce(
-        gateway.bootstrap, TOPIC, 0, [keyed], codec="none", idempotent=False
-    )
+    assert later == topic.consume(expected[0].offset + 1, len(later))
