@@ -333,13 +333,12 @@ class BackendSuite(BackendHarness):
         async with self.opened(tmp_path) as backend:
             log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
             for number in range(10):
-                attributes = 0x30 if number == 6 else 0
                 batch = make_batch(
                     [b"%d" % number] * 2,
                     producer_id=5,
                     producer_epoch=1,
                     base_sequence=2 * number,
-                    attributes=attributes,
+                    is_control=number == 6,
                 )
                 await log.append([batch])
             batches = [batch async for batch in log.replay(5)]

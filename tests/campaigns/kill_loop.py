@@ -46,7 +46,7 @@ RECOVERY_KILLS = 10
 START_UP_KILL_S = 0.2
 READY_S = 2.0
 BOUNDS_ASKED = 4
-EMPTY_POLLS = 6
+EMPTY_POLLS = 15
 RELAXED = ("kgw.durability=relaxed",)
 
 UNSAFE_SERVE = (sys.executable, "-m", "tests.campaigns.unsafe_serve", "serve")
@@ -212,29 +212,30 @@ class Clients:
     def read_final(self) -> dict[int, FinalLog]:
         """Read every partition from its start to its end with a fresh consumer."""
         consumer = self._consumer("final")
-        final: dict[int, FinalLog] = {}
-        for number in range(PARTITIONS):
-            place = TopicPartition(TOPIC, number, 0)
-            low, high = consumer.get_watermark_offsets(place, timeout=20)
-            consumer.assign([TopicPartition(TOPIC, number, low)])
-            records: list[tuple[int, bytes]] = []
-            deadline = time.monotonic() + 60
-            next_offset = low
-            empty_polls = 0
-            # A relaxed partition may end with offsets that it has left out.
-            while next_offset < high and empty_polls < EMPTY_POLLS:
-                # No more than there are, or the client waits for others until the time is up.
-                messages = consumer.consume(min(high - next_offset, 10_000), 0.5)
-                empty_polls = 0 if messages else empty_polls + 1
-                for message in messages:
-                    if message.error() is None:
-                        records.append((message.offset(), message.value()))
-                        next_offset = message.offset() + 1
-                if time.monotonic() > deadline:
-                    break
-            final[number] = FinalLog(low, high, records)
+        bounds = [
+            consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)
+            for number in range(PARTITIONS)
+        ]
+        consumer.assign([TopicPartition(TOPIC, n, low) for n, (low, _) in enumerate(bounds)])
+        records: list[list[tuple[int, bytes]]] = [[] for _ in bounds]
+        unread = {number for number, (low, high) in enumerate(bounds) if low < high}
+        deadline = time.monotonic() + 60
+        empty_polls = 0
+        # A relaxed partition may end with offsets that it has left out.
+        while unread and empty_polls < EMPTY_POLLS and time.monotonic() < deadline:
+            messages = consumer.consume(1_000, 0.2)
+            empty_polls = 0 if messages else empty_polls + 1
+            for message in messages:
+                if message.error() is None:
+                    number, offset = message.partition(), message.offset()
+                    records[number].append((offset, message.value()))
+                    if offset + 1 >= bounds[number][1]:
+                        unread.discard(number)
         consumer.close()
-        return final
+        return {
+            number: FinalLog(low, high, records[number])
+            for number, (low, high) in enumerate(bounds)
+        }
 
     def events(self) -> list[Event]:
         """Return what the clients saw."""

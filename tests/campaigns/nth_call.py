@@ -63,6 +63,7 @@ ALL_BUT_SYNCS = READING | CHANGING
 ALL_BUT_READS = CHANGING | {"fdatasync", "listdir", "free_bytes", "create"}
 JOURNAL_STEPS = 12
 JOURNAL_PARTITIONS = 12
+READING_SHARE = 0.2
 MOST_READS = 40
 AFTER_A_FAULT = 3
 JOURNAL = ".journal"
@@ -86,12 +87,17 @@ class FaultyMachine(Machine):
         self._hopeless: set[Append] = set()
 
     def attempt(self) -> None:
-        """Do one step; a StorageError is an answer, anything else a crash."""
+        """Do one step; a StorageError is an answer, anything else a crash.
+
+        Everything is read after a step in which a call failed, and now and then after another one.
+        """
+        struck = len(self.fs.struck)
         try:
             self.step()
         except StorageError:
             self.errors += 1
-        self.check_reads()
+        if len(self.fs.struck) > struck or self.random.random() < READING_SHARE:
+            self.check_reads()
 
     def check_reads(self) -> None:
         """What was acknowledged is served while writing fails, whatever fails for good."""
