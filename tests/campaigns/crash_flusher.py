@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.write.write_path import Append
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
+    from tests.simulated_fs import SimulatedFs
 
 MOST_BESIDE = 30
 """Appends beside what another does in one step."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
-from kgw.testing.faults import SimulatedFs
 from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_compaction import (
     UNSAFE,
@@ -24,6 +23,7 @@ from tests.campaigns.crash_flushes import Flushes
 from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

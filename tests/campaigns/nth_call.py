@@ -23,7 +23,6 @@ from kgw.backend.embedded.read.reading import Reader
 from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_flusher import FlusherMachine
 from tests.campaigns.crash_model import (
@@ -37,6 +36,7 @@ from tests.campaigns.crash_model import (
     value_of,
 )
 from tests.campaigns.support import Report, main, replaced, replays
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -27,7 +27,7 @@ from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
-from kgw.testing.faults import SimulatedFs
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,9 +16,9 @@ from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

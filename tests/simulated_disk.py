@@ -1,6 +1,6 @@
 """What a simulated disk holds, and what a power loss leaves of it.
 
-The rules are in `kgw.testing.faults`, which is the file system built from these.
+The rules are in `tests.simulated_fs`, which is the file system built from these.
 """
 
 from __future__ import annotations

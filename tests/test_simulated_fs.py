@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from kgw.testing.simulated_disk import SECTOR_BYTES, CrashMode
+from tests.simulated_disk import SECTOR_BYTES, CrashMode
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 PATH = "/file"
 CONTENT = bytes(range(256)) * 8

@@ -23,7 +23,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
-from kgw.testing.simulated_disk import (
+from tests.simulated_disk import (
     CrashMode,
     Directory,
     Inode,
