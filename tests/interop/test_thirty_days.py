@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
@@ -46,24 +45,16 @@ SETTINGS = (
     "log.initial.task.delay.ms=0",
     "log.cleaner.backoff.ms=200",
     "kgw.lag.interval.ms=200",
+    "kgw.admin.listeners=127.0.0.1:0",
     # Twice the topic's retention: what is there now is about to go.
     "kgw.lag.risk.ms=7200000",
 )
 
 
 @pytest.fixture
-def admin_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, admin_port: int) -> Iterator[GatewayProcess]:
+def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that looks after its logs all the time."""
-    listener = f"kgw.admin.listeners=127.0.0.1:{admin_port}"
-    with GatewayProcess(tmp_path / "data", *SETTINGS, listener) as process:
+    with GatewayProcess(tmp_path / "data", *SETTINGS) as process:
         yield process
 
 
@@ -141,9 +132,9 @@ def _low(gateway: GatewayProcess) -> int:
     return int(low)
 
 
-def _marks(gateway: GatewayProcess, admin_port: int) -> list[str]:
+def _marks(gateway: GatewayProcess) -> list[str]:
     """Return what `kgw offsets lag` says is wrong with the group, or about to be."""
-    servers = ["--bootstrap", gateway.bootstrap, "--admin", f"127.0.0.1:{admin_port}"]
+    servers = ["--bootstrap", gateway.bootstrap, "--admin", f"127.0.0.1:{gateway.admin_port}"]
     result = subprocess.run(
         [sys.executable, "-m", "kgw", "offsets", "lag", "--group", GROUP, "--json", *servers],
         capture_output=True,
@@ -182,12 +173,10 @@ def test_a_client_goes_on_at_exactly_the_next_record(gateway: GatewayProcess) ->
     assert [b"record %d" % offset for offset in offsets] == values
 
 
-def test_a_client_is_told_that_retention_has_passed_it_by(
-    gateway: GatewayProcess, admin_port: int
-) -> None:
+def test_a_client_is_told_that_retention_has_passed_it_by(gateway: GatewayProcess) -> None:
     """OFFSET_OUT_OF_RANGE, not a place that nobody asked for; and the lag said so before."""
     _away(gateway)
-    assert ["at risk"] == _marks(gateway, admin_port)
+    assert ["at risk"] == _marks(gateway)
     resource = ConfigResource(
         ConfigResource.Type.TOPIC,
         TOPIC,
@@ -199,7 +188,7 @@ def test_a_client_is_told_that_retention_has_passed_it_by(
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
     _wait("retention removes nothing", lambda: _low(gateway) > READ_UNTIL + 1)
     # What is left may be at risk, too, until the next pass removes it.
-    assert "committed-below-start" in _marks(gateway, admin_port)
+    assert "committed-below-start" in _marks(gateway)
     consumer = _consumer(gateway)
     message = _next(consumer)
     consumer.close()
