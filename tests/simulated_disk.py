@@ -118,26 +118,6 @@ class Inode:
         self.dirty.clear()
         self.lengths.clear()
 
-    def sync_until(self, sequence: int) -> None:
-        """As `sync`, of what had been written by then: what came later stays in doubt."""
-        durable = self.durable
-        lengths = [length for length in self.lengths if length.sequence <= sequence]
-        if lengths:
-            resize(durable, lengths[-1].size)
-            self.lengths = self.lengths[len(lengths) :]
-        for sector, versions in list(self.dirty.items()):
-            covered = [version for version in versions if version.sequence <= sequence]
-            if not covered:
-                continue
-            position = sector * SECTOR_BYTES
-            data = covered[-1].data[: max(len(durable) - position, 0)]
-            durable[position : position + len(data)] = data
-            self.limbo.pop(sector, None)
-            if len(covered) == len(versions):
-                del self.dirty[sector]
-            else:
-                self.dirty[sector] = versions[len(covered) :]
-
     def fail_sync(self, error_number: int) -> None:
         """Count everything dirty as clean without its having reached the disk."""
         self.error_count += 1

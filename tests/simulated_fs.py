@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from enum import Enum
-from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
@@ -185,38 +184,19 @@ class SimulatedFile(File):
     def fdatasync(self) -> None:
         with self._fs.lock:
             self._check_open()
-            self._sync(self._inode.sync)
-
-    def begin_sync(self) -> Callable[[], None]:
-        """Ask for a sync that the kernel makes beside the program; returns what lets it be done.
-
-        It covers what has been written by now, and needs the handle no more.
-        """
-        with self._fs.lock:
-            self._check_open()
-            return partial(self._finish_sync, self._fs.sequence)
-
-    def _finish_sync(self, sequence: int) -> None:
-        with self._fs.lock:
-            self._sync(partial(self._inode.sync_until, sequence))
-
-    def _sync(self, sync: Callable[[], None]) -> None:
-        try:
-            self._fs.strike("fdatasync", self.path)
-        except OSError as error:
-            self._inode.fail_sync(error.errno or errno.EIO)
-        else:
-            sync()
-        self.tell_of_error()
-        self._fs.finish("fdatasync", self.path)
-
-    def tell_of_error(self) -> None:
-        """Raise OSError when the write-back of the file has failed and this handle was not told."""
-        inode = self._inode
-        if self._errors_told != inode.error_count:
-            self._errors_told = inode.error_count
-            inode.is_error_told = True
-            raise OSError(inode.error_number, "fdatasync failed", self.path)
+            inode = self._inode
+            try:
+                self._fs.strike("fdatasync", self.path)
+            except OSError as error:
+                inode.fail_sync(error.errno or errno.EIO)
+            else:
+                inode.sync()
+            # Of a write-back that has failed each open file is told once.
+            if self._errors_told != inode.error_count:
+                self._errors_told = inode.error_count
+                inode.is_error_told = True
+                raise OSError(inode.error_number, "fdatasync failed", self.path)
+            self._fs.finish("fdatasync", self.path)
 
     def truncate(self, size: int) -> None:
         with self._fs.lock:
@@ -464,11 +444,6 @@ class SimulatedFs(FileSystem):
             return max(0, self.capacity_bytes - self._used_bytes)
 
     # --- for its files ---------------------------------------------------------------------------
-
-    @property
-    def sequence(self) -> int:
-        """The number of the newest change."""
-        return self._sequence
 
     def strike(self, call: str, path: str) -> FaultKind | None:
         """Fail this call if its turn has come. Returns SHORT where it should do half its work."""

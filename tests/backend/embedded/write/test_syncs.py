@@ -50,15 +50,6 @@ def _fails(sync: Callable[[], None]) -> bool:
     return False
 
 
-def test_of_two_syncs_of_one_open_file_one_is_told_of_the_error() -> None:
-    """The other one succeeds with its bytes on no disk: what the code has to reckon with."""
-    fs = _fs()
-    file = _file(fs)
-    first, second = file.begin_sync(), file.begin_sync()
-    fs.inject(NEXT_SYNC_FAILS)
-    assert [True, False] == [_fails(first), _fails(second)]
-
-
 def test_each_open_file_is_told_of_an_error() -> None:
     """Also one that was opened after it, while nobody knew; not one that came after that."""
     fs = _fs()
