@@ -111,7 +111,6 @@ class FlusherMachine(Machine):
     """One whose appends are written and answered by the gateway's flusher."""
 
     groups = 0
-    states_while_it_syncs = 0
     _beside_left = 0
     _is_beside = False
     _answered: dict[SegmentedLog, int]
