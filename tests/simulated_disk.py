@@ -127,19 +127,6 @@ class Inode:
             self.limbo.setdefault(sector, []).extend(versions)
         self.dirty.clear()
 
-    def clone(self) -> Inode:
-        other = Inode()
-        other.content[:] = self.content
-        other.durable[:] = self.durable
-        other.dirty = {sector: list(versions) for sector, versions in self.dirty.items()}
-        other.limbo = {sector: list(versions) for sector, versions in self.limbo.items()}
-        other.lengths = list(self.lengths)
-        other.cold = set(self.cold)
-        other.error_count = self.error_count
-        other.error_number = self.error_number
-        other.is_error_told = self.is_error_told
-        return other
-
     def after_power_loss(self, loss: PowerLoss) -> Inode:
         """Return the file as it is found afterwards, everything in it durable."""
         survivor = Inode()
@@ -289,41 +276,3 @@ def resize(data: bytearray, size: int) -> None:
         del data[size:]
     elif size > len(data):
         data.extend(bytes(size - len(data)))
-
-
-def clone_node(node: Node, copies: dict[int, Node]) -> Node:
-    """Copy a file or a directory once, however often it is named."""
-    if isinstance(node, Directory):
-        return clone_directory(node, copies)
-    copy = copies.get(id(node))
-    if copy is None:
-        copy = copies[id(node)] = node.clone()
-    return copy
-
-
-def clone_directory(directory: Directory, copies: dict[int, Node]) -> Directory:
-    """Copy a directory with everything below it, durable names included."""
-    known = copies.get(id(directory))
-    if isinstance(known, Directory):
-        return known
-    copy = Directory()
-    copies[id(directory)] = copy
-    for name, node in directory.entries.items():
-        copy.entries[name] = clone_node(node, copies)
-    for name, node in directory.durable.items():
-        copy.durable[name] = clone_node(node, copies)
-    return copy
-
-
-def clone_change(change: NameChange, copies: dict[int, Node]) -> NameChange:
-    """Copy a pending change so that it speaks of the copied nodes."""
-
-    def clone_place(place: tuple[Directory, str] | None) -> tuple[Directory, str] | None:
-        return None if place is None else (clone_directory(place[0], copies), place[1])
-
-    return NameChange(
-        change.sequence,
-        clone_place(change.removed),
-        clone_place(change.added),
-        clone_node(change.node, copies),
-    )

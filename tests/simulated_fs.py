@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from copy import deepcopy
 from enum import Enum
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
@@ -30,8 +31,6 @@ from tests.simulated_disk import (
     NameChange,
     Node,
     PowerLoss,
-    clone_change,
-    clone_directory,
     current_entries,
     durable_entries,
     resize,
@@ -53,31 +52,16 @@ class FaultKind(Enum):
     EINTR = "EINTR"
 
 
+_READS: Final = frozenset({"read", "read_into", "peek", "direct"})
+_NAMES: Final = frozenset({"rename", "unlink", "mkdir", "rmdir", "listdir", "sync_directory"})
 _APPLICABLE: Final = {
-    FaultKind.EIO: frozenset(
-        (
-            "open",
-            "read",
-            "read_into",
-            "peek",
-            "direct",
-            "write",
-            "fdatasync",
-            "truncate",
-            "extend",
-            "rename",
-            "unlink",
-            "mkdir",
-            "rmdir",
-            "listdir",
-            "sync_directory",
-            "free_bytes",
-        )
-    ),
+    FaultKind.EIO: _READS
+    | _NAMES
+    | {"open", "write", "fdatasync", "truncate", "extend", "free_bytes"},
     # Delayed allocation lets a full disk show as late as in the sync.
     FaultKind.ENOSPC: frozenset(("write", "fdatasync", "extend", "rename", "mkdir", "create")),
-    FaultKind.SHORT: frozenset({"write", "read", "read_into", "peek", "direct"}),
-    FaultKind.EINTR: frozenset({"write", "read", "read_into", "peek", "direct"}),
+    FaultKind.SHORT: _READS | {"write"},
+    FaultKind.EINTR: _READS | {"write"},
 }
 
 _CRASH_MODES: Final = (
@@ -298,14 +282,11 @@ class SimulatedFs(FileSystem):
         What a process killed with SIGKILL leaves behind: the kernel goes on.
         """
         with self.lock:
-            copies: dict[int, Node] = {}
             other = SimulatedFs(self.capacity_bytes)
-            other._root = clone_directory(self._root, copies)
+            other._root, other._pending = deepcopy((self._root, self._pending))
             other.power_lost = self.power_lost
             other._sequence = self._sequence
             other._used_bytes = self._used_bytes
-            for change in self._pending:
-                other._pending.append(clone_change(change, copies))
             return other
 
     def fail_write_back(self, path: str) -> None:

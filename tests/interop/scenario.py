@@ -40,6 +40,7 @@ class Limits(NamedTuple):
     resends_other_settings: bool = False
     deletes_records: bool = True
     tells_deleted_offsets: bool = True
+    reads_compacted_codecs: bool = True
 
 
 _LIMITS = {
@@ -55,6 +56,7 @@ _LIMITS = {
         is_idempotent=False,
         deletes_records=False,
         tells_deleted_offsets=False,
+        reads_compacted_codecs=False,
     ),
     "java-4": Limits(sets_all_at_once=False),
 }
