@@ -71,7 +71,7 @@ class Inode:
         self.open_count = 0
 
     def touch(self, start: int, end: int, sequence: int) -> None:
-        """Note the sectors of [start, end) as changed but not synced."""
+        """Mark the sectors of [start, end) as changed but not synced."""
         content, dirty = self.content, self.dirty
         for sector in _sectors(start, end):
             position = sector * SECTOR_BYTES
@@ -80,7 +80,7 @@ class Inode:
         self.warm(start, end)
 
     def warm(self, start: int, end: int) -> None:
-        """Note the sectors of [start, end) as being in the page cache."""
+        """Mark the sectors of [start, end) as being in the page cache."""
         if self.cold:
             self.cold.difference_update(_sectors(start, end))
 
@@ -117,6 +117,26 @@ class Inode:
             self.limbo.pop(sector, None)
         self.dirty.clear()
         self.lengths.clear()
+
+    def sync_until(self, sequence: int) -> None:
+        """As `sync`, of what had been written by then: what came later stays in doubt."""
+        durable = self.durable
+        lengths = [length for length in self.lengths if length.sequence <= sequence]
+        if lengths:
+            resize(durable, lengths[-1].size)
+            self.lengths = self.lengths[len(lengths) :]
+        for sector, versions in list(self.dirty.items()):
+            covered = [version for version in versions if version.sequence <= sequence]
+            if not covered:
+                continue
+            position = sector * SECTOR_BYTES
+            data = covered[-1].data[: max(len(durable) - position, 0)]
+            durable[position : position + len(data)] = data
+            self.limbo.pop(sector, None)
+            if len(covered) == len(versions):
+                del self.dirty[sector]
+            else:
+                self.dirty[sector] = versions[len(covered) :]
 
     def fail_sync(self, error_number: int) -> None:
         """Count everything dirty as clean without its having reached the disk."""
@@ -170,9 +190,7 @@ class NameChange(NamedTuple):
     node: Node
 
     def touches(self, directory: Directory) -> bool:
-        return any(
-            place is not None and place[0] is directory for place in (self.removed, self.added)
-        )
+        return any(name is not None and name[0] is directory for name in (self.removed, self.added))
 
     def apply(self, entries_of: Callable[[Directory], dict[str, Node]]) -> None:
         """Make the change in whichever view of the directories is given."""

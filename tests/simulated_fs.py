@@ -1,16 +1,17 @@
 """A file system in memory that crashes, fails and fills up on demand, the same way for each seed.
 
-`SimulatedFs` promises what a disk promises and nothing more: bytes survive a power loss from the
-`fdatasync` that covers them, names from the `sync_directory` of their directory. Of everything
-else, each 512-byte sector, each change of a file's length and each change of a name survives or
-does not, as chance has it. After a failed `fdatasync` the pages read back fine, count as clean, and
-are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do). Each open
-file is told of the error by the first of its syncs that ends after it, and by no other; one that is
-opened later only while nobody has been told (errseq_t of Linux, since 4.13). An error of which
-nobody has been told is lost with the last open file, when the kernel may forget the file.
+`SimulatedFs` promises what a disk promises and nothing more. Bytes survive a power loss once an
+`fdatasync` has covered them, names once their directory was synced. Of everything else, each
+512-byte sector, each change of a file's length and each change of a name survives or not, by
+chance. After a failed `fdatasync` the pages can be read and count as clean, and they are on disk or
+not: a second sync proves nothing about them (ext4, XFS and Btrfs do the same). The next sync of
+each open file raises that error, once. A file that is opened later raises it only if no open file
+has done so yet (errseq_t of Linux, since 4.13). If none has when the last open file is closed, the
+error is lost, since the kernel may forget the file.
 
-What was written or read is in the page cache, and a peek finds it there. After a power loss nothing
-is, nor after `drop_page_cache`; a read past the page cache brings nothing there.
+Bytes that were written or read are in the page cache, and a peek finds them there. After a power
+loss and after `drop_page_cache` the page cache is empty but for unsynced bytes; a read past the
+page cache puts nothing into it.
 """
 
 from __future__ import annotations
@@ -378,13 +379,13 @@ class SimulatedFs(FileSystem):
         with self.lock:
             self.strike("rename", source)
             node = self._node(source)
-            place = self._parent(target)
-            replaced = place[0].entries.get(place[1])
+            directory, name = self._parent(target)
+            replaced = directory.entries.get(name)
             if isinstance(replaced, Directory) and (replaced.entries or isinstance(node, Inode)):
                 raise OSError(errno.ENOTEMPTY, "a directory is in the way", target)
             if isinstance(replaced, Inode):
                 self._used_bytes -= len(replaced.content)
-            self._change_name(self._parent(source), place, node)
+            self._change_name(self._parent(source), (directory, name), node)
             self.finish("rename", source)
 
     def unlink(self, path: str) -> None:
@@ -427,7 +428,7 @@ class SimulatedFs(FileSystem):
     # --- for its files ---------------------------------------------------------------------------
 
     def strike(self, call: str, path: str) -> FaultKind | None:
-        """Fail this call if its turn has come. Returns SHORT where it should do half its work."""
+        """Fail this call if the fault is due. Returns SHORT where it should do half its work."""
         fault = self.fault
         if (
             fault is None
@@ -458,7 +459,7 @@ class SimulatedFs(FileSystem):
             self.on_operation(call, path)
 
     def write(self, file: SimulatedFile, inode: Inode, data: bytes, position: int) -> int:
-        """Take as much of `data` as there is space for; ENOSPC when that is nothing."""
+        """Write as much of `data` as there is space for; raise ENOSPC when there is none."""
         content = inode.content
         growth = max(0, position + len(data) - len(content))
         free = self.capacity_bytes - self._used_bytes

@@ -167,8 +167,8 @@ class Clients:
         by_partition: dict[int, list[tuple[int, bytes]]] = {}
         for message in messages:
             if message.error() is None:
-                place = by_partition.setdefault(message.partition(), [])
-                place.append((message.offset(), message.value()))
+                records = by_partition.setdefault(message.partition(), [])
+                records.append((message.offset(), message.value()))
         for partition, records in by_partition.items():
             self._events.append(Poll(f"follower-{number}", partition, tuple(records)))
         return sum(map(len, by_partition.values()))
@@ -199,14 +199,14 @@ class Clients:
             consumer.close()
 
     def ask_bounds(self) -> None:
-        """Note what the gateway says about a few partitions in turn: nothing of it may go back."""
+        """Ask for the bounds of a few partitions, each time of others: none may go back."""
         # The client has forgotten every leader when it lost the connection.
         self._bounds_asker.list_topics(TOPIC, timeout=20)
         for _ in range(BOUNDS_ASKED):
             self._bounds_asked += 1
             number = self._bounds_asked % PARTITIONS
-            place = TopicPartition(TOPIC, number)
-            low, high = self._bounds_asker.get_watermark_offsets(place, timeout=20)
+            partition = TopicPartition(TOPIC, number)
+            low, high = self._bounds_asker.get_watermark_offsets(partition, timeout=20)
             self._events.append(Bounds(number, low, high, -1))
 
     def read_final(self) -> dict[int, FinalLog]:

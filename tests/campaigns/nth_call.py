@@ -276,7 +276,7 @@ def run_script(
     machine = kind(random, SimulatedFs(), random_options(random), report)
     failures = report.failure_count
     fs = machine.fs
-    place = f"seed {seed} {fault}"
+    which = f"seed {seed} {fault}"
     try:
         for broken in machine.begin_life(fs):
             report.fail(broken)
@@ -298,7 +298,7 @@ def run_script(
     report.count("errors_answered", machine.errors)
     report.count("starts_refused", machine.refused_starts)
     if report.failure_count > failures:
-        report.failures.append(f"  ^ {place} struck {struck[:3]}")
+        report.failures.append(f"  ^ {which} struck {struck[:3]}")
     return bool(struck)
 
 

@@ -266,9 +266,9 @@ def differences(expected: View, found: View) -> Iterator[str]:
                 yield f"WRONG {name} of {index}: {getattr(other, name)} for {getattr(one, name)}"
         if found.leader_epochs[index] < expected.leader_epochs[index]:
             yield f"WRONG leader epoch of {index}: it went back"
-    for place, offset in expected.committed.items():
-        if found.committed[place] not in (offset, DAMAGED_OFFSET):
-            yield f"WRONG commit of {place}: {found.committed[place]} for {offset}"
+    for partition, offset in expected.committed.items():
+        if found.committed[partition] not in (offset, DAMAGED_OFFSET):
+            yield f"WRONG commit of {partition}: {found.committed[partition]} for {offset}"
 
 
 # --- one trial ----------------------------------------------------------------------------------
@@ -310,14 +310,14 @@ async def try_damage(report: Report, built: Built, folder: Path, damage: Damage)
     logger = logging.getLogger("kgw")
     logger.addHandler(listener)
     gateway = _gateway(work)
-    place = f"{'clean' if built.is_clean else 'killed'}, {damage}"
+    trial = f"{'clean' if built.is_clean else 'killed'}, {damage}"
     try:
         try:
             await gateway.gateway.start()
         except KgwError as error:
             report.count("refused")
             if not str(error):
-                report.fail(f"{place}: refused without a word")
+                report.fail(f"{trial}: refused without a word")
             return
         try:
             found = await view(gateway)
@@ -325,21 +325,21 @@ async def try_damage(report: Report, built: Built, folder: Path, damage: Damage)
         finally:
             await gateway.gateway.aclose()
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-        report.fail(f"{place}: {traceback.format_exc(limit=-5)}")
+        report.fail(f"{trial}: {traceback.format_exc(limit=-5)}")
         return
     finally:
         logger.removeHandler(listener)
     for wrong in differences(built.expected, found):
-        report.fail(f"{place}: {wrong}; problems {problems}")
+        report.fail(f"{trial}: {wrong}; problems {problems}")
     if problems:
         report.count("reported")
     elif DAMAGED_OFFSET in found.committed.values():
-        report.fail(f"{place}: a damaged commit is not reported")
+        report.fail(f"{trial}: a damaged commit is not reported")
     else:
-        await asyncio.to_thread(_judge_silence, report, built, folder, damage, place)
+        await asyncio.to_thread(_judge_silence, report, built, folder, damage, trial)
 
 
-def _judge_silence(report: Report, built: Built, folder: Path, damage: Damage, place: str) -> None:
+def _judge_silence(report: Report, built: Built, folder: Path, damage: Damage, trial: str) -> None:
     """Say whether there was nothing to be said where nobody has said a word."""
     if any(damage.kind.endswith(kind) for kind in DERIVED):
         shutil.rmtree(folder / "work")
@@ -354,11 +354,11 @@ def _judge_silence(report: Report, built: Built, folder: Path, damage: Damage, p
         shutil.copytree(built.path, folder / "work")
         damage.apply(folder / "work")
         if _dump(folder / "work") != _dump(built.path, folder / "intact"):
-            report.fail(f"{place}: UNDETECTED")
+            report.fail(f"{trial}: UNDETECTED")
         else:
             report.count("unused bytes of the database")
     else:
-        report.fail(f"{place}: UNDETECTED")
+        report.fail(f"{trial}: UNDETECTED")
 
 
 def _dump(path: Path, copy: Path | None = None) -> list[str]:
@@ -407,17 +407,19 @@ def _fast_directory() -> str | None:
 
 
 def _digits(content: bytes, marks: tuple[bytes, ...]) -> list[int]:
-    """Return the places of digits soon after one of the marks."""
-    places = []
+    """Return the positions of digits soon after one of the marks."""
+    positions = []
     for mark in marks:
         at = content.find(mark)
         while at >= 0:
             start = at + len(mark)
-            places += [
-                place for place in range(start, start + 14) if content[place : place + 1].isdigit()
+            positions += [
+                position
+                for position in range(start, start + 14)
+                if content[position : position + 1].isdigit()
             ]
             at = content.find(mark, start)
-    return places
+    return positions
 
 
 def _flipped_digits(built: Built, suffixes: tuple[str, ...], *marks: bytes) -> Iterator[Damage]:
