@@ -11,7 +11,7 @@ import logging
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -82,7 +82,7 @@ def _produce(gateway: GatewayProcess, first: int, end: int) -> None:
 
 
 def _consumer(gateway: GatewayProcess) -> Consumer:
-    consumer = Consumer(
+    return Consumer(
         {
             "bootstrap.servers": gateway.bootstrap,
             "group.id": GROUP,
@@ -92,8 +92,6 @@ def _consumer(gateway: GatewayProcess) -> Consumer:
         },
         logger=_SILENT,
     )
-    consumer.subscribe([TOPIC])
-    return consumer
 
 
 def _next(consumer: Consumer) -> Message:
@@ -102,34 +100,23 @@ def _next(consumer: Consumer) -> Message:
     return message
 
 
-def _read_and_leave(gateway: GatewayProcess) -> None:
-    """Read up to offset 1,000, commit, and go."""
-    seeker = Consumer(
-        {"bootstrap.servers": gateway.bootstrap, "group.id": GROUP, "enable.auto.commit": False},
-        logger=_SILENT,
-    )
-    seeker.assign([TopicPartition(TOPIC, 0, 0)])
-    message = _next(seeker)
-    while message.offset() != READ_UNTIL:
-        message = _next(seeker)
-    seeker.commit(message=message, asynchronous=False)
-    seeker.close()
-
-
-def _wait(what: str, is_so: Any) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, what
-
-
-def _low(gateway: GatewayProcess) -> int:
-    consumer = Consumer(
-        {"bootstrap.servers": gateway.bootstrap, "group.id": "watch"}, logger=_SILENT
-    )
-    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
+def _commit(gateway: GatewayProcess) -> None:
+    """Commit as a consumer does that has read up to offset 1,000."""
+    consumer = _consumer(gateway)
+    offset = TopicPartition(TOPIC, 0, READ_UNTIL + 1)
+    consumer.commit(offsets=[offset], asynchronous=False)
     consumer.close()
-    assert READ_UNTIL + 1 + MORE == high
-    return int(low)
+
+
+def _wait_for_retention(gateway: GatewayProcess) -> None:
+    """Return once the record after the committed one is gone."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    consumer = _consumer(gateway)
+    low = 0
+    while low <= READ_UNTIL + 1:
+        assert time.monotonic() < deadline_s, "retention removes nothing"
+        low, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
+    consumer.close()
 
 
 def _marks(gateway: GatewayProcess) -> list[str]:
@@ -149,7 +136,7 @@ def _marks(gateway: GatewayProcess) -> list[str]:
 def _away(gateway: GatewayProcess) -> None:
     _create_topic(gateway)
     _produce(gateway, 0, READ_UNTIL + 1)
-    _read_and_leave(gateway)
+    _commit(gateway)
     _produce(gateway, READ_UNTIL + 1, READ_UNTIL + 1 + MORE)
     gateway.stop()
     gateway.start()
@@ -161,6 +148,7 @@ def test_a_client_goes_on_at_exactly_the_next_record(gateway: GatewayProcess) ->
     """After a restart, a kill, and compaction that has been over its records."""
     _away(gateway)
     consumer = _consumer(gateway)
+    consumer.subscribe([TOPIC])
     offsets: list[int] = []
     values: list[bytes | None] = []
     while len(offsets) < MORE:
@@ -186,10 +174,11 @@ def test_a_client_is_told_that_retention_has_passed_it_by(gateway: GatewayProces
     )
     admin = _admin(gateway)
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    _wait("retention removes nothing", lambda: _low(gateway) > READ_UNTIL + 1)
+    _wait_for_retention(gateway)
     # What is left may be at risk, too, until the next pass removes it.
     assert "committed-below-start" in _marks(gateway)
     consumer = _consumer(gateway)
+    consumer.subscribe([TOPIC])
     message = _next(consumer)
     consumer.close()
     assert message.error() is not None
