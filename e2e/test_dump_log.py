@@ -16,6 +16,7 @@ from kgw.testing.backend_harness import KEY, TOPIC
 from kgw.testing.process import GatewayProcess
 from kgw.testing.segmented_suite import as_segmented
 from tests.interop import scenario
+from tests.interop.client import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,20 +39,13 @@ def test_kafka_dump_log_reads_every_segment(
     with GatewayProcess(data_dir, "log.segment.bytes=2000000") as gateway:
         for name in ("franz-go", "java-4"):
             for codec in scenario.CODECS:
-                topic = f"{name}-{codec}"
-                scenario.write(clients(name), gateway, topic, codec=codec, idempotent=True)
+                topic = Topic(clients(name), gateway, f"{name}-{codec}")
+                scenario.write(topic, codec, idempotent=True)
             gateway.kill()
             gateway.start()
+        topic = Topic(clients("franz-go"), gateway, "franz-go-none")
         for _ in range(4):
-            records = scenario.records(clients("franz-go"))
-            clients("franz-go").produce(
-                gateway.bootstrap,
-                "franz-go-none",
-                scenario.PARTITION,
-                records,
-                codec="none",
-                idempotent=True,
-            )
+            topic.produce(scenario.records(topic.client), idempotent=True)
     assert len(list(data_dir.rglob("*.log"))) > 2 * len(scenario.CODECS)
     script = Path(__file__).with_name("dump-log.sh")
     for version in VERSIONS:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kgw.testing.process import GatewayProcess
+from tests.interop.client import Topic
 from tests.interop.drivers.loop import Record
 
 if TYPE_CHECKING:
@@ -134,20 +135,20 @@ def tools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tools]:
         yield Tools(request.param, gateway, tmp_path)
 
 
-def write(client: Client, bootstrap: str) -> int:
+def write(client: Client, gateway: GatewayProcess) -> int:
     """Writes a record a day to each partition, up to now; gives the time of the first."""
     first_ms = int(time.time() * 1000) - RECORDS * DAY_MS
     records = [Record(None, b"v", [], first_ms + index * DAY_MS) for index in range(RECORDS)]
-    client.create_topic(bootstrap, TOPIC, PARTITIONS)
+    Topic(client, gateway, TOPIC).create(PARTITIONS)
     for partition in range(PARTITIONS):
-        client.produce(bootstrap, TOPIC, partition, records, codec="none", idempotent=False)
+        Topic(client, gateway, TOPIC, partition).produce(records)
     return first_ms
 
 
 def join_and_commit(client: Client, bootstrap: str) -> None:
     """Two members share the topic, have read all of it and committed that."""
     for member in ("first", "second"):
-        client.open_member(bootstrap, member, group=GROUP, topic=TOPIC, strategy="range")
+        client.open_member(member, bootstrap=bootstrap, group=GROUP, topic=TOPIC, strategy="range")
     deadline = time.monotonic() + 40
     read: set[tuple[int, int]] = set()
     while True:
@@ -299,7 +300,7 @@ def check_deleting(tools: Tools) -> None:
 def test_kafka_consumer_groups(clients: Callable[[str], Client], tools: Tools) -> None:
     """It lists, describes, resets and deletes as `kgw groups` does, and so after a kill -9."""
     client = clients(VERSIONS[tools.version])
-    first_ms = write(client, tools.gateway.bootstrap)
+    first_ms = write(client, tools.gateway)
     join_and_commit(client, tools.gateway.bootstrap)
     check_looking(tools)
     check_refusals(tools)

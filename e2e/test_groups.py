@@ -40,13 +40,14 @@ class Mixed:
 
     def __init__(self, clients: Callable[[str], Client], names: Sequence[str]) -> None:
         self._clients = {name: clients(name) for name in names}
-        self._any = self._clients[names[0]]
-        self.create_topic = self._any.create_topic
-        self.produce = self._any.produce
+        # Any of them creates the topic and writes to it.
+        self.ask = self._clients[names[0]].ask
+        self.tell = self._clients[names[0]].tell
+        self.answer = self._clients[names[0]].answer
 
-    def open_member(self, bootstrap: str, member: str, **fields: Any) -> None:
+    def open_member(self, member: str, **fields: Any) -> None:
         """Starts the library's consumer."""
-        self._clients[member].open_member(bootstrap, member, **fields)
+        self._clients[member].open_member(member, **fields)
 
     def poll_members(
         self, members: Sequence[str]

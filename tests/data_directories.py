@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.offline.problems import Problem
     from kgw.offsets.recovery import Checkpoint
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
+    from tests.simulated_fs import SimulatedFs
 
 
 async def _checkpoints(root: str) -> dict[PartitionKey, Checkpoint]:

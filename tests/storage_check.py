@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.testing.faults import SimulatedFs
 from tests.data_directories import problems_below, problems_of
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,10 +18,10 @@ from kgw.state.base import Change
 from kgw.state.kinds import BROKER_CONFIG
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
-from kgw.testing.faults import SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import TopicId
 from tests.handlers.support import batch, create_topic, produce
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.backend.base import Snapshot

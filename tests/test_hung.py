@@ -11,10 +11,6 @@ import pytest
 INTERRUPTED = """
 import asyncio, threading
 
-async def test_spins_in_a_coroutine():
-    while True:
-        pass
-
 async def test_spins_in_a_callback_whose_exceptions_are_logged():
     def spin():
         while True:
@@ -109,12 +105,12 @@ def start(folder: Path, content: str, grace_s: int) -> subprocess.Popen[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_test_that_can_be_interrupted_fails_and_the_others_run(tmp_path: Path) -> None:
-    """A spin in a coroutine or a callback, and waits for a lock: each fails at its limit."""
+    """A spin in a callback, an exception swallowed once, a wait for a lock."""
     # On a busy machine a test that is being interrupted must not be cut.
     process = start(tmp_path, INTERRUPTED, grace_s=6)
     output, _ = process.communicate()
     assert 1 == process.returncode, output
-    assert "4 failed, 1 passed" in output
+    assert "3 failed, 1 passed" in output
     assert "test_passes_afterwards PASSED" in output
 
 

@@ -66,8 +66,8 @@ def performance_page(results: Results, families: Families) -> str:
         f"- Besides its folders and addresses, one setting differs: `{KAFKA_DELETES_SOON}`, where",
         " Kafka has a minute. Scenarios delete their topics; what is removed a minute later would",
         " be in the figures of others.\n",
-        "- Every measurement that moves much data begins with as much free memory that the machine",
-        " has at hand: [bench/README.md](../bench/README.md#free-memory).\n",
+        "- Every measurement that moves much data begins with the same amount of free memory:",
+        " [bench/README.md](../bench/README.md#free-memory).\n",
         "- The load generators share the machine with the server.\n",
         "- Figures are medians of the runs that count, with the lowest and the highest in",
         f" parentheses where there is more than one. *{FAR_APART}*: there are two, and they differ",
@@ -84,14 +84,15 @@ def performance_page(results: Results, families: Families) -> str:
         " `kgw-strict` against `kafka-synced`.\n",
         "Differences of less than 1.5 times between single runs mean nothing on such a",
         " machine.\n",
-        f"Where either side has fewer than {FULL_RUNS} that count, how many is said behind the",
-        " verdict: *1 run* where no more were begun, *1 of 3 runs* where others were dropped.\n",
+        f"Where either side has fewer than {FULL_RUNS} runs that count, their number stands behind",
+        " the verdict: *1 run* where no more were begun, *1 of 3 runs* where others were",
+        " dropped.\n",
         _rests_on([one for scenario in all_scenarios for one in verdicts(results, scenario)]),
-        "What limits a scenario is said below its table, and what would lift a bar that is",
+        "Below each table stands what limits its scenarios, and what would help where a bar is",
         " lost.\n\n",
         bars_table(results, all_scenarios),
         "\n## Memory\n\n",
-        "The most anonymous memory at any look, MB, and file-backed beside it, which the kernel",
+        "The most anonymous memory that was seen, in MB, plus file-backed memory, which the kernel",
         f" takes back when it needs to. The bar is at most {MEMORY_BAR.at_most} of Kafka's.\n",
         _shared_words(all_scenarios),
         "\n",
@@ -102,7 +103,7 @@ def performance_page(results: Results, families: Families) -> str:
         cost_table(results, families),
         "\n## Scenario by scenario\n\n",
         "Ratios in italics are worse than Kafka's; the column *Better* says which direction is.\n",
-        "Figures in what is said to limit a scenario are of profiles of kgw by itself, not of the",
+        "Figures in the sentences about limits come from profiles of kgw by itself, not from the",
         " tables.\n",
     ]
     for part in family_tables(results, families, with_reasons=True):
@@ -112,9 +113,9 @@ def performance_page(results: Results, families: Families) -> str:
 
 def _once_words(scenarios: Sequence[Scenario]) -> str:
     """What `scripts/bench` measures in the first run alone."""
-    said = "`scripts/bench` measures what no bar compares in the first run alone"
+    said = "What no bar compares is measured in the first run only"
     if dear := [f"`{one.name}` on {' and '.join(one.dear)}" for one in scenarios if one.dear]:
-        said += f", and what takes a minute each time: {', '.join(dear)}"
+        said += f", and so is what takes a minute each time: {', '.join(dear)}"
     return f"{said}."
 
 

@@ -1,1 +1,1 @@
-"""Shipped to users: clocks, fakes, faults, gateways and the contract suites of backends."""
+"""Shipped to users: clocks, batches, gateways and the contract suites of backends."""

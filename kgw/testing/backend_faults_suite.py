@@ -62,8 +62,7 @@ class FailedAppendSuite(BackendHarness):
             assert 1 == (await log.append([make_batch([b"after"])])).base_offset
             assert expected == await contents(log)
             assert backend.health.writable
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        async with self.reopened(tmp_path) as log:
             assert expected == await contents(log)
 
     async def test_a_failure_of_one_partition_leaves_the_others_alone(self, tmp_path: Path) -> None:
@@ -101,8 +100,7 @@ class UncleanStopSuite(BackendHarness):
 
     async def test_the_leader_epoch_rises(self, tmp_path: Path) -> None:
         """Each unclean start begins an epoch, and the history tells where each one ended."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             first = log.leader_epoch
             await log.append([make_batch([b"a", b"b"])])
         for number in range(2):
@@ -111,8 +109,7 @@ class UncleanStopSuite(BackendHarness):
             log = await backend.open_partition(KEY, TOPIC, SETTINGS)
             await log.append([make_batch([b"%d" % number])])
             await self.stop_uncleanly(backend)
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        async with self.reopened(tmp_path) as log:
             assert first + 2 == log.leader_epoch
             result = await log.append([make_batch([b"e"])])
             assert AppendResult(4, 4, first + 2) == result

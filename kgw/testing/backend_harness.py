@@ -14,7 +14,7 @@ from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
     from kgw.backend.base import Backend, PartitionLog
@@ -51,6 +51,36 @@ class BackendHarness(ABC):
             yield backend
         finally:
             await backend.aclose()
+
+    @asynccontextmanager
+    async def created(
+        self,
+        directory: Path,
+        settings: LogSettings = SETTINGS,
+        *,
+        batches: Iterable[Sequence[bytes]] = (),
+    ) -> AsyncIterator[PartitionLog]:
+        """Open a backend and create its partition, with these batches in it."""
+        async with self.opened(directory) as backend:
+            yield await filled(backend, settings, batches)
+
+    @asynccontextmanager
+    async def reopened(
+        self, directory: Path, settings: LogSettings = SETTINGS
+    ) -> AsyncIterator[PartitionLog]:
+        """Open a backend, and the partition that is there."""
+        async with self.opened(directory) as backend:
+            yield await backend.open_partition(KEY, TOPIC, settings)
+
+
+async def filled(
+    backend: Backend, settings: LogSettings, batches: Iterable[Sequence[bytes]]
+) -> PartitionLog:
+    """Create the partition and append each list of values as one batch."""
+    log = await backend.create_partition(KEY, TOPIC, settings)
+    for values in batches:
+        await log.append([make_batch(values)])
+    return log
 
 
 async def contents(log: PartitionLog) -> list[tuple[int, bytes]]:

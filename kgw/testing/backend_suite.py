@@ -19,7 +19,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.backend.append import AppendResult
-from kgw.backend.base import EpochEnd, LogSettings, Snapshot
+from kgw.backend.base import EpochEnd, Snapshot
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.base import Change, Row
 from kgw.testing.backend_harness import (
@@ -32,16 +32,15 @@ from kgw.testing.backend_harness import (
     BackendHarness,
     assert_append_fails,
     contents,
+    filled,
     is_conflict,
 )
 from kgw.testing.batches import make_batch, read_stored
 from kgw.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from kgw.backend.base import Backend, PartitionLog
     from kgw.records.batch import RecordBatch
 
 
@@ -52,8 +51,7 @@ class BackendSuite(BackendHarness):
 
     async def test_offsets_are_dense_in_the_order_of_submission(self, tmp_path: Path) -> None:
         """Appends submitted one after the other get consecutive offsets, whoever is awaited."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             first = log.append([make_batch([b"a", b"b"]), make_batch([b"c"])])
             second = log.append([make_batch([b"d"])])
             assert await second == AppendResult(3, 3, log.leader_epoch)
@@ -62,8 +60,7 @@ class BackendSuite(BackendHarness):
 
     async def test_many_concurrent_appends_never_overlap(self, tmp_path: Path) -> None:
         """However many appends wait together, each offset is given once and holds its own value."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             values = [f"value-{number}".encode() for number in range(300)]
             results = await asyncio.gather(*(log.append([make_batch([v])]) for v in values))
             assert list(range(300)) == [result.base_offset for result in results]
@@ -71,8 +68,7 @@ class BackendSuite(BackendHarness):
 
     async def test_an_append_writes_offset_and_epoch_into_the_batch(self, tmp_path: Path) -> None:
         """The stored bytes are those that were given but for base offset and leader epoch."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             await log.append([make_batch([b"a", b"b", b"c"])])
             batch = make_batch([b"payload"], timestamps_ms=[17])
             expected = bytearray(batch.buffer)
@@ -84,8 +80,7 @@ class BackendSuite(BackendHarness):
 
     async def test_nothing_is_visible_before_it_is_durable(self, tmp_path: Path) -> None:
         """At submission the end offset moves, the high watermark does not."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             future = log.append([make_batch([b"a", b"b"])])
             assert (0, 2) == (log.high_watermark, log.end_offset)
             await future
@@ -95,8 +90,7 @@ class BackendSuite(BackendHarness):
         self, tmp_path: Path
     ) -> None:
         """on_advance gets the new high watermark and the new bytes; no waiter has been told yet."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             future = asyncio.ensure_future(log.append([make_batch([b"a", b"b"])]))
             announced: list[tuple[int, int, bool]] = []
 
@@ -114,8 +108,7 @@ class BackendSuite(BackendHarness):
 
     async def test_a_cancelled_waiter_loses_no_record(self, tmp_path: Path) -> None:
         """An append whose caller went away is stored all the same, and so is what follows."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             abandoned = asyncio.ensure_future(log.append([make_batch([b"a"])]))
             kept = log.append([make_batch([b"b"])])
             abandoned.cancel()
@@ -124,8 +117,7 @@ class BackendSuite(BackendHarness):
 
     async def test_a_large_batch_is_stored_whole(self, tmp_path: Path) -> None:
         """A batch that is larger than a segment gets in and comes back byte for byte."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             value = bytes(range(256)) * 4096
             await log.append([make_batch([b"before"])])
             await log.append([make_batch([value]), make_batch([b"after"])])
@@ -148,8 +140,9 @@ class BackendSuite(BackendHarness):
 
     async def test_a_read_returns_the_batch_that_holds_the_offset(self, tmp_path: Path) -> None:
         """An offset in the middle of a batch gets that whole batch."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a", b"b", b"c"], [b"d"], [b"e", b"f"]])
+        async with self.created(
+            tmp_path, batches=[[b"a", b"b", b"c"], [b"d"], [b"e", b"f"]]
+        ) as log:
             for offset, first in [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4), (5, 4)]:
                 result = await log.read(offset, UNBOUNDED_BYTES, log.high_watermark)
                 records = read_stored(result.buffers)
@@ -157,22 +150,19 @@ class BackendSuite(BackendHarness):
 
     async def test_a_read_at_the_end_is_empty(self, tmp_path: Path) -> None:
         """At the upper bound there is nothing, and nothing is skipped."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a", b"b"]])
+        async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             result = await log.read(2, UNBOUNDED_BYTES, log.high_watermark)
             assert ([], 0, 2) == (list(result.buffers), result.size_bytes, result.next_offset)
 
     async def test_a_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
         """A log without records answers offset 0 with nothing."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SETTINGS)
+        async with self.created(tmp_path) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             assert (0, 0) == (result.size_bytes, result.next_offset)
 
     async def test_the_size_limit_cuts_between_batches(self, tmp_path: Path) -> None:
         """Whole batches within max_bytes; the first one always, unless it is not asked for."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a" * 50], [b"b" * 50], [b"c" * 50]])
+        async with self.created(tmp_path, batches=[[b"a" * 50], [b"b" * 50], [b"c" * 50]]) as log:
             size = log.size_bytes // 3
             end = log.high_watermark
             for max_bytes, count in [(3 * size, 3), (3 * size - 1, 2), (size, 1), (1, 1), (0, 1)]:
@@ -187,8 +177,7 @@ class BackendSuite(BackendHarness):
 
     async def test_nothing_at_or_above_the_upper_bound_is_returned(self, tmp_path: Path) -> None:
         """A batch that reaches the upper bound is left out."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a", b"b"], [b"c", b"d"], [b"e"]])
+        async with self.created(tmp_path, batches=[[b"a", b"b"], [b"c", b"d"], [b"e"]]) as log:
             for upper_bound, end in [(5, 5), (4, 4), (3, 2), (2, 2), (0, 0)]:
                 result = await log.read(0, UNBOUNDED_BYTES, upper_bound)
                 assert end == result.next_offset
@@ -196,8 +185,9 @@ class BackendSuite(BackendHarness):
 
     async def test_hot_and_cold_reads_agree(self, tmp_path: Path) -> None:
         """What memory answers is what the disk answers, for each offset and limit."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"%d" % n] * (1 + n % 3) for n in range(20)])
+        async with self.created(
+            tmp_path, batches=[[b"%d" % n] * (1 + n % 3) for n in range(20)]
+        ) as log:
             end = log.high_watermark
             for offset in range(end + 1):
                 for max_bytes in (1, 200, UNBOUNDED_BYTES):
@@ -209,8 +199,7 @@ class BackendSuite(BackendHarness):
 
     async def test_a_read_does_not_change_with_what_the_reader_does(self, tmp_path: Path) -> None:
         """Bytes that were handed out stay as they were while more is appended."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a"]])
+        async with self.created(tmp_path, batches=[[b"a"]]) as log:
             result = await log.read(0, UNBOUNDED_BYTES, log.high_watermark)
             before = b"".join(result.buffers)
             await log.append([make_batch([b"b"])])
@@ -218,8 +207,7 @@ class BackendSuite(BackendHarness):
 
     async def test_readers_beside_a_writer_see_a_growing_prefix(self, tmp_path: Path) -> None:
         """Concurrent reads only ever see records below the high watermark, each at its offset."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
 
             async def follow() -> list[tuple[int, bytes]]:
                 seen: list[tuple[int, bytes]] = []
@@ -241,8 +229,7 @@ class BackendSuite(BackendHarness):
 
     async def test_find_by_time(self, tmp_path: Path) -> None:
         """The first batch whose max timestamp reaches the one asked for, below the bound."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(10, 20), (15,), (40, 30), (40,), (35,), (50,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
             end = log.high_watermark
@@ -259,8 +246,7 @@ class BackendSuite(BackendHarness):
 
     async def test_find_by_time_above_a_bound(self, tmp_path: Path) -> None:
         """Batches that end at or below the lower bound do not count, one that it cuts does."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for times in [(50,), (10, 60), (20,), (55,), (40,)]:
                 await log.append([make_batch([b"x" * 40] * len(times), timestamps_ms=times)])
             end = log.high_watermark
@@ -275,8 +261,7 @@ class BackendSuite(BackendHarness):
 
     async def test_find_max_timestamp(self, tmp_path: Path) -> None:
         """The first of the batches that carry the greatest timestamp; none in an empty log."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             assert await log.find_max_timestamp(0, log.high_watermark) is None
             for timestamp_ms in (10, 40, 30, 40, 50):
                 await log.append([make_batch([b"x" * 40], timestamps_ms=[timestamp_ms])])
@@ -289,8 +274,7 @@ class BackendSuite(BackendHarness):
 
     async def test_the_current_epoch_ends_where_the_log_ends(self, tmp_path: Path) -> None:
         """The epoch of a fresh log covers all of it; unknown ones are nowhere."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a", b"b"]])
+        async with self.created(tmp_path, batches=[[b"a", b"b"]]) as log:
             epoch = log.leader_epoch
             assert EpochEnd(epoch, 2) == log.epoch_end(epoch)
             assert log.epoch_end(epoch + 1) is None
@@ -301,28 +285,24 @@ class BackendSuite(BackendHarness):
 
     async def test_drop_before_moves_the_log_start(self, tmp_path: Path) -> None:
         """The start moves exactly there, never back, and survives; later offsets stay readable."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(
-                backend, [[b"%d" % n] * 2 for n in range(20)], settings=SMALL_SEGMENTS
-            )
+        async with self.created(
+            tmp_path, SMALL_SEGMENTS, batches=[[b"%d" % n] * 2 for n in range(20)]
+        ) as log:
             await log.drop_before(21)
             await log.drop_before(7)
             assert (21, 40) == (log.log_start_offset, log.high_watermark)
             assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.reopened(tmp_path, SMALL_SEGMENTS) as log:
             assert (21, 40) == (log.log_start_offset, log.high_watermark)
             assert list(range(21, 40)) == [offset for offset, _ in await contents(log)]
 
     async def test_a_log_that_was_emptied_goes_on_where_it_ended(self, tmp_path: Path) -> None:
         """Dropping everything reuses no offset, now or after the next start."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a"], [b"b"], [b"c"]], settings=SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS, batches=[[b"a"], [b"b"], [b"c"]]) as log:
             await log.drop_before(3)
             assert (3, 3) == (log.log_start_offset, log.high_watermark)
             assert [] == await contents(log)
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.reopened(tmp_path, SMALL_SEGMENTS) as log:
             assert 3 == (await log.append([make_batch([b"d"])])).base_offset
             assert [(3, b"d")] == await contents(log)
 
@@ -330,16 +310,14 @@ class BackendSuite(BackendHarness):
 
     async def test_replay_yields_every_batch_from_the_one_asked_for(self, tmp_path: Path) -> None:
         """In order, from the batch that holds the offset; control batches come whole."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for number in range(10):
-                attributes = 0x30 if number == 6 else 0
                 batch = make_batch(
                     [b"%d" % number] * 2,
                     producer_id=5,
                     producer_epoch=1,
                     base_sequence=2 * number,
-                    attributes=attributes,
+                    is_control=number == 6,
                 )
                 await log.append([batch])
             batches = [batch async for batch in log.replay(5)]
@@ -351,14 +329,12 @@ class BackendSuite(BackendHarness):
 
     async def test_the_newest_snapshot_survives(self, tmp_path: Path) -> None:
         """A snapshot replaces the one before it and is there after the next start."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a"], [b"b"]])
+        async with self.created(tmp_path, batches=[[b"a"], [b"b"]]) as log:
             assert await log.load_snapshot() is None
             await log.save_snapshot(Snapshot(1, b"older"))
             await log.save_snapshot(Snapshot(2, b"\x00newer\xff"))
             assert Snapshot(2, b"\x00newer\xff") == await log.load_snapshot()
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        async with self.reopened(tmp_path) as log:
             assert Snapshot(2, b"\x00newer\xff") == await log.load_snapshot()
 
     # --- opening and closing ---------------------------------------------------------------------
@@ -366,8 +342,7 @@ class BackendSuite(BackendHarness):
     async def test_everything_is_there_after_an_orderly_stop(self, tmp_path: Path) -> None:
         """Records, offsets, size and epoch are the same after closing and opening again."""
         expected = [(number, b"value-%d" % number) for number in range(50)]
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             for _, value in expected:
                 await log.append([make_batch([value])])
             before = (log.size_bytes, log.leader_epoch, log.log_start_offset)
@@ -419,7 +394,7 @@ class BackendSuite(BackendHarness):
     async def test_creating_what_exists_returns_it(self, tmp_path: Path) -> None:
         """A partition is created once; the second time the same log is returned."""
         async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a"]])
+            log = await filled(backend, SETTINGS, [[b"a"]])
             assert log is await backend.create_partition(KEY, TOPIC, SETTINGS)
             assert log is await backend.open_partition(KEY, TOPIC, SETTINGS)
             assert {KEY: log} == dict(backend.partitions)
@@ -428,7 +403,7 @@ class BackendSuite(BackendHarness):
     async def test_a_deleted_partition_is_gone(self, tmp_path: Path) -> None:
         """Its records do not come back, neither by creating it again nor after a start."""
         async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"a"], [b"b"]])
+            log = await filled(backend, SETTINGS, [[b"a"], [b"b"]])
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
             await other.append([make_batch([b"kept"])])
             await backend.delete_partition(KEY)
@@ -448,7 +423,7 @@ class BackendSuite(BackendHarness):
     async def test_a_partition_that_is_not_open_can_be_deleted(self, tmp_path: Path) -> None:
         """Its records go all the same; what was never there is deleted without a complaint."""
         async with self.opened(tmp_path) as backend:
-            await self._log_of(backend, [[b"a"], [b"b"]])
+            await filled(backend, SETTINGS, [[b"a"], [b"b"]])
             other = await backend.create_partition(OTHER_KEY, TOPIC, SETTINGS)
             await other.append([make_batch([b"kept"])])
         async with self.opened(tmp_path) as backend:
@@ -477,19 +452,17 @@ class BackendSuite(BackendHarness):
     async def test_a_checkpoint_changes_nothing_to_be_seen(self, tmp_path: Path) -> None:
         """Records and offsets are the same before and after, and after the next start."""
         async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"%d" % n] for n in range(10)])
+            log = await filled(backend, SETTINGS, [[b"%d" % n] for n in range(10)])
             before = await contents(log)
             await backend.checkpoint()
             assert before == await contents(log)
             assert 10 == (await log.append([make_batch([b"10"])])).base_offset
-        async with self.opened(tmp_path) as backend:
-            log = await backend.open_partition(KEY, TOPIC, SETTINGS)
+        async with self.reopened(tmp_path) as log:
             assert [*before, (10, b"10")] == await contents(log)
 
     async def test_settings_can_change(self, tmp_path: Path) -> None:
         """Other segment sizes from now on, and no record notices."""
-        async with self.opened(tmp_path) as backend:
-            log = await self._log_of(backend, [[b"%d" % n] for n in range(10)])
+        async with self.created(tmp_path, batches=[[b"%d" % n] for n in range(10)]) as log:
             log.configure(SMALL_SEGMENTS)
             for number in range(10, 20):
                 await log.append([make_batch([b"%d" % number])])
@@ -497,8 +470,7 @@ class BackendSuite(BackendHarness):
 
     async def test_the_size_is_that_of_the_batches(self, tmp_path: Path) -> None:
         """size_bytes counts record batches and nothing beside them."""
-        async with self.opened(tmp_path) as backend:
-            log = await backend.create_partition(KEY, TOPIC, SMALL_SEGMENTS)
+        async with self.created(tmp_path, SMALL_SEGMENTS) as log:
             batches = [make_batch([b"x" * n]) for n in (1, 10, 100, 1000)]
             total = sum(batch.size_bytes for batch in batches)
             await log.append(batches)
@@ -539,19 +511,6 @@ class BackendSuite(BackendHarness):
             assert 1 == conflicts.count(False)
             winner = b"%d" % conflicts.index(False)
             assert {"a": Row(winner, 1)} == await backend.state.load("suite")
-
-    async def _log_of(
-        self,
-        backend: Backend,
-        batches: Sequence[Sequence[bytes]],
-        *,
-        settings: LogSettings = SETTINGS,
-    ) -> PartitionLog:
-        """Create the partition and append each list of values as one batch."""
-        log = await backend.create_partition(KEY, TOPIC, settings)
-        for values in batches:
-            await log.append([make_batch(values)])
-        return log
 
 
 def _whole(batch: RecordBatch) -> RecordBatch:

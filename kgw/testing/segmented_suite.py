@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from kgw.backend.base import CompactionJob, PartitionLog, Segmented
@@ -23,10 +24,10 @@ from kgw.testing.batches import make_batch, read_stored
 from kgw.types import NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from kgw.backend.base import Backend, LogSettings
+    from kgw.backend.base import LogSettings
     from kgw.records.batch import RecordBatch
 
 JOB: Final = CompactionJob(upper_bound=1 << 40, now_ms=10_000, delete_retention_ms=5_000)
@@ -39,16 +40,17 @@ class SegmentedLog(PartitionLog, Segmented):
 class SegmentedSuite(BackendHarness):
     """Every promise of `Segmented`."""
 
-    async def create_segmented(
-        self, backend: Backend, settings: LogSettings = SMALL_SEGMENTS
-    ) -> SegmentedLog:
-        """Create a partition whose log has segments."""
-        return as_segmented(await backend.create_partition(KEY, TOPIC, settings))
+    @asynccontextmanager
+    async def segmented(
+        self, directory: Path, settings: LogSettings = SMALL_SEGMENTS
+    ) -> AsyncIterator[SegmentedLog]:
+        """Open a backend and create a partition whose log has segments."""
+        async with self.created(directory, settings) as log:
+            yield as_segmented(log)
 
     async def test_segments_follow_each_other(self, tmp_path: Path) -> None:
         """Each begins where the one before it ends, and together they are the log."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
             segments = await log.segments()
@@ -63,8 +65,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_segments_know_their_times(self, tmp_path: Path) -> None:
         """The largest timestamp and the first append's time, right after a restart too."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend, SETTINGS)
+        async with self.segmented(tmp_path, SETTINGS) as log:
             assert [] == await log.segments()
             await log.append([make_batch([b"a"], timestamps_ms=[5_000])])
             await log.append([make_batch([b"b"], timestamps_ms=[9_000])])
@@ -80,8 +81,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_a_roll_seals_the_active_segment(self, tmp_path: Path) -> None:
         """What is appended next lies in another segment; an empty one is left as it is."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend, SETTINGS)
+        async with self.segmented(tmp_path, SETTINGS) as log:
             await log.append([make_batch([b"a", b"b"])])
             await log.roll()
             await log.roll()
@@ -97,8 +97,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_dropped_segments_are_gone_at_once(self, tmp_path: Path) -> None:
         """However long their files stay, segments below the log start are none any more."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             for number in range(20):
                 await log.append([make_batch([b"%d" % number * 20])])
             second = (await log.segments())[1]
@@ -111,8 +110,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_the_newest_record_of_each_key_stays(self, tmp_path: Path) -> None:
         """At its offset; what is removed is removed for hot and cold readers, now and later."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             active = (await log.segments())[-1].base_offset
             newest = {number % 5: number for number in range(active)}
@@ -137,8 +135,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_batches_still_follow_each_other(self, tmp_path: Path) -> None:
         """Empty ones stand where no record is left, so that replay meets every offset."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
             expected = 0
@@ -149,8 +146,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_a_second_run_changes_nothing(self, tmp_path: Path) -> None:
         """Not a byte of what is read."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             await log.compact(JOB)
             before = await log.read(0, UNBOUNDED_BYTES, 40)
@@ -161,8 +157,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_tombstones_stay_for_a_while(self, tmp_path: Path) -> None:
         """From when they were first compacted, by the clock of the jobs."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await log.append([_keyed(0)])
             await log.append([_keyed(0, is_tombstone=True)])
             await log.roll()
@@ -177,8 +172,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_a_dry_run_only_reports(self, tmp_path: Path) -> None:
         """Nothing is changed, nothing is noted."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             size_bytes = log.size_bytes
             report = await log.compact(JOB._replace(is_dry_run=True))
@@ -188,8 +182,7 @@ class SegmentedSuite(BackendHarness):
 
     async def test_a_full_map_of_keys_ends_the_run(self, tmp_path: Path) -> None:
         """It says so, and the next one goes on from there."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(40))
             first = await log.compact(JOB._replace(key_memory_bytes=500))
             assert not first.is_complete
@@ -201,16 +194,14 @@ class SegmentedSuite(BackendHarness):
 
     async def test_an_empty_log_has_nothing_to_compact(self, tmp_path: Path) -> None:
         """Nor has one with an active segment alone."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend, SETTINGS)
+        async with self.segmented(tmp_path, SETTINGS) as log:
             assert 0 == (await log.compact(JOB)).records_before
             await log.append([_keyed(0)])
             assert 0 == (await log.compact(JOB)).records_before
 
     async def test_readers_and_writers_go_on_beside_a_run(self, tmp_path: Path) -> None:
         """Nobody fails, offsets only rise, and what is newest is always there."""
-        async with self.opened(tmp_path) as backend:
-            log = await self.create_segmented(backend)
+        async with self.segmented(tmp_path) as log:
             await _append(log, range(100))
             run = asyncio.ensure_future(log.compact(JOB))
             appended = 100

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import resource
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.registry import file_limits
+from kgw.backend.registry import file_limits, open_backend
+from kgw.config import Config
+from kgw.errors import DataDirectoryError
+from kgw.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -28,3 +35,21 @@ def test_only_descriptors_that_can_be_had_count(monkeypatch: pytest.MonkeyPatch)
     """Nobody raises the limit for an offline command, and some systems refuse it to a server."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1 << 20))
     assert (256, 128, 512) == file_limits()
+
+
+def test_a_backend_of_another_package_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name or the scheme of `kgw.backend`; one that nobody brings is an error."""
+    entry_points = tmp_path / "example-1.dist-info" / "entry_points.txt"
+    entry_points.parent.mkdir()
+    entry_points.write_text("[kgw.backends]\nexample = kgw_example:open_backend\n")
+    (tmp_path / "kgw_example.py").write_text("def open_backend(*given):\n    return given\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    clock = ManualClock()
+    for name in ("example", "example://host/path"):
+        config = Config.of(backend=name)
+        opened: object = open_backend(config, clock)
+        assert (config, clock) == opened
+    with pytest.raises(DataDirectoryError, match="no backend is installed"):
+        open_backend(Config.of(backend="other"), clock)

@@ -13,8 +13,8 @@ from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.stores import server_store
 from kgw.testing.backend_faults_suite import FailedAppendSuite, UncleanStopSuite
 from kgw.testing.backend_suite import BackendSuite
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.segmented_suite import SegmentedSuite
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -90,18 +90,6 @@ def test_a_bar_is_kept_up_to_itself() -> None:
     } == {key: (one.value, one.kept) for key, one in found.items()}
 
 
-def test_a_run_prints_bars_figures_and_costs() -> None:
-    """Lost bars stand out; medians come with their range where there is more than one run."""
-    text = markdown(MEASURED, FAMILIES)
-    assert (
-        "| `produce/small` | rate | **0.950 (≥ 1): lost** | 1.30 (≥ 1.3 and ≤ 2): met, 1 run |"
-        in text
-    )
-    assert "95.0 (90.0 to 300.0)" in text
-    assert "| `produce/small` | CPU s a GB | 3.00 | 3.00 | 3.00 |" in text
-    assert "Nothing was measured.\n" == markdown(Results((), ()), FAMILIES)
-
-
 def test_a_bar_says_how_many_runs_it_rests_on() -> None:
     """Those of the side with fewer, where they are not three; an absolute bar has one side."""
     text = markdown(
@@ -147,13 +135,6 @@ def test_the_page_says_where_when_and_what_limits() -> None:
     assert "No results are kept" in performance_page(Results((), ()), FAMILIES)
 
 
-def test_the_page_says_what_could_not_be_measured() -> None:
-    """A row that is missing has a reason."""
-    failure = {"scenario": SCENARIO.name, "server": "kafka", "run": 2, "said": "no"}
-    page = performance_page(_results({"kgw-strict": (1,)}, (failure,)), FAMILIES)
-    assert "Failed: `produce/small` on kafka, run 2." in page
-
-
 def _stolen(results: Results, server: str, runs: tuple[int, ...]) -> Results:
     """The same, but these runs of a server do not count."""
     measurements = tuple(
@@ -187,23 +168,6 @@ def test_a_bar_says_why_it_rests_on_fewer_runs() -> None:
     assert "on fewer because no more were begun: 1.\n" in page
 
 
-def test_two_runs_that_are_far_apart_are_marked() -> None:
-    """Where the figure is, and where it decides."""
-    page = performance_page(_results({"kgw-strict": (100, 200), "kafka": (100, 100)}), FAMILIES)
-    assert "| 150.0 (100.0 to 200.0, far apart) |" in page
-    assert "1.50 (≥ 1): met, 2 runs, far apart" in page
-
-
-def test_ratios_that_are_worse_are_in_italics() -> None:
-    """Whichever direction is the better one; it is named."""
-    lower = replace(SCENARIO, figures=(replace(SCENARIO.figures[0], better="lower"),))
-    results = _results({"kgw-strict": (90,), "kgw-relaxed": (110,), "kafka": (100,)})
-    assert "| higher | 90.0 | 110.0 | 100.0 |  | *0.900* | 1.10 |  |" in markdown(results, FAMILIES)
-    assert "| lower | 90.0 | 110.0 | 100.0 |  | 0.900 | *1.10* |  |" in markdown(
-        results, {"throughput": (lower,)}
-    )
-
-
 def test_a_ratio_near_its_bar_does_not_contradict_its_verdict() -> None:
     """Three digits that count, and more where they would not do."""
     assert ["0.0735", "0.561", "1.30", "17.4", "1,234", "1.00", "0.00"] == [
@@ -215,51 +179,3 @@ def test_a_ratio_near_its_bar_does_not_contradict_its_verdict() -> None:
         SCENARIO, bars={"strict": (Bar(figure="mb_per_s", at_most=1 / 1.5, at_least=0.07),)}
     )
     assert "(≥ 0.07 and ≤ 0.67): lost" in markdown(results, {"throughput": (third,)})
-
-
-def test_what_is_the_same_of_several_rows_is_said_once() -> None:
-    """What they are, what limits them, and what would lift those bars that are lost."""
-    other = replace(SCENARIO, name="produce/other", title="Other")
-    measured = (*MEASURED.measurements, replace(MEASURED.measurements[-1], scenario=other.name))
-    page = performance_page(
-        replace(MEASURED, measurements=measured), {"throughput": (SCENARIO, other)}
-    )
-    rows = "    - `produce/small`, Small\n    - `produce/other`, Other\n"
-    assert f"- Written at full speed.\n{rows}" in page
-    reason = "- `produce/small`, `produce/other`: The interpreter. *What would lift it* (of"
-    assert f"{reason} `produce/small`): Another one.\n" in page
-
-
-def test_bytes_on_disk_are_by_the_byte_where_a_row_only_writes() -> None:
-    """The faster server writes more; elsewhere it is as many MB as it is."""
-    added = {"written_to_disk_mb": 150.0, "bytes": 100e6}
-    measured = tuple(replace(one, figures=one.figures | added) for one in MEASURED.measurements)
-    results = replace(MEASURED, measurements=measured)
-    assert "| MB on disk | 150.00 | 150.00 | 150.00 |" in markdown(results, FAMILIES)
-    writing = replace(SCENARIO, only_writes=True)
-    assert "| bytes on disk a byte of values | 1.50 | 1.50 | 1.50 |" in markdown(
-        results, {"throughput": (writing,)}
-    )
-
-
-def test_the_page_says_how_it_was_measured() -> None:
-    """What the machine's line has of it, which older ones do not have."""
-    assert "Apache Kafka | " not in performance_page(MEASURED, FAMILIES)
-    java = 'openjdk version "17.0.1" 2021-10-19'
-    how = {"kafka": "4.3.0", "java": java, "warm_seconds": 120.0, "seconds": 1.5}
-    page = performance_page(replace(MEASURED, machines=({"cores": 2} | how,)), FAMILIES)
-    assert f"| Apache Kafka | 4.3.0 |\n| Java | {java} |\n" in page
-    assert "half of them) | 120 |\n| Seconds of each timed part | 1.5 |\n" in page
-
-
-def test_memory_says_whose_process_it_is() -> None:
-    """Rows with a server of their own, and rows that only some servers run."""
-    own = replace(
-        SCENARIO, name="startup/own", start="own", servers=("kgw-strict", "kafka"), bars={}
-    )
-    measured = (*MEASURED.measurements, replace(MEASURED.measurements[-1], scenario=own.name))
-    families = {"throughput": (SCENARIO,), "startup": (own,)}
-    page = performance_page(replace(MEASURED, measurements=measured), families)
-    assert "not so in the rows that have one of their own: `startup/own`.\n" in page
-    memory = "| `startup/own` | not run | not run | 1,000 + 20 | not run | (≤ 0.2): not run |"
-    assert f"{memory} not run |" in page

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,47 +124,6 @@ def test_a_run_goes_on_where_it_was_cut() -> None:
     assert others == pending(all_scenarios(), done, "kafka", 1)
     for server, run in (("kafka", 2), ("kafka-synced", 1)):
         assert first in pending(all_scenarios(), done, server, run)
-
-
-def test_what_is_measured_once_is_in_the_first_run() -> None:
-    """What no bar compares, and what takes long; the runs after it leave both out."""
-    by_name = {one.name: one for one in all_scenarios()}
-    dear = by_name["produce/1kb-16kb-1000p"]
-    codec = by_name["produce/1kb-256kb-4p-gzip"]
-    assert ("kafka-synced",) == dear.once
-    assert ("kafka",) == codec.once
-    for scenario, server in ((dear, "kafka-synced"), (codec, "kafka")):
-        first, second = (pending([scenario], [], server, run) for run in (1, 2))
-        assert ([scenario], []) == (first, second)
-
-
-def test_what_a_bar_compares_is_in_every_run() -> None:
-    """But for what is dear, of which there is little."""
-    compared = [
-        (scenario.name, server)
-        for scenario in all_scenarios()
-        for durability in scenario.bars
-        for server in COMPARED[durability]
-        if server in scenario.once
-    ]
-    assert [("produce/1kb-16kb-1000p", "kafka-synced")] == compared
-
-
-def test_results_of_different_scale_or_revision_are_told_apart() -> None:
-    """Each combination once, in words that a message can have."""
-    first = _measurement(1.0)
-    small = replace(first, scale_share=0.1)
-    other = replace(first, revision="def")
-    again = replace(other, scenario="requests/1x1")
-    assert {} == Results((first, first, again), ()).mixed
-    assert {"abc": [first.scenario], "def": ["requests/1x1"]} == Results(
-        (again, first), ()
-    ).by_revision
-    assert {first.scenario: {first.origin, small.origin, other.origin}} == Results(
-        (first, small, other), ()
-    ).mixed
-    assert "abc (2.5 s)" == str(first.origin)
-    assert "abc (2.5 s, 0.1 of what is counted)" == str(small.origin)
 
 
 def test_a_run_takes_no_results_of_another_scale(

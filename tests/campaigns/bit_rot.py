@@ -19,7 +19,6 @@ from kgw.errors import StorageError
 from kgw.state.base import Change, DamagedRowsError
 from kgw.state.sql.commit_note import NOTE_SUFFIX
 from kgw.state.sql.sqlite import SqliteStateStore
-from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey
 from tests.campaigns.client_reads import (
     AHEAD,
@@ -32,6 +31,7 @@ from tests.campaigns.client_reads import (
 from tests.campaigns.crash_model import ROOT
 from tests.campaigns.stored_logs import build_directory, serve_directory
 from tests.campaigns.support import Report, main, replays
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from tests.campaigns.stored_logs import Served, StoredDirectory

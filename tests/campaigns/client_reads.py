@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.write.flusher import Flusher
     from kgw.backend.embedded.write.write_path import Append
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import Buffer
     from tests.campaigns.support import Report
+    from tests.simulated_fs import SimulatedFs
 
 _Result = TypeVar("_Result")
 

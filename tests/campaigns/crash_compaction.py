@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.records.batch import RecordBatch
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
     from tests.campaigns.crash_model import PartitionModel
+    from tests.simulated_fs import SimulatedFs
 
 KEYS = 5
 RETENTION_MS = 500

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.options import EmbeddedOptions
     from kgw.backend.embedded.store import Store
     from kgw.backend.embedded.write.write_path import Append
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
+    from tests.simulated_fs import SimulatedFs
 
 MOST_BESIDE = 30
 """Appends beside what another does in one step."""
@@ -111,7 +111,6 @@ class FlusherMachine(Machine):
     """One whose appends are written and answered by the gateway's flusher."""
 
     groups = 0
-    states_while_it_syncs = 0
     _beside_left = 0
     _is_beside = False
     _answered: dict[SegmentedLog, int]

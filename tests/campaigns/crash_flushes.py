@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
     from kgw.backend.embedded.store import Store
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
     from tests.campaigns.simulated_loop import SimulatedLoop
+    from tests.simulated_fs import SimulatedFs
 
 _Result = TypeVar("_Result")
 

@@ -11,11 +11,11 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.backend.embedded.store import Store
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey, TopicId, TopicName
 from tests.campaigns.client_reads import Clients
 from tests.campaigns.crash_flushes import FLUSH_INTERVAL_MS, Flushes
 from tests.campaigns.simulated_loop import SimulatedLoop
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

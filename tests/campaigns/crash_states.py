@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.layout import Gap
 from kgw.backend.embedded.write.relaxed import RelaxedLogs
-from kgw.testing.faults import SimulatedFs
 from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_compaction import (
     UNSAFE,
@@ -24,6 +23,7 @@ from tests.campaigns.crash_flushes import Flushes
 from tests.campaigns.crash_model import BusyJournalMachine, Contents, Machine, random_options
 from tests.campaigns.simulated_loop import SimulatedLoop
 from tests.campaigns.support import Report, main, replays
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,11 +70,11 @@ class Explorer:
         self._machine = machine
         self._share = self._random.choice(STATE_SHARES)
         self._wanted = wanted
-        self.place = ""
+        self.operation = ""
 
     def observe(self, call: str, path: str) -> None:
         """Take a state: the observer of the machine's file system."""
-        self.place = f"{call} {path}"
+        self.operation = f"{call} {path}"
         self._report.count("operations")
         is_compacting = self._machine.is_compacting
         # A run of compaction has many operations, and most of them only write beside the log.
@@ -113,12 +113,12 @@ class Explorer:
         report.count(kind)
         inside: list[SimulatedFs] = []
         if may_nest and random.random() < INSIDE_RECOVERY_SHARE:
-            turn = random.randrange(30)
-            state.on_operation = _taking(state, turn, inside, self._leave)
+            number = random.randrange(30)
+            state.on_operation = _taking(state, number, inside, self._leave)
         try:
             store, contents = self._machine.recover(state)
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-            report.fail(f"{self.place}: recovery failed: {traceback.format_exc(limit=-6)}")
+            report.fail(f"{self.operation}: recovery failed: {traceback.format_exc(limit=-6)}")
             return
         state.on_operation = None
         self._check(store, contents)
@@ -131,7 +131,7 @@ class Explorer:
 
     def _check(self, store: Store, contents: dict[PartitionKey, Contents]) -> None:
         for broken in self._machine.judge(store, contents):
-            self._report.fail(f"{self.place}: {broken}; problems {store.problems}")
+            self._report.fail(f"{self.operation}: {broken}; problems {store.problems}")
 
     def _recover_again(self, state: SimulatedFs, first: dict[PartitionKey, Contents]) -> None:
         """What was served once is served after the next power loss, too."""
@@ -139,13 +139,15 @@ class Explorer:
         try:
             _, second = self._machine.recover(self._leave(state))
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-            self._report.fail(f"{self.place}: second recovery: {traceback.format_exc(limit=-6)}")
+            self._report.fail(
+                f"{self.operation}: second recovery: {traceback.format_exc(limit=-6)}"
+            )
             return
         for key, contents in first.items():
             again = second[key]
             if again != contents and not _has_only_left_out(contents, again):
                 self._report.fail(
-                    f"{self.place}: second recovery of partition {key.partition} differs: "
+                    f"{self.operation}: second recovery of partition {key.partition} differs: "
                     f"{contents.summary()} then {again.summary()}"
                 )
 
@@ -153,7 +155,9 @@ class Explorer:
         try:
             store, contents = self._machine.recover(state)
         except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-            self._report.fail(f"{self.place}: nested recovery: {traceback.format_exc(limit=-6)}")
+            self._report.fail(
+                f"{self.operation}: nested recovery: {traceback.format_exc(limit=-6)}"
+            )
             return
         self._check(store, contents)
 
@@ -171,7 +175,7 @@ def _has_only_left_out(first: Contents, second: Contents) -> bool:
 
 def _taking(
     state: SimulatedFs,
-    turn: int,
+    number: int,
     inside: list[SimulatedFs],
     leave: Callable[[SimulatedFs], SimulatedFs],
 ) -> Callable[[str, str], None]:
@@ -180,7 +184,7 @@ def _taking(
 
     def observe(call: str, path: str) -> None:
         nonlocal seen
-        if seen == turn:
+        if seen == number:
             inside.append(leave(state))
         seen += 1
 
@@ -202,12 +206,6 @@ def explore(
 
     A control ends when a finding says `until`.
     """
-    _explore(report, seed, wanted, kind, until)
-
-
-def _explore(
-    report: Report, seed: int, wanted: int, kind: type[Machine], until: str | None
-) -> None:
     run = 0
     while (
         report.counts["states"] < wanted
@@ -238,7 +236,7 @@ def explore_run(
     try:
         fs = machine.fs
         for _ in range(LIVES):
-            explorer.place = "start of a life"
+            explorer.operation = "start of a life"
             for broken in machine.begin_life(fs):
                 report.fail(f"start of a life: {broken}")
             machine.fs.on_operation = explorer.observe
@@ -249,7 +247,7 @@ def explore_run(
     except EnoughError:
         pass
     except Exception:  # noqa: BLE001 - whatever it is, it is a finding
-        report.fail(f"{explorer.place}: {traceback.format_exc(limit=-6)}")
+        report.fail(f"{explorer.operation}: {traceback.format_exc(limit=-6)}")
     report.count("appends_beside_other_work", machine.appends_beside)
     report.count("flush_rounds", machine.flushes.rounds)
     report.count("relaxed_losses", machine.relaxed_losses)
@@ -331,7 +329,7 @@ class LargeBatchMachine(CompactingMachine):
 def run(seed: int, full: bool) -> Report:
     """Run the campaign."""
     report = Report("crash-states", seed)
-    wanted = 27_000 if full else 1_200
+    wanted = 27_000 if full else 600
     explore(report, seed, wanted // 2)
     explore(report, seed + 1, wanted, CompactingMachine)
     explore(report, seed + 2, wanted + wanted // 10, LargeBatchMachine)

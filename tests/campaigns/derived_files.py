@@ -22,9 +22,9 @@ from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.store import Store
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import Buffer
     from tests.campaigns.stored_logs import StoredDirectory
+    from tests.simulated_fs import SimulatedFs
 
 CHECKPOINTS = "checkpoints"
 KINDS = (

@@ -20,7 +20,7 @@ from tests.groups.planted import BUGS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SEQUENCES, SHORT_SEQUENCES = 2_000, 400
+SEQUENCES, SHORT_SEQUENCES = 2_000, 240
 STEPS = 50
 TWIN_EVERY = 4
 CONTROL_SEQUENCES = 400

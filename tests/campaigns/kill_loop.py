@@ -46,7 +46,7 @@ RECOVERY_KILLS = 10
 START_UP_KILL_S = 0.2
 READY_S = 2.0
 BOUNDS_ASKED = 4
-EMPTY_POLLS = 6
+EMPTY_POLLS = 15
 RELAXED = ("kgw.durability=relaxed",)
 
 UNSAFE_SERVE = (sys.executable, "-m", "tests.campaigns.unsafe_serve", "serve")
@@ -167,8 +167,8 @@ class Clients:
         by_partition: dict[int, list[tuple[int, bytes]]] = {}
         for message in messages:
             if message.error() is None:
-                place = by_partition.setdefault(message.partition(), [])
-                place.append((message.offset(), message.value()))
+                records = by_partition.setdefault(message.partition(), [])
+                records.append((message.offset(), message.value()))
         for partition, records in by_partition.items():
             self._events.append(Poll(f"follower-{number}", partition, tuple(records)))
         return sum(map(len, by_partition.values()))
@@ -199,42 +199,43 @@ class Clients:
             consumer.close()
 
     def ask_bounds(self) -> None:
-        """Note what the gateway says about a few partitions in turn: nothing of it may go back."""
+        """Ask for the bounds of a few partitions, each time of others: none may go back."""
         # The client has forgotten every leader when it lost the connection.
         self._bounds_asker.list_topics(TOPIC, timeout=20)
         for _ in range(BOUNDS_ASKED):
             self._bounds_asked += 1
             number = self._bounds_asked % PARTITIONS
-            place = TopicPartition(TOPIC, number)
-            low, high = self._bounds_asker.get_watermark_offsets(place, timeout=20)
+            partition = TopicPartition(TOPIC, number)
+            low, high = self._bounds_asker.get_watermark_offsets(partition, timeout=20)
             self._events.append(Bounds(number, low, high, -1))
 
     def read_final(self) -> dict[int, FinalLog]:
         """Read every partition from its start to its end with a fresh consumer."""
         consumer = self._consumer("final")
-        final: dict[int, FinalLog] = {}
-        for number in range(PARTITIONS):
-            place = TopicPartition(TOPIC, number, 0)
-            low, high = consumer.get_watermark_offsets(place, timeout=20)
-            consumer.assign([TopicPartition(TOPIC, number, low)])
-            records: list[tuple[int, bytes]] = []
-            deadline = time.monotonic() + 60
-            next_offset = low
-            empty_polls = 0
-            # A relaxed partition may end with offsets that it has left out.
-            while next_offset < high and empty_polls < EMPTY_POLLS:
-                # No more than there are, or the client waits for others until the time is up.
-                messages = consumer.consume(min(high - next_offset, 10_000), 0.5)
-                empty_polls = 0 if messages else empty_polls + 1
-                for message in messages:
-                    if message.error() is None:
-                        records.append((message.offset(), message.value()))
-                        next_offset = message.offset() + 1
-                if time.monotonic() > deadline:
-                    break
-            final[number] = FinalLog(low, high, records)
+        bounds = [
+            consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)
+            for number in range(PARTITIONS)
+        ]
+        consumer.assign([TopicPartition(TOPIC, n, low) for n, (low, _) in enumerate(bounds)])
+        records: list[list[tuple[int, bytes]]] = [[] for _ in bounds]
+        unread = {number for number, (low, high) in enumerate(bounds) if low < high}
+        deadline = time.monotonic() + 60
+        empty_polls = 0
+        # A relaxed partition may end with offsets that it has left out.
+        while unread and empty_polls < EMPTY_POLLS and time.monotonic() < deadline:
+            messages = consumer.consume(1_000, 0.2)
+            empty_polls = 0 if messages else empty_polls + 1
+            for message in messages:
+                if message.error() is None:
+                    number, offset = message.partition(), message.offset()
+                    records[number].append((offset, message.value()))
+                    if offset + 1 >= bounds[number][1]:
+                        unread.discard(number)
         consumer.close()
-        return final
+        return {
+            number: FinalLog(low, high, records[number])
+            for number, (low, high) in enumerate(bounds)
+        }
 
     def events(self) -> list[Event]:
         """Return what the clients saw."""

@@ -23,7 +23,6 @@ from kgw.backend.embedded.read.reading import Reader
 from kgw.errors import CorruptionError, DiskFullError, ErrorCode, StorageError
 from kgw.partitions.reading import PartitionRead
 from kgw.testing.batches import read_stored
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.campaigns.client_reads import require_ways
 from tests.campaigns.crash_flusher import FlusherMachine
 from tests.campaigns.crash_model import (
@@ -37,6 +36,7 @@ from tests.campaigns.crash_model import (
     value_of,
 )
 from tests.campaigns.support import Report, main, replaced, replays
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -63,6 +63,7 @@ ALL_BUT_SYNCS = READING | CHANGING
 ALL_BUT_READS = CHANGING | {"fdatasync", "listdir", "free_bytes", "create"}
 JOURNAL_STEPS = 12
 JOURNAL_PARTITIONS = 12
+READING_SHARE = 0.2
 MOST_READS = 40
 AFTER_A_FAULT = 3
 JOURNAL = ".journal"
@@ -86,12 +87,17 @@ class FaultyMachine(Machine):
         self._hopeless: set[Append] = set()
 
     def attempt(self) -> None:
-        """Do one step; a StorageError is an answer, anything else a crash."""
+        """Do one step; a StorageError is an answer, anything else a crash.
+
+        Everything is read after a step in which a call failed, and now and then after another one.
+        """
+        struck = len(self.fs.struck)
         try:
             self.step()
         except StorageError:
             self.errors += 1
-        self.check_reads()
+        if len(self.fs.struck) > struck or self.random.random() < READING_SHARE:
+            self.check_reads()
 
     def check_reads(self) -> None:
         """What was acknowledged is served while writing fails, whatever fails for good."""
@@ -270,7 +276,7 @@ def run_script(
     machine = kind(random, SimulatedFs(), random_options(random), report)
     failures = report.failure_count
     fs = machine.fs
-    place = f"seed {seed} {fault}"
+    which = f"seed {seed} {fault}"
     try:
         for broken in machine.begin_life(fs):
             report.fail(broken)
@@ -292,7 +298,7 @@ def run_script(
     report.count("errors_answered", machine.errors)
     report.count("starts_refused", machine.refused_starts)
     if report.failure_count > failures:
-        report.failures.append(f"  ^ {place} struck {struck[:3]}")
+        report.failures.append(f"  ^ {which} struck {struck[:3]}")
     return bool(struck)
 
 

@@ -35,7 +35,6 @@ from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.clock import SystemClock
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import SERVE, GatewayProcess
-from kgw.testing.simulated_disk import CrashMode
 from tests.campaigns import power_loss_serve
 from tests.campaigns.power_loss_judge import Crash, judge, look, promised_by, use
 from tests.campaigns.power_loss_work import FLUSH_MS, RELAXED, Book, Wire, Work
@@ -49,6 +48,7 @@ from tests.campaigns.traced_disk import (
     files_on_disk,
 )
 from tests.campaigns.traces import TraceError, read_calls, sent_frames, traced, wait_for_end
+from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -21,13 +21,13 @@ from kgw.backend.embedded.partition_log import EmbeddedPartitionLog
 from kgw.config import Config
 from kgw.partitions.producer_ids import KIND as PRODUCER_IDS
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.faults import SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from tests.campaigns.crash_model import random_options
 from tests.campaigns.failpoint_serve import PLACES as PROCESS_PLACES
 from tests.campaigns.retry_clients import Clients, Crash, Life
 from tests.campaigns.retry_kills import kill_processes
 from tests.campaigns.support import Report, main, replaced
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence

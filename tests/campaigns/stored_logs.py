@@ -19,9 +19,9 @@ from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.errors import CorruptionError, StorageError
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey
 from tests.campaigns.crash_model import ROOT, TOPIC, partition_key
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from kgw.testing.faults import SimulatedFs
 from tests.campaigns.retries import Failpoint, KeptState
 from tests.campaigns.retry_clients import Batch, Clients
+from tests.simulated_fs import SimulatedFs
 
 
 def test_nobody_goes_on_while_the_picture_is_taken() -> None:

@@ -21,9 +21,9 @@ from tests.campaigns.support import Report, main, replaced, replays
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.testing.faults import SimulatedFs
     from kgw.types import PartitionKey
     from tests.campaigns.stored_logs import Served, StoredDirectory
+    from tests.simulated_fs import SimulatedFs
 
 LAST_BATCHES = 3
 

@@ -1,6 +1,6 @@
 """What a disk holds while a recorded process writes, and what a power loss would leave of it.
 
-The rules are those of `kgw.testing.faults`, taken over with its parts; here they are driven by the
+The rules are those of `tests.simulated_fs`, taken over with its parts; here they are driven by the
 system calls of a real process (`traces`):
 
 - A write, a cut or a change of a name takes effect when its call begins, and is in doubt from then
@@ -23,7 +23,8 @@ import re
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kgw.testing.simulated_disk import (
+from tests.campaigns.traces import TraceError
+from tests.simulated_disk import (
     CrashMode,
     Directory,
     Inode,
@@ -35,7 +36,6 @@ from kgw.testing.simulated_disk import (
     durable_entries,
     resize,
 )
-from tests.campaigns.traces import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -28,7 +28,6 @@ from kgw.protocol.messages.list_offsets import (
 from kgw.records.batch import Compression
 from kgw.records.crc import crc32c
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.faults import SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import (
     START_MS,
@@ -39,6 +38,7 @@ from tests.handlers.support import (
     produce,
     produce_request,
 )
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog

@@ -1,14 +1,15 @@
-"""What every client library's groups are put through, in this language and in others (e2e/)."""
+"""Groups of a client library that are led through kills and restarts."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kgw.client import AsyncClient, GroupClient
-from tests.interop.client import DriverError
+from tests.interop.client import DriverError, Topic
 from tests.interop.drivers.loop import Record
 
 if TYPE_CHECKING:
@@ -33,35 +34,28 @@ class Story:
         self.client = client
         self.gateway = gateway
         self.strategy = strategy
-        self.topic = f"group-{client.name}-{strategy}"
+        self.topic = Topic(client, gateway, f"group-{client.name}-{strategy}")
         self.written: set[tuple[int, int]] = set()
         self.read: list[tuple[int, int]] = []
         self.assigned: dict[str, set[int]] = {}
-        client.create_topic(gateway.bootstrap, self.topic, PARTITIONS)
+        self.topic.create(PARTITIONS)
 
     def write(self, count: int) -> None:
         """Writes so many records to each partition."""
         records = [Record(None, b"value", [], 1_700_000_000_000)] * count
         for partition in range(PARTITIONS):
-            offsets = self.client.produce(
-                self.gateway.bootstrap,
-                self.topic,
-                partition,
-                records,
-                codec="none",
-                idempotent=False,
-            )
+            offsets = replace(self.topic, partition=partition).produce(records)
             self.written.update((partition, offset) for offset in offsets)
 
     def open(self, member: str, instance: str | None = None) -> None:
         """Lets another member in."""
         self.client.open_member(
-            self.gateway.bootstrap,
             member,
-            group=self.topic,
-            topic=self.topic,
-            strategy=self.strategy,
             instance=instance,
+            bootstrap=self.gateway.bootstrap,
+            group=self.topic.name,
+            topic=self.topic.name,
+            strategy=self.strategy,
         )
         self.assigned[member] = set()
 
@@ -109,17 +103,17 @@ class Story:
 
     def rounds(self) -> int:
         """How many generations have formed, as the coordinator tells."""
-        explained = self._ask(lambda groups: groups.explain(self.topic))
+        explained = self._ask(lambda groups: groups.explain(self.topic.name))
         return int(explained["generation"])
 
     def causes(self) -> set[str]:
         """Why there were rebalances since the gateway started, as the coordinator tells."""
-        explained = self._ask(lambda groups: groups.explain(self.topic))
+        explained = self._ask(lambda groups: groups.explain(self.topic.name))
         return {one["cause"] for one in explained["rounds"]}
 
     def committed(self) -> dict[int, int]:
         """What the group has committed, by partition, as the coordinator tells."""
-        offsets = self._ask(lambda groups: groups.offsets(self.topic))
+        offsets = self._ask(lambda groups: groups.offsets(self.topic.name))
         return {partition: one.offset for (_, partition), one in offsets.items()}
 
     def ends(self) -> dict[int, int]:
@@ -173,26 +167,6 @@ def check_life(client: Client, gateway: GatewayProcess, strategy: str) -> None:
     story.read_everything()
     assert sorted(story.written) == sorted(story.read), "resumed elsewhere"
     story.close("third")
-
-
-def check_static_members(client: Client, gateway: GatewayProcess, strategy: str) -> None:
-    """KIP-345: a member that is back within its session has its partitions, in the same round."""
-    story = Story(client, gateway, strategy)
-    story.write(5)
-    for member in ("first", "second"):
-        story.open(member, instance=member)
-    story.share()
-    story.read_everything()
-    had, before = story.assigned["second"], story.rounds()
-    story.close("second")
-    story.write(5)
-    story.open("second", instance="second")
-    story.share()
-    story.read_everything()
-    assert (had, before) == (story.assigned["second"], story.rounds())
-    assert sorted(story.written) == sorted(set(story.read))
-    for member in ("first", "second"):
-        story.close(member)
 
 
 def check_commits_under_kills(client: Client, gateway: GatewayProcess, strategy: str) -> None:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOWHERE = "127.0.0.1:9"
-
 
 @pytest.fixture
 def echoes(tmp_path: Path) -> Iterator[Clients]:
@@ -27,16 +25,11 @@ def echoes(tmp_path: Path) -> Iterator[Clients]:
         yield clients
 
 
-def open_member(client: Client) -> None:
-    """Open a member without caring where."""
-    client.open_member(NOWHERE, "first", group="group", topic="topic", strategy="default")
-
-
 def test_a_driver_serves_many_tests(echoes: Clients) -> None:
     """Whoever has answered everything and closed its members is given out again."""
     client = echoes("echo")
-    client.create_topic(NOWHERE, "topic", 1)
-    open_member(client)
+    client.ask("create_topic")
+    client.open_member("first", group="group")
     client.close_member("first")
     assert client is echoes("echo")
 
@@ -44,7 +37,7 @@ def test_a_driver_serves_many_tests(echoes: Clients) -> None:
 def test_an_answer_that_is_owed_is_given_to_nobody_else(echoes: Clients) -> None:
     """A test that did not wait for its answer leaves it to no other."""
     client = echoes("echo")
-    client.start_produce(NOWHERE, "topic", 0, [], codec="none", idempotent=False)
+    client.tell("produce")
     assert client is not echoes("echo")
     assert echoes("echo") is echoes("echo")
 
@@ -52,7 +45,7 @@ def test_an_answer_that_is_owed_is_given_to_nobody_else(echoes: Clients) -> None
 def test_members_that_are_left_open_end(echoes: Clients) -> None:
     """A test that did not close its members leaves them to no other."""
     client = echoes("echo")
-    open_member(client)
+    client.open_member("first", group="group")
     assert client is not echoes("echo")
 
 
@@ -61,5 +54,5 @@ def test_a_driver_that_ended_is_started_again(echoes: Clients) -> None:
     client = echoes("echo")
     client.close()
     with pytest.raises(ValueError, match="closed file"):
-        client.create_topic(NOWHERE, "topic", 1)
+        client.ask("create_topic")
     assert client is not echoes("echo")

@@ -53,4 +53,19 @@ def test_static_members_return_without_a_rebalance(
     clients: Callable[[str], Client], own_gateway: GatewayProcess, name: str
 ) -> None:
     """KIP-345: a member that is back within its session has its partitions, in the same round."""
-    groups.check_static_members(clients(name), own_gateway, STRATEGIES[name][0])
+    story = groups.Story(clients(name), own_gateway, STRATEGIES[name][0])
+    story.write(5)
+    for member in ("first", "second"):
+        story.open(member, instance=member)
+    story.share()
+    story.read_everything()
+    had, before = story.assigned["second"], story.rounds()
+    story.close("second")
+    story.write(5)
+    story.open("second", instance="second")
+    story.share()
+    story.read_everything()
+    assert (had, before) == (story.assigned["second"], story.rounds())
+    assert sorted(story.written) == sorted(set(story.read))
+    for member in ("first", "second"):
+        story.close(member)

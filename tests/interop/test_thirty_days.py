@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -46,24 +45,16 @@ SETTINGS = (
     "log.initial.task.delay.ms=0",
     "log.cleaner.backoff.ms=200",
     "kgw.lag.interval.ms=200",
+    "kgw.admin.listeners=127.0.0.1:0",
     # Twice the topic's retention: what is there now is about to go.
     "kgw.lag.risk.ms=7200000",
 )
 
 
 @pytest.fixture
-def admin_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, admin_port: int) -> Iterator[GatewayProcess]:
+def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that looks after its logs all the time."""
-    listener = f"kgw.admin.listeners=127.0.0.1:{admin_port}"
-    with GatewayProcess(tmp_path / "data", *SETTINGS, listener) as process:
+    with GatewayProcess(tmp_path / "data", *SETTINGS) as process:
         yield process
 
 
@@ -91,7 +82,7 @@ def _produce(gateway: GatewayProcess, first: int, end: int) -> None:
 
 
 def _consumer(gateway: GatewayProcess) -> Consumer:
-    consumer = Consumer(
+    return Consumer(
         {
             "bootstrap.servers": gateway.bootstrap,
             "group.id": GROUP,
@@ -101,8 +92,6 @@ def _consumer(gateway: GatewayProcess) -> Consumer:
         },
         logger=_SILENT,
     )
-    consumer.subscribe([TOPIC])
-    return consumer
 
 
 def _next(consumer: Consumer) -> Message:
@@ -111,39 +100,28 @@ def _next(consumer: Consumer) -> Message:
     return message
 
 
-def _read_and_leave(gateway: GatewayProcess) -> None:
-    """Read up to offset 1,000, commit, and go."""
-    seeker = Consumer(
-        {"bootstrap.servers": gateway.bootstrap, "group.id": GROUP, "enable.auto.commit": False},
-        logger=_SILENT,
-    )
-    seeker.assign([TopicPartition(TOPIC, 0, 0)])
-    message = _next(seeker)
-    while message.offset() != READ_UNTIL:
-        message = _next(seeker)
-    seeker.commit(message=message, asynchronous=False)
-    seeker.close()
-
-
-def _wait(what: str, is_so: Any) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, what
-
-
-def _low(gateway: GatewayProcess) -> int:
-    consumer = Consumer(
-        {"bootstrap.servers": gateway.bootstrap, "group.id": "watch"}, logger=_SILENT
-    )
-    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
+def _commit(gateway: GatewayProcess) -> None:
+    """Commit as a consumer does that has read up to offset 1,000."""
+    consumer = _consumer(gateway)
+    offset = TopicPartition(TOPIC, 0, READ_UNTIL + 1)
+    consumer.commit(offsets=[offset], asynchronous=False)
     consumer.close()
-    assert READ_UNTIL + 1 + MORE == high
-    return int(low)
 
 
-def _marks(gateway: GatewayProcess, admin_port: int) -> list[str]:
+def _wait_for_retention(gateway: GatewayProcess) -> None:
+    """Return once the record after the committed one is gone."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    consumer = _consumer(gateway)
+    low = 0
+    while low <= READ_UNTIL + 1:
+        assert time.monotonic() < deadline_s, "retention removes nothing"
+        low, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
+    consumer.close()
+
+
+def _marks(gateway: GatewayProcess) -> list[str]:
     """Return what `kgw offsets lag` says is wrong with the group, or about to be."""
-    servers = ["--bootstrap", gateway.bootstrap, "--admin", f"127.0.0.1:{admin_port}"]
+    servers = ["--bootstrap", gateway.bootstrap, "--admin", f"127.0.0.1:{gateway.admin_port}"]
     result = subprocess.run(
         [sys.executable, "-m", "kgw", "offsets", "lag", "--group", GROUP, "--json", *servers],
         capture_output=True,
@@ -158,7 +136,7 @@ def _marks(gateway: GatewayProcess, admin_port: int) -> list[str]:
 def _away(gateway: GatewayProcess) -> None:
     _create_topic(gateway)
     _produce(gateway, 0, READ_UNTIL + 1)
-    _read_and_leave(gateway)
+    _commit(gateway)
     _produce(gateway, READ_UNTIL + 1, READ_UNTIL + 1 + MORE)
     gateway.stop()
     gateway.start()
@@ -170,6 +148,7 @@ def test_a_client_goes_on_at_exactly_the_next_record(gateway: GatewayProcess) ->
     """After a restart, a kill, and compaction that has been over its records."""
     _away(gateway)
     consumer = _consumer(gateway)
+    consumer.subscribe([TOPIC])
     offsets: list[int] = []
     values: list[bytes | None] = []
     while len(offsets) < MORE:
@@ -182,12 +161,10 @@ def test_a_client_goes_on_at_exactly_the_next_record(gateway: GatewayProcess) ->
     assert [b"record %d" % offset for offset in offsets] == values
 
 
-def test_a_client_is_told_that_retention_has_passed_it_by(
-    gateway: GatewayProcess, admin_port: int
-) -> None:
+def test_a_client_is_told_that_retention_has_passed_it_by(gateway: GatewayProcess) -> None:
     """OFFSET_OUT_OF_RANGE, not a place that nobody asked for; and the lag said so before."""
     _away(gateway)
-    assert ["at risk"] == _marks(gateway, admin_port)
+    assert ["at risk"] == _marks(gateway)
     resource = ConfigResource(
         ConfigResource.Type.TOPIC,
         TOPIC,
@@ -197,10 +174,11 @@ def test_a_client_is_told_that_retention_has_passed_it_by(
     )
     admin = _admin(gateway)
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    _wait("retention removes nothing", lambda: _low(gateway) > READ_UNTIL + 1)
+    _wait_for_retention(gateway)
     # What is left may be at risk, too, until the next pass removes it.
-    assert "committed-below-start" in _marks(gateway, admin_port)
+    assert "committed-below-start" in _marks(gateway)
     consumer = _consumer(gateway)
+    consumer.subscribe([TOPIC])
     message = _next(consumer)
     consumer.close()
     assert message.error() is not None

@@ -27,7 +27,7 @@ from kgw.records.limits import DEFAULT_LIMITS
 from kgw.records.reader import read_records
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
-from kgw.testing.faults import SimulatedFs
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -310,7 +310,7 @@ async def test_damaged_indexes_are_rebuilt(is_running: bool) -> None:
     assert 3 == len(paths)
     for path in paths:
         spoils = [("gone", 0), ("cut", 7), ("cut", ENTRY_BYTES)]
-        spoils += [("flip", at) for at in range(0, len(fs.content(path)), 12)]
+        spoils += [("flip", at) for at in range(0, len(fs.content(path)), ENTRY_BYTES // 2)]
         for kind, at in spoils:
             disk = fs.clone()
             backend = embedded(disk, deepcopy(state))
@@ -324,7 +324,7 @@ async def test_damaged_indexes_are_rebuilt(is_running: bool) -> None:
             elif kind == "cut":
                 del content[-at:]
             else:
-                content[at + random.randrange(12) % (len(content) - at)] ^= 1 << random.randrange(8)
+                content[at + random.randrange(ENTRY_BYTES // 2)] ^= 1 << random.randrange(8)
             if not is_running:
                 await backend.open()
                 log = await backend.open_partition(KEY, TOPIC, SMALL_SEGMENTS)

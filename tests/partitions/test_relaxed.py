@@ -13,8 +13,8 @@ from kgw.partitions.catalog import TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
-from kgw.testing.faults import SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition

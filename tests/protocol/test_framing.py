@@ -17,7 +17,7 @@ from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, A
 from kgw.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kgw.testing.frames import feed
+from tests.protocol.frames import feed
 
 if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer

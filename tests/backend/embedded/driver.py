@@ -14,9 +14,9 @@ from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.store import Store
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.faults import SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey, TopicId, TopicName
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog

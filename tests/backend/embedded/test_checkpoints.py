@@ -15,9 +15,9 @@ from kgw.offsets.storage import CHECKPOINT_KIND, OffsetStorage
 from kgw.state.base import Change, Row
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey, TopicId
 from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

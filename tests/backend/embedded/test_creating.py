@@ -14,10 +14,10 @@ from kgw.backend.embedded.creating import GROUP_LOGS
 from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey, TopicId
 from tests.backend.embedded.driver import DIRECT, ROOT, SETTINGS, TOPIC
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

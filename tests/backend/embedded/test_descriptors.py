@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded.log.segment import SegmentMark
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import SimulatedFile, SimulatedFs
 from kgw.types import PartitionKey, TopicId
 from tests.backend.embedded.driver import ROOT, SETTINGS, Driver
+from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     import pytest

@@ -15,9 +15,9 @@ from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.backend.embedded.write.journaled import Retirement
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, SETTINGS, Driver
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,6 @@ import pytest
 from kgw.backend.base import LogSettings
 from kgw.backend.embedded.options import EmbeddedOptions
 from kgw.errors import DiskFullError, StorageError
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -19,6 +17,8 @@ from tests.backend.embedded.driver import (
     TOPIC,
     Driver,
 )
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 NEXT_SYNC_FAILS = Fault(FaultKind.EIO, 1, spared=frozenset({"open", "write"}))
 

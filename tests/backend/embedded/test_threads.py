@@ -22,7 +22,6 @@ from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import (
     DIRECT,
@@ -32,6 +31,7 @@ from tests.backend.embedded.driver import (
     SETTINGS,
     TOPIC,
 )
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

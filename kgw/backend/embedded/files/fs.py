@@ -1,7 +1,7 @@
 """The few file operations that the embedded backend uses, as a seam.
 
 Everything that can lose data passes through here, so that a test can lose unsynced writes, tear the
-last one, or fail the n-th call (`kgw.testing.faults`). Paths are absolute text. Errors are
+last one, or fail the n-th call (`tests.simulated_fs`). Paths are absolute text. Errors are
 `OSError` with the errno of the call that failed, and nothing else.
 
 What a call makes durable is what the simulator assumes, too: `File.fdatasync` the bytes and the

@@ -22,13 +22,13 @@ from kgw.errors import CorruptionError, StorageError
 from kgw.records.batch import Compression, read_batch, split_batches
 from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, ROOT, Driver
 from tests.backend.embedded.stops import is_stopped
+from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.segmented_log import SegmentedLog
-    from kgw.testing.faults import SimulatedFs
+    from tests.simulated_fs import SimulatedFs
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=200, delete_delay_ms=0)
 FAR = 1 << 40

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.testing.faults import SimulatedFile, SimulatedFs
+from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ import pytest
 
 from kgw.backend.embedded.files.pool import FilePool, PooledFile
 from kgw.backend.embedded.files.real_fs import RealFs
-from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from tests.backend.embedded.driver import DIRECT, ROOT, Driver
+from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

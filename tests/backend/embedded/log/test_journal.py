@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.backend.embedded.log.journal import PAGE_BYTES, Journal, Redo
-from kgw.testing.faults import SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import KEY, OTHER_KEY
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,9 +6,9 @@ import errno
 from typing import TYPE_CHECKING
 
 from kgw.errors import StorageError
-from kgw.testing.faults import SimulatedFs
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import JOURNALED, KEY, ROOT, SMALL_SEGMENTS, Driver
+from tests.simulated_fs import SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.write.write_path import Append

@@ -13,9 +13,9 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.backend.embedded.log.quarantine import Quarantine
 from kgw.metrics import render
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from kgw.testing.gateway import InProcessGateway
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, ROOT, Driver
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.types import PartitionKey

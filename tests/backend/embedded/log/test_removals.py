@@ -8,9 +8,9 @@ from kgw.backend.embedded.backend import EmbeddedBackend
 from kgw.errors import StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, TOPIC, Driver
 from tests.backend.embedded.test_descriptors import CountingFs
+from tests.simulated_fs import Fault, FaultKind
 
 NO_FAULT_BUT_SYNCS = frozenset({"open", "write", "rename", "listdir", "rmdir", "unlink"})
 

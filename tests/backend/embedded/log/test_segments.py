@@ -13,9 +13,9 @@ from kgw.errors import StorageError
 from kgw.testing.backend_harness import KEY, SMALL_SEGMENTS, TOPIC
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
-from kgw.testing.faults import Fault, FaultKind
 from tests.backend.embedded.driver import DIRECT, JOURNALED, OTHER_KEY, SETTINGS, Driver
 from tests.backend.embedded.driver import SMALL_SEGMENTS as SMALL
+from tests.simulated_fs import Fault, FaultKind
 
 if TYPE_CHECKING:
     from pathlib import Path

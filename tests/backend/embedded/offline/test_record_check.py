@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kgw.backend.embedded.log.side import SideEntry, encode_entry
 from kgw.backend.embedded.offline.record_check import RecordCheck
 from kgw.records.batch import HEADER_BYTES
-from kgw.testing.faults import SimulatedFile, SimulatedFs
+from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     import pytest

@@ -30,9 +30,9 @@ from kgw.state import kinds
 from kgw.state.base import Change
 from kgw.state.kinds import CLUSTER, TOPIC_CREATION, TOPIC_DELETION
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import SimulatedFile, SimulatedFs
 from kgw.types import TopicId, format_uuid
 from tests.backend.embedded.driver import KEY, OTHER_KEY, ROOT, SMALL_SEGMENTS, TOPIC, Driver
+from tests.simulated_fs import SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.backend.embedded.read import lookups
-from kgw.testing.faults import FaultKind, SimulatedFs
 from tests.backend.embedded.driver import ROOT, SETTINGS, SMALL_SEGMENTS, Driver
+from tests.simulated_fs import FaultKind, SimulatedFs
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 from kgw.backend.embedded.files.read_buffers import ReadBuffers
 from kgw.backend.embedded.read.read_ahead import ReadAhead
 from kgw.backend.embedded.read.source import Files
-from kgw.testing.faults import SimulatedFile
 from tests.backend.embedded.driver import DIRECT, Driver
+from tests.simulated_fs import SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,6 @@ from kgw.errors import CorruptionError
 from kgw.records.cleaning import make_filler
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -34,6 +33,7 @@ from tests.backend.embedded.driver import (
     TOPIC,
     Driver,
 )
+from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

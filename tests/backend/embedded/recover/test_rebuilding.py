@@ -9,8 +9,8 @@ from kgw.backend.embedded.log.segment import SideFileDamagedError
 from kgw.backend.embedded.read import reading
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind
 from tests.backend.embedded.driver import DIRECT, JOURNALED, Driver
+from tests.simulated_fs import Fault, FaultKind
 
 
 @pytest.mark.damages_storage("a batch is damaged")

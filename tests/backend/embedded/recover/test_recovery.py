@@ -10,8 +10,6 @@ from kgw.backend.embedded.layout import DamagedRange, EpochStart
 from kgw.backend.embedded.log.journal import FILE_NAMES
 from kgw.backend.embedded.log.snapshots import load_snapshot, save_snapshot
 from kgw.errors import CorruptionError, DataDirectoryError
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -22,6 +20,8 @@ from tests.backend.embedded.driver import (
     TOPIC,
     Driver,
 )
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 VALUES = [b"record %03d" % number for number in range(20)]
 

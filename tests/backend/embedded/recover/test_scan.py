@@ -10,9 +10,9 @@ import pytest
 from kgw.backend.embedded.layout import DamagedRange
 from kgw.backend.embedded.read import reading
 from kgw.errors import CorruptionError
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import ROOT, Driver
 from tests.backend.embedded.stops import is_stopped
+from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,16 +17,16 @@ from kgw.backend.embedded.read import reading
 from kgw.backend.embedded.recover.rebuilding import rebuild_side
 from kgw.errors import CorruptionError
 from kgw.testing.batches import make_batch, read_stored
-from kgw.testing.simulated_disk import CrashMode
 from kgw.types import NO_TIMESTAMP_MS
 from tests.backend.embedded.driver import DIRECT, RELAXED, Driver
 from tests.backend.embedded.stops import is_stopped
+from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kgw.testing.faults import SimulatedFs
+    from tests.simulated_fs import SimulatedFs
 
 VALUES = [b"record %03d" % number for number in range(24)]
 AT_ONCE = DIRECT._replace(scanned_entries=1 << 16)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kgw.backend.embedded.write.flush_timer import FlushTimer
 from kgw.backend.embedded.write.relaxed import FlushSchedule
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, KEY, OTHER_KEY, RELAXED, Driver
+from tests.simulated_disk import CrashMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

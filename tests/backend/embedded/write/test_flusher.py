@@ -14,8 +14,8 @@ from kgw.backend.embedded.write.flusher import ANSWERED_PER_TURN, Flusher
 from kgw.errors import DiskFullError, StorageError
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
 from tests.backend.embedded.driver import JOURNALED, KEY, OTHER_KEY, SETTINGS, TOPIC, Driver
+from tests.simulated_fs import Fault, FaultKind, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

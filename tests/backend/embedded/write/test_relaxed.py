@@ -8,8 +8,6 @@ from kgw.backend.embedded.read import lookups, reading
 from kgw.backend.embedded.write.relaxed import FlushSchedule
 from kgw.offsets.recovery import AnomalyKind
 from kgw.records.batch import split_batches
-from kgw.testing.faults import Fault, FaultKind
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import (
     DIRECT,
     JOURNALED,
@@ -19,6 +17,8 @@ from tests.backend.embedded.driver import (
     SETTINGS,
     Driver,
 )
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind
 
 SMALL_BLOCKS = EmbeddedOptions(
     journal_append_bytes=0, min_free_bytes=0, reserved_offsets=100, reserved_offsets_max=1_000

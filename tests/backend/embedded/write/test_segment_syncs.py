@@ -8,9 +8,9 @@ import pytest
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.failures import SyncFailedError
 from kgw.backend.embedded.write.segment_syncs import sync_all_files, sync_segments
-from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import JOURNALED, KEY, Driver
+from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from kgw.backend.embedded.log.segment import Segment

@@ -16,9 +16,9 @@ from kgw.backend.embedded.read import lookups
 from kgw.backend.embedded.write.segment_syncs import sync_segments
 from kgw.errors import StorageError
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind, SimulatedFile, SimulatedFs
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, OTHER_KEY, ROOT, SETTINGS, Driver
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind, SimulatedFile, SimulatedFs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +48,6 @@ def _fails(sync: Callable[[], None]) -> bool:
     except OSError as error:
         return error.errno == errno.EIO
     return False
-
-
-def test_of_two_syncs_of_one_open_file_one_is_told_of_the_error() -> None:
-    """The other one succeeds with its bytes on no disk: what the code has to reckon with."""
-    fs = _fs()
-    file = _file(fs)
-    first, second = file.begin_sync(), file.begin_sync()
-    fs.inject(NEXT_SYNC_FAILS)
-    assert [True, False] == [_fails(first), _fails(second)]
 
 
 def test_each_open_file_is_told_of_an_error() -> None:

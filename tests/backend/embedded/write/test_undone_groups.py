@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.testing.batches import make_batch
-from kgw.testing.faults import Fault, FaultKind
-from kgw.testing.simulated_disk import CrashMode
 from tests.backend.embedded.driver import DIRECT, SMALL_SEGMENTS, Driver
 from tests.backend.embedded.stops import is_stopped
+from tests.simulated_disk import CrashMode
+from tests.simulated_fs import Fault, FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,9 +10,9 @@ from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.files.real_fs import RealFs
 from kgw.backend.embedded.log.segment import Segment, SegmentMark
 from kgw.backend.embedded.write.write_back import WRITE_BACK_BYTES, WriteBack
-from kgw.testing.faults import SimulatedFile
 from kgw.types import PartitionKey
 from tests.backend.embedded.driver import DIRECT, JOURNALED, KEY, RELAXED, SETTINGS, Driver
+from tests.simulated_fs import SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,13 +7,11 @@ from random import Random
 import pytest
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES
-from kgw.testing.faults import Fault, FaultKind, SimulatedFs
-from kgw.testing.simulated_disk import SECTOR_BYTES, CrashMode
+from tests.simulated_disk import SECTOR_BYTES, CrashMode
+from tests.simulated_fs import SimulatedFs
 
 PATH = "/file"
 CONTENT = bytes(range(256)) * 8
-ALL_BUT_PEEKS = frozenset({"open", "read", "read_into", "direct"})
-ALL_BUT_DIRECT = frozenset({"open", "read", "read_into", "peek"})
 
 
 def make_fs() -> SimulatedFs:
@@ -69,33 +67,3 @@ def test_a_read_past_the_page_cache_brings_nothing_there() -> None:
     room = memoryview(bytearray(DIRECT_BLOCK_BYTES))
     filled = fs.open(PATH).pread_direct(room, 0)
     assert (CONTENT, b"") == (bytes(room[:filled]), peek(fs))
-
-
-def test_a_direct_read_that_fails_is_made_again_through_the_page_cache() -> None:
-    """What is wrong with reads past the page cache shows in the plain read, as in a real file."""
-    fs = make_fs()
-    fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=ALL_BUT_DIRECT))
-    room = memoryview(bytearray(DIRECT_BLOCK_BYTES))
-    filled = fs.open(PATH).pread_direct(room, 0)
-    assert (CONTENT, [("direct", PATH)]) == (bytes(room[:filled]), fs.struck)
-    fs.inject(Fault(FaultKind.EIO, 1, persistent=True, spared=frozenset({"open"})))
-    with pytest.raises(OSError, match="read_into failed"):
-        fs.open(PATH).pread_direct(room, 0)
-
-
-def test_a_peek_that_fails_finds_nothing() -> None:
-    """A peek never raises."""
-    fs = make_fs()
-    fs.inject(Fault(FaultKind.EIO, 1, spared=ALL_BUT_PEEKS))
-    assert (b"", CONTENT) == (peek(fs), peek(fs))
-
-
-def test_a_fault_may_be_about_some_files_alone() -> None:
-    """The calls of a fault are counted among the files whose paths end as it says."""
-    fs = make_fs()
-    fs.inject(Fault(FaultKind.EIO, 1, spared=frozenset({"open"}), suffix=".journal"))
-    assert CONTENT == fs.open(PATH).pread(len(CONTENT), 0)
-    journal = fs.open("/0.journal", create=True)
-    with pytest.raises(OSError, match="write failed"):
-        journal.pwrite((b"frame",), 0)
-    assert [("write", "/0.journal")] == fs.struck

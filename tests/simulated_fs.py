@@ -1,29 +1,30 @@
 """A file system in memory that crashes, fails and fills up on demand, the same way for each seed.
 
-`SimulatedFs` promises what a disk promises and nothing more: bytes survive a power loss from the
-`fdatasync` that covers them, names from the `sync_directory` of their directory. Of everything
-else, each 512-byte sector, each change of a file's length and each change of a name survives or
-does not, as chance has it. After a failed `fdatasync` the pages read back fine, count as clean, and
-are on disk or not: a second sync proves nothing about them (what ext4, XFS and Btrfs do). Each open
-file is told of the error by the first of its syncs that ends after it, and by no other; one that is
-opened later only while nobody has been told (errseq_t of Linux, since 4.13). An error of which
-nobody has been told is lost with the last open file, when the kernel may forget the file.
+`SimulatedFs` promises what a disk promises and nothing more. Bytes survive a power loss once an
+`fdatasync` has covered them, names once their directory was synced. Of everything else, each
+512-byte sector, each change of a file's length and each change of a name survives or not, by
+chance. After a failed `fdatasync` the pages can be read and count as clean, and they are on disk or
+not: a second sync proves nothing about them (ext4, XFS and Btrfs do the same). The next sync of
+each open file raises that error, once. A file that is opened later raises it only if no open file
+has done so yet (errseq_t of Linux, since 4.13). If none has when the last open file is closed, the
+error is lost, since the kernel may forget the file.
 
-What was written or read is in the page cache, and a peek finds it there. After a power loss nothing
-is, nor after `drop_page_cache`; a read past the page cache brings nothing there.
+Bytes that were written or read are in the page cache, and a peek finds them there. After a power
+loss and after `drop_page_cache` the page cache is empty but for unsynced bytes; a read past the
+page cache puts nothing into it.
 """
 
 from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from copy import deepcopy
 from enum import Enum
-from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kgw.backend.embedded.files.fs import DIRECT_BLOCK_BYTES, File, FileSystem
-from kgw.testing.simulated_disk import (
+from tests.simulated_disk import (
     CrashMode,
     Directory,
     Inode,
@@ -31,8 +32,6 @@ from kgw.testing.simulated_disk import (
     NameChange,
     Node,
     PowerLoss,
-    clone_change,
-    clone_directory,
     current_entries,
     durable_entries,
     resize,
@@ -54,31 +53,16 @@ class FaultKind(Enum):
     EINTR = "EINTR"
 
 
+_READS: Final = frozenset({"read", "read_into", "peek", "direct"})
+_NAMES: Final = frozenset({"rename", "unlink", "mkdir", "rmdir", "listdir", "sync_directory"})
 _APPLICABLE: Final = {
-    FaultKind.EIO: frozenset(
-        (
-            "open",
-            "read",
-            "read_into",
-            "peek",
-            "direct",
-            "write",
-            "fdatasync",
-            "truncate",
-            "extend",
-            "rename",
-            "unlink",
-            "mkdir",
-            "rmdir",
-            "listdir",
-            "sync_directory",
-            "free_bytes",
-        )
-    ),
+    FaultKind.EIO: _READS
+    | _NAMES
+    | {"open", "write", "fdatasync", "truncate", "extend", "free_bytes"},
     # Delayed allocation lets a full disk show as late as in the sync.
     FaultKind.ENOSPC: frozenset(("write", "fdatasync", "extend", "rename", "mkdir", "create")),
-    FaultKind.SHORT: frozenset({"write", "read", "read_into", "peek", "direct"}),
-    FaultKind.EINTR: frozenset({"write", "read", "read_into", "peek", "direct"}),
+    FaultKind.SHORT: _READS | {"write"},
+    FaultKind.EINTR: _READS | {"write"},
 }
 
 _CRASH_MODES: Final = (
@@ -185,38 +169,19 @@ class SimulatedFile(File):
     def fdatasync(self) -> None:
         with self._fs.lock:
             self._check_open()
-            self._sync(self._inode.sync)
-
-    def begin_sync(self) -> Callable[[], None]:
-        """Ask for a sync that the kernel makes beside the program; returns what lets it be done.
-
-        It covers what has been written by now, and needs the handle no more.
-        """
-        with self._fs.lock:
-            self._check_open()
-            return partial(self._finish_sync, self._fs.sequence)
-
-    def _finish_sync(self, sequence: int) -> None:
-        with self._fs.lock:
-            self._sync(partial(self._inode.sync_until, sequence))
-
-    def _sync(self, sync: Callable[[], None]) -> None:
-        try:
-            self._fs.strike("fdatasync", self.path)
-        except OSError as error:
-            self._inode.fail_sync(error.errno or errno.EIO)
-        else:
-            sync()
-        self.tell_of_error()
-        self._fs.finish("fdatasync", self.path)
-
-    def tell_of_error(self) -> None:
-        """Raise OSError when the write-back of the file has failed and this handle was not told."""
-        inode = self._inode
-        if self._errors_told != inode.error_count:
-            self._errors_told = inode.error_count
-            inode.is_error_told = True
-            raise OSError(inode.error_number, "fdatasync failed", self.path)
+            inode = self._inode
+            try:
+                self._fs.strike("fdatasync", self.path)
+            except OSError as error:
+                inode.fail_sync(error.errno or errno.EIO)
+            else:
+                inode.sync()
+            # Of a write-back that has failed each open file is told once.
+            if self._errors_told != inode.error_count:
+                self._errors_told = inode.error_count
+                inode.is_error_told = True
+                raise OSError(inode.error_number, "fdatasync failed", self.path)
+            self._fs.finish("fdatasync", self.path)
 
     def truncate(self, size: int) -> None:
         with self._fs.lock:
@@ -318,14 +283,11 @@ class SimulatedFs(FileSystem):
         What a process killed with SIGKILL leaves behind: the kernel goes on.
         """
         with self.lock:
-            copies: dict[int, Node] = {}
             other = SimulatedFs(self.capacity_bytes)
-            other._root = clone_directory(self._root, copies)
+            other._root, other._pending = deepcopy((self._root, self._pending))
             other.power_lost = self.power_lost
             other._sequence = self._sequence
             other._used_bytes = self._used_bytes
-            for change in self._pending:
-                other._pending.append(clone_change(change, copies))
             return other
 
     def fail_write_back(self, path: str) -> None:
@@ -417,13 +379,13 @@ class SimulatedFs(FileSystem):
         with self.lock:
             self.strike("rename", source)
             node = self._node(source)
-            place = self._parent(target)
-            replaced = place[0].entries.get(place[1])
+            directory, name = self._parent(target)
+            replaced = directory.entries.get(name)
             if isinstance(replaced, Directory) and (replaced.entries or isinstance(node, Inode)):
                 raise OSError(errno.ENOTEMPTY, "a directory is in the way", target)
             if isinstance(replaced, Inode):
                 self._used_bytes -= len(replaced.content)
-            self._change_name(self._parent(source), place, node)
+            self._change_name(self._parent(source), (directory, name), node)
             self.finish("rename", source)
 
     def unlink(self, path: str) -> None:
@@ -465,13 +427,8 @@ class SimulatedFs(FileSystem):
 
     # --- for its files ---------------------------------------------------------------------------
 
-    @property
-    def sequence(self) -> int:
-        """The number of the newest change."""
-        return self._sequence
-
     def strike(self, call: str, path: str) -> FaultKind | None:
-        """Fail this call if its turn has come. Returns SHORT where it should do half its work."""
+        """Fail this call if the fault is due. Returns SHORT where it should do half its work."""
         fault = self.fault
         if (
             fault is None
@@ -502,7 +459,7 @@ class SimulatedFs(FileSystem):
             self.on_operation(call, path)
 
     def write(self, file: SimulatedFile, inode: Inode, data: bytes, position: int) -> int:
-        """Take as much of `data` as there is space for; ENOSPC when that is nothing."""
+        """Write as much of `data` as there is space for; raise ENOSPC when there is none."""
         content = inode.content
         growth = max(0, position + len(data) - len(content))
         free = self.capacity_bytes - self._used_bytes

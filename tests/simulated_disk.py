@@ -1,6 +1,6 @@
 """What a simulated disk holds, and what a power loss leaves of it.
 
-The rules are in `kgw.testing.faults`, which is the file system built from these.
+The rules are in `tests.simulated_fs`, which is the file system built from these.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Inode:
         self.open_count = 0
 
     def touch(self, start: int, end: int, sequence: int) -> None:
-        """Note the sectors of [start, end) as changed but not synced."""
+        """Mark the sectors of [start, end) as changed but not synced."""
         content, dirty = self.content, self.dirty
         for sector in _sectors(start, end):
             position = sector * SECTOR_BYTES
@@ -80,7 +80,7 @@ class Inode:
         self.warm(start, end)
 
     def warm(self, start: int, end: int) -> None:
-        """Note the sectors of [start, end) as being in the page cache."""
+        """Mark the sectors of [start, end) as being in the page cache."""
         if self.cold:
             self.cold.difference_update(_sectors(start, end))
 
@@ -147,19 +147,6 @@ class Inode:
             self.limbo.setdefault(sector, []).extend(versions)
         self.dirty.clear()
 
-    def clone(self) -> Inode:
-        other = Inode()
-        other.content[:] = self.content
-        other.durable[:] = self.durable
-        other.dirty = {sector: list(versions) for sector, versions in self.dirty.items()}
-        other.limbo = {sector: list(versions) for sector, versions in self.limbo.items()}
-        other.lengths = list(self.lengths)
-        other.cold = set(self.cold)
-        other.error_count = self.error_count
-        other.error_number = self.error_number
-        other.is_error_told = self.is_error_told
-        return other
-
     def after_power_loss(self, loss: PowerLoss) -> Inode:
         """Return the file as it is found afterwards, everything in it durable."""
         survivor = Inode()
@@ -203,9 +190,7 @@ class NameChange(NamedTuple):
     node: Node
 
     def touches(self, directory: Directory) -> bool:
-        return any(
-            place is not None and place[0] is directory for place in (self.removed, self.added)
-        )
+        return any(name is not None and name[0] is directory for name in (self.removed, self.added))
 
     def apply(self, entries_of: Callable[[Directory], dict[str, Node]]) -> None:
         """Make the change in whichever view of the directories is given."""
@@ -309,41 +294,3 @@ def resize(data: bytearray, size: int) -> None:
         del data[size:]
     elif size > len(data):
         data.extend(bytes(size - len(data)))
-
-
-def clone_node(node: Node, copies: dict[int, Node]) -> Node:
-    """Copy a file or a directory once, however often it is named."""
-    if isinstance(node, Directory):
-        return clone_directory(node, copies)
-    copy = copies.get(id(node))
-    if copy is None:
-        copy = copies[id(node)] = node.clone()
-    return copy
-
-
-def clone_directory(directory: Directory, copies: dict[int, Node]) -> Directory:
-    """Copy a directory with everything below it, durable names included."""
-    known = copies.get(id(directory))
-    if isinstance(known, Directory):
-        return known
-    copy = Directory()
-    copies[id(directory)] = copy
-    for name, node in directory.entries.items():
-        copy.entries[name] = clone_node(node, copies)
-    for name, node in directory.durable.items():
-        copy.durable[name] = clone_node(node, copies)
-    return copy
-
-
-def clone_change(change: NameChange, copies: dict[int, Node]) -> NameChange:
-    """Copy a pending change so that it speaks of the copied nodes."""
-
-    def clone_place(place: tuple[Directory, str] | None) -> tuple[Directory, str] | None:
-        return None if place is None else (clone_directory(place[0], copies), place[1])
-
-    return NameChange(
-        change.sequence,
-        clone_place(change.removed),
-        clone_place(change.added),
-        clone_node(change.node, copies),
-    )
