@@ -81,6 +81,17 @@ class SqliteStateStore(SqlStateStore):
         return tuple(self._problems)
 
     async def _connect(self) -> None:
+        connecting = asyncio.ensure_future(self._connected())
+        try:
+            self._connection = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # The threads end what they have begun: the file must not stay open, and locked.
+            await asyncio.wait({connecting})
+            if connecting.exception() is None:
+                await connecting.result().close()
+            raise
+
+    async def _connected(self) -> Connection:
         self._problems.clear()
         database = await asyncio.to_thread(
             open_database,
@@ -89,7 +100,7 @@ class SqliteStateStore(SqlStateStore):
             quick_check=self._quick_check,
             report=self._problems.append,
         )
-        self._connection = await _daemon_connection(database)
+        return await _daemon_connection(database)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._open_connection(), None
