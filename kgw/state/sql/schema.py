@@ -8,7 +8,6 @@ Statements are written with `?` and changed into the placeholders of a database 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +38,12 @@ _SAMPLE_COLUMNS: Final = (
 SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-class Dialect(ABC):
-    """The statements that databases want differently, and how text goes into their columns."""
+class Dialect:
+    """The statements that databases want differently, and how text goes into their columns.
+
+    On a server keys are bytes, so that any text is one and no collation takes two for the same, and
+    they are indexed by a hash.
+    """
 
     select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
     select_kind = "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
@@ -62,17 +65,17 @@ class Dialect(ABC):
     )
     delete_changes = "DELETE FROM state_change WHERE version <= ?"
 
-    @abstractmethod
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         """Return the columns that name a row."""
+        return kind, key_hash(key), key.encode()
 
     def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what writes rows (columns of `entry_place`, value, version, checksum)."""
-        return [(self.upsert_entry, rows)] if rows else []
+        return [(self.upsert_entry, rows)]
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what removes the rows that stand at these (columns of `entry_place`)."""
-        return [(self.delete_entry, [place[:2] for place in places])] if places else []
+        return [(self.delete_entry, [place[:2] for place in places])]
 
     def text(self, text: str) -> str | bytes:
         """Return what stands for a text of any length and any characters."""

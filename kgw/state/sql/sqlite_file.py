@@ -21,8 +21,6 @@ from kgw.state.sql.migrations import (
     CREATE_MIGRATIONS_TABLE,
     INSERT_MIGRATION,
     SELECT_MIGRATIONS,
-    NewerSchemaError,
-    UnknownSchemaError,
     pending_migrations,
 )
 from kgw.state.sql.small_files import exists, read_if_there, remove_if_there
@@ -224,15 +222,7 @@ def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migrat
     with _transaction(connection):
         connection.execute(CREATE_MIGRATIONS_TABLE)
     applied = list(connection.execute(SELECT_MIGRATIONS))
-    try:
-        pending = pending_migrations(applied, migrations)
-    except NewerSchemaError as error:
-        raise DataDirectoryError(
-            f"state database {path} is of a newer kgw: {error}; use that version or a backup"
-        ) from error
-    except UnknownSchemaError as error:
-        raise DataDirectoryError(f"state database {path} is of another kgw: {error}") from error
-    for migration in pending:
+    for migration in pending_migrations(applied, migrations, f"state database {path}"):
         with _transaction(connection):
             for statement in migration.sqlite:
                 connection.execute(statement)

@@ -307,10 +307,10 @@ class SqlStateStore(StateStore):
             else:
                 checksum = schema.row_checksum(kind, key, value, version)
                 kept.append((*place, value, version, checksum))
-        batches = [*dialect.upserts(kept)]
-        if gone:
-            batches += dialect.deletions(gone)
-        return batches
+        return [
+            *(dialect.upserts(kept) if kept else ()),
+            *(dialect.deletions(gone) if gone else ()),
+        ]
 
     async def _change_batches(self, entries: _Entries) -> list[Batch]:
         """Return what keeps the changes of watched kinds for `changes_since`."""
