@@ -1,7 +1,7 @@
 """What the coordinator knows of a group: a machine, the events that it takes and their effects.
 
 A machine of any kind is pure: it is told what happens and when, and returns what is to be done, in
-order. It knows no store, no clock and no connection. `kinds` lists what there is.
+order. It knows no store, no clock and no connection. `coordinator.KINDS` lists what there is.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from kgw.clock import Clock
-    from kgw.groups.group import GroupSettings
+    from kgw.groups.group import GroupSettings, Reply
     from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, RowKey, StoredRow
-    from kgw.groups.reply import Reply
     from kgw.metrics import Metrics
     from kgw.state.base import StateStore
 

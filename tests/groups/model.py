@@ -57,8 +57,8 @@ from tests.offsets.blocks import block_of, held
 if TYPE_CHECKING:
     from random import Random
 
+    from kgw.groups.group import Reply
     from kgw.groups.machine import Beginning, Effect, Event
-    from kgw.groups.reply import Reply
     from kgw.offsets.topic_offsets import OffsetChanges
 
 GROUP = "g"

@@ -21,7 +21,7 @@ from tests.offsets.blocks import block_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.groups.reply import Reply
+    from kgw.groups.group import Reply
     from kgw.offsets.topic_offsets import OffsetChanges
 
 NONE = ErrorCode.NONE

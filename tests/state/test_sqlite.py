@@ -344,7 +344,7 @@ def test_a_link_to_nothing_is_not_followed_into_creation(path: Path) -> None:
     path.symlink_to(path.with_name("nowhere"))
 
     with pytest.raises(DataDirectoryError, match="cannot be opened"):
-        sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=False, report=print)
 
     assert not path.with_name("nowhere").exists()
 
@@ -368,7 +368,7 @@ async def test_a_database_in_use_is_refused(path: Path) -> None:
 
 def test_a_quick_check_that_finds_something_refuses(path: Path) -> None:
     """Structure that still parses but does not add up is damage too."""
-    connection = sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+    connection = sqlite_file.open_database(path, MIGRATIONS, quick_check=False, report=print)
     connection.execute("CREATE TABLE other (id)")
     connection.execute("INSERT INTO other VALUES (NULL)")
     connection.execute("PRAGMA writable_schema = ON")
@@ -379,7 +379,7 @@ def test_a_quick_check_that_finds_something_refuses(path: Path) -> None:
     connection.close()
 
     with pytest.raises(DataDirectoryError, match="is damaged"):
-        sqlite_file.open_database(path, MIGRATIONS, quick_check=True)
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=True, report=print)
 
 
 async def test_a_refused_set_may_have_been_given_up(path: Path) -> None:
@@ -564,6 +564,6 @@ def test_a_directory_in_its_place_is_an_error(path: Path) -> None:
     path.mkdir()
 
     with pytest.raises(DataDirectoryError, match="cannot be opened"):
-        sqlite_file.open_database(path, MIGRATIONS, quick_check=False)
+        sqlite_file.open_database(path, MIGRATIONS, quick_check=False, report=print)
 
     assert list(path.iterdir()) == []

@@ -53,16 +53,12 @@ _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-def _keep_quiet(_problem: str) -> None:
-    """Do without reports."""
-
-
 def open_database(
     place: str | PathLike[str],
     migrations: tuple[Migration, ...],
     *,
     quick_check: bool,
-    report: Callable[[str], None] = _keep_quiet,
+    report: Callable[[str], None],
 ) -> sqlite3.Connection:
     """Return a connection to a database that is ours, whole and of this program's schema.
 
