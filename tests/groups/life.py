@@ -33,6 +33,16 @@ class FlakyStore(MemoryStateStore):
         self.written: list[Change] = []
         """Everything that was ever stored."""
 
+    def hold(self) -> None:
+        """Store nothing until `release`."""
+        self.gate = asyncio.get_running_loop().create_future()
+
+    def release(self) -> None:
+        """Go on, if the store was held."""
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.set_result(None)
+
     async def apply(self, changes: Sequence[Change]) -> None:
         self.held = changes
         if self.gate is not None:

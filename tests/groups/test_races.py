@@ -6,7 +6,6 @@ consumer protocol (KIP-848), which has member epochs, one of transactional offse
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -382,13 +381,12 @@ async def test_race_20_every_member_of_a_leaving_batch_is_handled(version: int) 
 async def test_race_21_overlapping_commits_count_in_their_order(driver: GroupDriver) -> None:
     """An older commit that is stored later must not rewind the group."""
     (member,) = await driver.stable(1)
-    driver.store.gate = asyncio.get_running_loop().create_future()
+    driver.store.hold()
     asked = [driver.ask_to_commit(offset, member) for offset in (1, 2, 3)]
     await turn()
     asked += [driver.ask_to_commit(offset, member) for offset in (4, 5)]
     assert driver.committed() is None
-    driver.store.gate.set_result(None)
-    driver.store.gate = None
+    driver.store.release()
     for one in asked:
         assert NONE is await answer(one)
     assert 5 == driver.committed()
@@ -411,11 +409,10 @@ async def test_deleted_topic_takes_its_offsets_along(driver: GroupDriver) -> Non
     """Beside race 11: a commit that was on its way when the topic went does not stay behind."""
     (member,) = await driver.stable(1)
     await driver.commit(1, member)
-    driver.store.gate = asyncio.get_running_loop().create_future()
+    driver.store.hold()
     driver.ask_to_commit(2, member, partition=1)
     driver.groups.forget_topic(TOPIC)
-    driver.store.gate.set_result(None)
-    driver.store.gate = None
+    driver.store.release()
     await turn()
     assert (None, None) == (driver.committed(0), driver.committed(1))
     assert {} == await driver.store.load("group-offsets")
