@@ -92,7 +92,9 @@ def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
     return started
 
 
-STORE_OF_TEST = re.compile(r"tests/state/(test_\w+)\.py::\w+\[(memory|sqlite|postgresql|mysql)\b")
+STORE_OF_TEST = re.compile(
+    r"tests/state/(test_\w+)\.py::\w+\[(?:\w+-)?(memory|sqlite|postgresql|mysql)\b"
+)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
