@@ -48,6 +48,7 @@ class Dialect:
     select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
     select_kind = "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
     upsert_entry: str
+    """Writes a row: the columns of `entry_place`, value, version, checksum."""
     delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
     upsert_sample: str
     select_sample_time = (
@@ -68,10 +69,6 @@ class Dialect:
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         """Return the columns that name a row."""
         return kind, key_hash(key), key.encode()
-
-    def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        """Return what writes rows (columns of `entry_place`, value, version, checksum)."""
-        return [(self.upsert_entry, rows)]
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what removes the rows that stand at these (columns of `entry_place`)."""
@@ -146,44 +143,20 @@ class Dialect:
             return None
 
 
-UPSERT_SQLITE: Final = (
-    "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) VALUES {} "
-    "ON CONFLICT (kind, entry_key) DO UPDATE SET entry_value = excluded.entry_value, "
-    "version = excluded.version, checksum = excluded.checksum"
-)
-ROWS_PER_UPSERT: Final = (64, 16, 4, 1)
-"""Few sizes, so that each is prepared once. Five parameters a row."""
-_UPSERTS: Final = {
-    count: UPSERT_SQLITE.format(", ".join(["(?, ?, ?, ?, ?)"] * count)) for count in ROWS_PER_UPSERT
-}
-
-
 class SqliteDialect(Dialect):
     """SQLite keeps any text as it is, and its keys have no limit that matters."""
 
-    upsert_entry = UPSERT_SQLITE.format("(?, ?, ?, ?, ?)")
+    upsert_entry = (
+        "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) "
+        "VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, entry_key) DO UPDATE SET "
+        "entry_value = excluded.entry_value, version = excluded.version, "
+        "checksum = excluded.checksum"
+    )
     delete_entry = "DELETE FROM state_entry WHERE kind = ? AND entry_key = ?"
     upsert_sample = f"INSERT OR REPLACE INTO {SAMPLE_VALUES}"
 
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         return kind, key
-
-    def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        # Python's library lets the interpreter's lock go for every step of a statement, and waits
-        # for the event loop to give it back: so many rows are one step.
-        batches: list[Batch] = []
-        start = 0
-        for count in ROWS_PER_UPSERT:
-            whole = (len(rows) - start) // count
-            if whole:
-                end = start + whole * count
-                flat = [
-                    [column for row in rows[first : first + count] for column in row]
-                    for first in range(start, end, count)
-                ]
-                batches.append((_UPSERTS[count], flat))
-                start = end
-        return batches
 
     def text(self, text: str) -> str | bytes:
         return text

@@ -307,10 +307,10 @@ class SqlStateStore(StateStore):
             else:
                 checksum = schema.row_checksum(kind, key, value, version)
                 kept.append((*place, value, version, checksum))
-        return [
-            *(dialect.upserts(kept) if kept else ()),
-            *(dialect.deletions(gone) if gone else ()),
-        ]
+        batches: list[Batch] = [(dialect.upsert_entry, kept)] if kept else []
+        if gone:
+            batches += dialect.deletions(gone)
+        return batches
 
     async def _change_batches(self, entries: _Entries) -> list[Batch]:
         """Return what keeps the changes of watched kinds for `changes_since`."""
