@@ -93,18 +93,14 @@ class GroupTable:
         if self.groups.get(group.group_id) is not group:
             return
         del self.groups[group.group_id]
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
+        _disarm(group)
         self._count(group, None, 0)
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
         self.is_closing = True
         for group in self.groups.values():
-            if group.timer is not None:
-                group.timer.cancel()
-                group.timer = None
+            _disarm(group)
             self._abandon(group, ErrorCode.NOT_COORDINATOR)
 
     async def aclose(self) -> None:
@@ -260,3 +256,9 @@ class GroupTable:
             group.counted_state = state
         self._metrics.group_members += member_count - group.counted_members
         group.counted_members = member_count
+
+
+def _disarm(group: Group) -> None:
+    if group.timer is not None:
+        group.timer.cancel()
+        group.timer = None

@@ -212,20 +212,17 @@ class ServerStateStore(SqlStateStore):
         session = await self._locked_session(self._options.lock_wait_s)
         try:
             if self._options.reads_only:
-                if self._pending(await session.fetch(SELECT_MIGRATIONS)):
+                applied = await session.fetch(SELECT_MIGRATIONS)
+                if pending_migrations(applied, self._options.migrations, self._name):
                     raise DataDirectoryError(
                         f"{self._name} is of an older kgw: start its owner with this one first"
                     )
             else:
                 await self._take_over(session)
-        except DataDirectoryError:
+        except BaseException as error:
             await session.aclose()
-            raise
-        except StorageError as error:
-            await session.aclose()
-            raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
-        except BaseException:
-            await session.aclose()
+            if isinstance(error, StorageError) and not isinstance(error, DataDirectoryError):
+                raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
             raise
         self._session = session
         self._outage = None
@@ -280,14 +277,12 @@ class ServerStateStore(SqlStateStore):
         await self._clock.sleep_until(self._clock.monotonic_s() + self._options.retry_s)
 
     async def _take_over(self, session: ServerSession) -> None:
-        for migration in self._pending(await session.applied_migrations()):
+        applied = await session.applied_migrations()
+        for migration in pending_migrations(applied, self._options.migrations, self._name):
             await session.migrate(migration)
         owner = await self._read_owner(session)
         self._owner = Owner(owner.generation + 1, owner.commits)
         await session.transact([(_RAISE_GENERATION, [()])], self._owner)
-
-    def _pending(self, applied: Sequence[Sequence[Any]]) -> Sequence[Migration]:
-        return pending_migrations(applied, self._options.migrations, self._name)
 
     async def _read_owner(self, session: ServerSession) -> Owner:
         rows = await session.fetch(_SELECT_OWNER)
@@ -303,11 +298,8 @@ class ServerStateStore(SqlStateStore):
         await super().submit(changes, batches)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        async def fetch(session: ServerSession) -> Sequence[Sequence[Any]]:
-            return await session.fetch(statement, parameters)
-
         # A caller that gives up must not leave half an answer on the session.
-        return await asyncio.shield(self._run(fetch))
+        return await asyncio.shield(self._run(lambda session: session.fetch(statement, parameters)))
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
         wanted = self._owner._replace(commits=self._owner.commits + 1)
@@ -374,7 +366,7 @@ class ServerStateStore(SqlStateStore):
         while True:
             await self._clock.sleep_until(self._clock.monotonic_s() + self._options.watch_s)
             try:
-                await self._run(_check_durable)
+                await self._run(lambda session: session.check_durable())
             except StorageError as error:
                 self._fail(str(error))
                 return
@@ -383,10 +375,6 @@ class ServerStateStore(SqlStateStore):
         if self._failure is None:
             self._failure = problem
             _log.error("state store takes no more writes", problem=problem)
-
-
-async def _check_durable(session: ServerSession) -> None:
-    await session.check_durable()
 
 
 def lock_number(name: str) -> int:
