@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         Persist,
         RoundAssigned,
         RoundFormed,
-        RowKey,
         StoredRow,
     )
     from kgw.groups.trace import Trace
+    from kgw.state.base import RowKey
 
 ResultT = TypeVar("ResultT")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kgw.groups.requests import GroupDescription
     from kgw.groups.trace import Round, Trace
     from kgw.offsets.topic_offsets import OffsetChanges
+    from kgw.state.base import RowKey
 
 NEVER_S = float("inf")
 
@@ -70,10 +71,6 @@ class StoredRow(Protocol):
 
     def encode(self, wall_ms: int) -> bytes:
         """Return what is stored of it when it is submitted at a wall time."""
-
-
-RowKey: TypeAlias = tuple[str, str]
-"""Kind and key of a row in the state store."""
 
 
 class Persist(NamedTuple):

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.groups.group import GroupSettings, Reply
-    from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, RowKey, StoredRow
+    from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, StoredRow
     from kgw.metrics import Metrics
-    from kgw.state.base import StateStore
+    from kgw.state.base import RowKey, StateStore
 
 _log = EventLogger(__name__)
 

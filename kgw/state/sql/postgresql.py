@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
     from kgw.config.state_url import StateUrl
+    from kgw.state.base import RowKey
     from kgw.state.sql.server import Options
 
 _Result = TypeVar("_Result")
@@ -57,7 +58,7 @@ class PostgresqlDialect(schema.Dialect):
         "time_lag_ms = excluded.time_lag_ms, checksum = excluded.checksum"
     )
 
-    def select_versions(self, places: Sequence[schema.Place]) -> tuple[str, Sequence[Any]]:
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
         # One text for any number of keys, so that it is prepared once.
         statement = (
             "SELECT state_entry.kind, entry_key, version FROM state_entry "
@@ -65,8 +66,8 @@ class PostgresqlDialect(schema.Dialect):
             "ON state_entry.kind = wanted.kind AND state_entry.key_hash = wanted.key_hash"
         )
         return statement, [
-            [kind for kind, _ in places],
-            [schema.key_hash(key) for _, key in places],
+            [kind for kind, _ in keys],
+            [schema.key_hash(key) for _, key in keys],
         ]
 
 

@@ -16,10 +16,8 @@ from kgw.records.crc import crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.state.base import RowKey
     from kgw.state.history import LagSample, SampleFilter
-
-Place = tuple[str, str]
-"""Kind and key."""
 
 Batch = tuple[str, "Sequence[Sequence[Any]]"]
 """A statement, and the rows of parameters that it is run with."""
@@ -85,14 +83,14 @@ class Dialect:
         except UnicodeDecodeError:
             return None
 
-    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
         """Return a query for kind, key and version of these, and its parameters."""
-        wanted = ",".join(["(?,?)"] * len(places))
+        wanted = ",".join(["(?,?)"] * len(keys))
         statement = (
             "SELECT kind, entry_key, version FROM state_entry "  # noqa: S608 - placeholders alone
             f"WHERE (kind, key_hash) IN ({wanted})"
         )
-        return statement, [part for kind, key in places for part in (kind, key_hash(key))]
+        return statement, [part for kind, key in keys for part in (kind, key_hash(key))]
 
     def select_samples(self, wanted: SampleFilter, limit: int) -> tuple[str, Sequence[Any]]:
         """Return a query for the newest samples asked for, newest first, and its parameters."""
@@ -164,15 +162,15 @@ class SqliteDialect(Dialect):
     def read_text(self, stored: object) -> str | None:
         return stored if isinstance(stored, str) else None
 
-    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
-        wanted = ",".join(["(?,?)"] * len(places))
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
+        wanted = ",".join(["(?,?)"] * len(keys))
         statement = (
             f"WITH wanted (kind, entry_key) AS (VALUES {wanted}) "  # noqa: S608 - placeholders
             "SELECT state_entry.kind, state_entry.entry_key, state_entry.version "
             "FROM wanted CROSS JOIN state_entry "
             "ON state_entry.kind = wanted.kind AND state_entry.entry_key = wanted.entry_key"
         )
-        return statement, [part for place in places for part in place]
+        return statement, [part for key in keys for part in key]
 
 
 def key_hash(key: str) -> bytes:

@@ -197,7 +197,7 @@ class ServerStateStore(SqlStateStore):
         self._clock = clock
         self._options = options
         self._session: ServerSession | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._owner = Owner(0, 0)
         self._outage: str | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -234,7 +234,7 @@ class ServerStateStore(SqlStateStore):
             with suppress(asyncio.CancelledError):
                 await self._watcher
             self._watcher = None
-        async with self._turn:
+        async with self._lock:
             session, self._session = self._session, None
             if session is not None:
                 await session.aclose()
@@ -313,7 +313,7 @@ class ServerStateStore(SqlStateStore):
 
     async def _run(self, use: Callable[[ServerSession], Awaitable[_Result]]) -> _Result:
         """Use the session, and then the next one when it was lost meanwhile."""
-        async with self._turn:
+        async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
                     raise StorageError(self._failure or f"{self._name} is not open")

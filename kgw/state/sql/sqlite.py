@@ -72,7 +72,7 @@ class SqliteStateStore(SqlStateStore):
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: Connection | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         """Held for a transaction, which a query over the same connection would see half done."""
         self._problems: list[str] = []
 
@@ -107,14 +107,14 @@ class SqliteStateStore(SqlStateStore):
         await connection.close()
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        async with self._turn:
+        async with self._lock:
             try:
                 return list(await self._open_connection().execute_fetchall(statement, parameters))
             except sqlite3.Error as error:
                 raise storage_error(error, fspath(self._path)) from error
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
-        async with self._turn:
+        async with self._lock:
             connection = self._open_connection()
             try:
                 # The first statement begins the transaction (isolation_level).
