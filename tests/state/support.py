@@ -39,6 +39,11 @@ async def opened(store: StoreT) -> AsyncIterator[StoreT]:
         await store.aclose()
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """Return a file that belongs to a database of SQLite's."""
+    return path.with_name(path.name + suffix)
+
+
 async def refusal(store: StateStore) -> str:
     """Return why a store is not opened."""
     with pytest.raises(DataDirectoryError) as caught:
@@ -87,13 +92,14 @@ class SqliteDatabase(Database):
     kind = "sqlite"
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
-        return SqliteStateStore(self._path, migrations=migrations)
+        return SqliteStateStore(self.path, migrations=migrations)
 
     def execute(self, statement: str) -> None:
-        with closing(sqlite3.connect(self._path)) as connection, connection:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("PRAGMA writable_schema = ON")
             connection.execute(statement)
 
 

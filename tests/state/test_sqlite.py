@@ -20,6 +20,7 @@ from kgw.state.sql.commit_note import CountedConnection
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from kgw.state.sql.sqlite import SqliteStateStore
 from tests.state import support
+from tests.state.support import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,11 +79,6 @@ async def test_sets_are_answered_although_the_close_that_waits_for_them_is_given
 def opened(path: Path, **options: Any) -> AbstractAsyncContextManager[SqliteStateStore]:
     """Open the store at a path and close it again, whatever happens."""
     return support.opened(SqliteStateStore(path, **options))
-
-
-def beside(path: Path, suffix: str) -> Path:
-    """Return a file that belongs to the database."""
-    return path.with_name(path.name + suffix)
 
 
 async def write(path: Path, count: int = 3) -> None:
