@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,6 +90,26 @@ def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
     """Return each kind of server."""
     started: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
     return started
+
+
+STORE_OF_TEST = re.compile(
+    r"tests/state/(test_\w+)\.py::\w+\[(?:\w+-)?(memory|sqlite|postgresql|mysql)\b"
+)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests each store has passed, in the suite of all and in that of the servers."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            found = STORE_OF_TEST.match(report.nodeid)
+            if found is not None:
+                suite = "servers" if found[1] == "test_servers" else "all stores"
+                counts[suite, found[2], outcome] += 1
+    if counts:
+        terminalreporter.section("state stores")
+        for (suite, store, outcome), count in sorted(counts.items()):
+            terminalreporter.write_line(f"suite of {suite}: {store} {count} {outcome}")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -561,7 +561,6 @@ class ClassicGroup:
             self.protocol_type,
             (self.protocol_name or "") if is_stable else "",
             self.generation,
-            self.members.leader_id,
             tuple(
                 one.describe(self.protocol_name, is_stable=is_stable) for one in self.members.all
             ),

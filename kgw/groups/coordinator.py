@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import NO_ERROR, ErrorCode
-from kgw.groups.group import ListedGroup
-from kgw.groups.kinds import KINDS
+from kgw.groups.classic import CLASSIC_KIND
+from kgw.groups.group import ListedGroup, Reply
 from kgw.groups.machine import Asked, Persist
-from kgw.groups.reply import Reply
+from kgw.groups.requests import CLASSIC
 from kgw.groups.retention import OffsetRetention
 from kgw.groups.table import GroupTable
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kgw.types import TopicId
 
 ResultT = TypeVar("ResultT")
+
+KINDS: Mapping[str, GroupKind] = {CLASSIC: CLASSIC_KIND}
+"""The kinds of groups that there are, by the type that ListGroups names."""
 
 
 class GroupCoordinator:

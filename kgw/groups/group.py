@@ -1,27 +1,31 @@
-"""One group as the coordinator keeps it, what it has stored, and the settings for all of them."""
+"""One group as the coordinator keeps it, its answers, and the settings for all of them."""
 
 from __future__ import annotations
 
 from os import urandom
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kgw.completion import Completion
 from kgw.groups.machine import GroupLimits
 from kgw.offsets.table import OffsetTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from enum import Enum
 
     from kgw.clock import Timer
+    from kgw.errors import ErrorCode
     from kgw.groups.machine import (
         GroupMachine,
         Persist,
         RoundAssigned,
         RoundFormed,
-        RowKey,
         StoredRow,
     )
-    from kgw.groups.reply import Reply
     from kgw.groups.trace import Trace
+    from kgw.state.base import RowKey
+
+ResultT = TypeVar("ResultT")
 
 MEMBER_NAME_CHARACTERS = 255
 """As much of a client's name is part of its members' ids."""
@@ -43,6 +47,21 @@ class ListedGroup(NamedTuple):
     protocol_type: str
     state: str
     type: str
+
+
+class Reply(Completion[ResultT]):
+    """The answer to one request, perhaps later; it is never an exception."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: Callable[[ErrorCode], ResultT]) -> None:
+        """Take what makes the answer of an error code."""
+        super().__init__()
+        self._refused = refused
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Answer that nothing was done, and why."""
+        self.set_result(self._refused(error))
 
 
 class Group:

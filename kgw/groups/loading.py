@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from kgw.clock import Clock
     from kgw.groups.group import Group
-    from kgw.groups.machine import GroupKind, RowKey, StoredRow
+    from kgw.groups.machine import GroupKind, StoredRow
     from kgw.groups.table import GroupTable
     from kgw.offsets.topic_offsets import TopicChange
-    from kgw.state.base import Row, StateStore
+    from kgw.state.base import Row, RowKey, StateStore
     from kgw.types import TopicId
 
 _log = EventLogger(__name__)

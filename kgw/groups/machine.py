@@ -1,7 +1,7 @@
 """What the coordinator knows of a group: a machine, the events that it takes and their effects.
 
 A machine of any kind is pure: it is told what happens and when, and returns what is to be done, in
-order. It knows no store, no clock and no connection. `kinds` lists what there is.
+order. It knows no store, no clock and no connection. `coordinator.KINDS` lists what there is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kgw.groups.requests import GroupDescription
     from kgw.groups.trace import Round, Trace
     from kgw.offsets.topic_offsets import OffsetChanges
+    from kgw.state.base import RowKey
 
 NEVER_S = float("inf")
 
@@ -70,10 +71,6 @@ class StoredRow(Protocol):
 
     def encode(self, wall_ms: int) -> bytes:
         """Return what is stored of it when it is submitted at a wall time."""
-
-
-RowKey: TypeAlias = tuple[str, str]
-"""Kind and key of a row in the state store."""
 
 
 class Persist(NamedTuple):

@@ -177,7 +177,7 @@ class MemberTable:
             self.leader_id = next(iter(self._by_id), "")
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of the process that replaces it; it keeps its turn."""
+        """Give a static member the id of the process that replaces it; it keeps its rank."""
         old_id = member.member_id
         member.member_id = member_id
         renamed = {one.member_id: one for one in self.all}

@@ -194,7 +194,6 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     protocol_name: str
     generation: int
-    leader_id: str
     members: tuple[MemberDescription, ...]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kgw.groups.group import Reply
 from kgw.groups.machine import Asked, Persist
-from kgw.groups.reply import Reply
 from kgw.groups.requests import DeleteRequest
 from kgw.turns import Share, in_turns
 

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from kgw.clock import Clock
-    from kgw.groups.group import GroupSettings
-    from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, RowKey, StoredRow
-    from kgw.groups.reply import Reply
+    from kgw.groups.group import GroupSettings, Reply
+    from kgw.groups.machine import Effect, Event, GroupKind, GroupMachine, StoredRow
     from kgw.metrics import Metrics
-    from kgw.state.base import StateStore
+    from kgw.state.base import RowKey, StateStore
 
 _log = EventLogger(__name__)
 
@@ -94,18 +93,14 @@ class GroupTable:
         if self.groups.get(group.group_id) is not group:
             return
         del self.groups[group.group_id]
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
+        _disarm(group)
         self._count(group, None, 0)
 
     def release(self) -> None:
         """Answer everybody who waits: this process is about to stop. Nobody waits from now on."""
         self.is_closing = True
         for group in self.groups.values():
-            if group.timer is not None:
-                group.timer.cancel()
-                group.timer = None
+            _disarm(group)
             self._abandon(group, ErrorCode.NOT_COORDINATOR)
 
     async def aclose(self) -> None:
@@ -261,3 +256,9 @@ class GroupTable:
             group.counted_state = state
         self._metrics.group_members += member_count - group.counted_members
         group.counted_members = member_count
+
+
+def _disarm(group: Group) -> None:
+    if group.timer is not None:
+        group.timer.cancel()
+        group.timer = None

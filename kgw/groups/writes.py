@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kgw.groups.group import Group, Write
-    from kgw.groups.machine import Persist, RowKey, StoredRow
+    from kgw.groups.machine import Persist, StoredRow
     from kgw.offsets.rows import RowPlace
     from kgw.offsets.topic_offsets import OffsetChanges, TopicOffsets
+    from kgw.state.base import RowKey
     from kgw.turns import Turns
     from kgw.types import TopicId
 

@@ -19,7 +19,7 @@ from kgw.protocol.messages.delete_groups import DeletableGroupResult, DeleteGrou
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
-from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
+    from kgw.protocol.messages.delete_groups import DeleteGroupsRequest
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:

@@ -9,8 +9,8 @@ from kgw.handlers.context import Later, coordinator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.groups.group import Reply
     from kgw.groups.machine import GroupRequest
-    from kgw.groups.reply import Reply
     from kgw.handlers.context import RequestContext
     from kgw.protocol.schema import Response
 

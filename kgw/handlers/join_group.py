@@ -14,7 +14,8 @@ Behaviour:
 - UNKNOWN_MEMBER_ID, INVALID_SESSION_TIMEOUT, INVALID_GROUP_ID, GROUP_MAX_SIZE_REACHED (also when
   the members' metadata would be more than 16 MB, all together);
   COORDINATOR_NOT_AVAILABLE when the group cannot be stored, NOT_COORDINATOR when another node
-  coordinates it, as all APIs of groups say, or when the server stops.
+  coordinates it, as all APIs of groups say, or when it would have to wait for others while the
+  server stops.
 
 v1: rebalance timeout (KIP-62); before, the session timeout counts. v2: throttle time. v4: member
 ids first (KIP-394). v5: static members (KIP-345). v6: flexible (KIP-482). v7: protocol type in the

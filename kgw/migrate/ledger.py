@@ -4,6 +4,10 @@ Until September 2025 SeaweedFS's Kafka gateway addressed records by time and kep
 them: each produced record became an entry of the topic `kafka-system/offset-mappings`, keyed by
 "TOPIC-PARTITION", with the Kafka offset, SeaweedMQ's timestamp in nanoseconds, the record's size.
 An entry's value was a protobuf `RecordValue` of four fields; exports of it are JSON.
+
+SeaweedMQ divides the ring of a topic into ranges of slots. The scheme that kgw takes over, that of
+September 2025, gave Kafka partition N the 32 slots from N*32 on, both ends included, on a ring of
+1,024 and later of 2,520. Newer versions divide the ring by the number of partitions.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgw.migrate.smq_names import group_id_of, partition_of
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LEDGER_KEY = "__persistent_ledger__"
 """Stands for a group where the last gateways of the old scheme stored the end of their ledger."""
+
+SLOTS_PER_PARTITION = 32
+GROUP_PREFIX = "kafka-cg-"
 
 _MAX_INT64 = (1 << 63) - 1
 _MAX_INT32 = (1 << 31) - 1
@@ -162,6 +167,35 @@ def decode_position_line(line: bytes) -> OldPosition:
         _number(fields, "partition", _MAX_INT32),
         _number(fields, "offset"),
     )
+
+
+def ring_range(partition: int) -> tuple[int, int]:
+    """Return the first and the last slot of a Kafka partition."""
+    start = partition * SLOTS_PER_PARTITION
+    return start, start + SLOTS_PER_PARTITION - 1
+
+
+def partition_of(directory: str) -> int:
+    """Return the Kafka partition whose slots a directory is named after, as 0032-0063.
+
+    Raises ValueError for another name, and for slots that are not those of one partition.
+    """
+    start, dash, stop = directory.partition("-")
+    if not dash or not (start + stop).isascii() or not (start.isdigit() and stop.isdigit()):
+        raise ValueError(f"not a range of slots like 0032-0063: {directory!r}")
+    partition = int(start) // SLOTS_PER_PARTITION
+    if ring_range(partition) != (int(start), int(stop)):
+        raise ValueError(f"slots {directory} are not those of one Kafka partition")
+    return partition
+
+
+def group_id_of(name: str) -> str:
+    """Return the Kafka group of a name in SeaweedMQ.
+
+    A name without the prefix is the group's own: the gateways of the old scheme stored groups under
+    either.
+    """
+    return name.removeprefix(GROUP_PREFIX) or name
 
 
 def place_of_position(path: tuple[str, ...]) -> tuple[str, str, int] | None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgw.client import GroupClient
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.native import ends
-from kgw.migrate.plan import open_topics, planned_offsets
+from kgw.migrate.plan import Committed, open_topics, planned_offsets, read_committed
 from kgw.migrate.sealed_file import VERSION, checksum_of, read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from kgw.client import AsyncClient, GroupOffset, WireReader
+    from kgw.client import AsyncClient, WireReader
     from kgw.migrate.plan import Offsets, Plan
     from kgw.migrate.sources import TopicPartition
 
@@ -36,13 +36,6 @@ class GroupMove(NamedTuple):
     before: Offsets
     after: Offsets
     obstacle: str | None
-
-
-class Committed(NamedTuple):
-    """What a group has committed of a partition: no offset where that is nothing."""
-
-    offset: int | None = None
-    metadata: str = ""
 
 
 class State:
@@ -105,7 +98,7 @@ async def apply_plan(
     _refuse(await _changed_ranges(readers, plan, allow_new_records=allow_new_records))
     moves = []
     for group, after in planned_offsets(plan).items():
-        committed = await _committed(client, group, after)
+        committed = await read_committed(client, group, after)
         now = _offsets(committed)
         before = state.before.get(group, committed)
         obstacle = None
@@ -154,7 +147,7 @@ async def roll_back(
     for group, planned in planned_offsets(plan).items():
         if group not in state.before:
             continue
-        now = _offsets(await _committed(client, group, planned))
+        now = _offsets(await read_committed(client, group, planned))
         after = _offsets(state.before[group])
         obstacle = None
         if now != after:
@@ -204,18 +197,6 @@ def _refuse(problems: list[str]) -> None:
         more = len(problems) - _PROBLEMS_SHOWN
         listed = "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; {more} more" if more > 0 else "")
         raise MigrationError(f"nothing was changed: {listed}")
-
-
-async def _committed(
-    client: AsyncClient, group: str, partitions: Mapping[TopicPartition, object]
-) -> dict[TopicPartition, Committed]:
-    """Return what a group has committed of some partitions; damaged is as good as nothing."""
-    found = await GroupClient(client).offsets(group)
-    return {partition: _as_committed(found.get(partition)) for partition in partitions}
-
-
-def _as_committed(one: GroupOffset | None) -> Committed:
-    return Committed() if one is None or one.is_damaged else Committed(one.offset, one.metadata)
 
 
 def _offsets(committed: dict[TopicPartition, Committed]) -> Offsets:

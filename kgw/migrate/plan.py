@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 
-from kgw.client import WireReader
+from kgw.client import GroupClient, WireReader
 from kgw.migrate.errors import MigrationError
 from kgw.migrate.mapping import Entries, PartitionMapping, Records
 from kgw.migrate.native import ends, read_fingerprints
@@ -14,7 +14,7 @@ from kgw.migrate.sealed_file import VERSION, read_sealed
 from kgw.types import format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from kgw.client import AsyncClient
@@ -99,6 +99,26 @@ def planned_offsets(plan: Plan) -> dict[str, Offsets]:
         group: {(one["topic"], one["partition"]): one["offset"] for one in partitions}
         for group, partitions in groupby(plan["groups"], key=lambda one: one["group"])
     }
+
+
+class Committed(NamedTuple):
+    """What a group has committed of a partition: no offset where that is nothing."""
+
+    offset: int | None = None
+    metadata: str = ""
+
+
+async def read_committed(
+    client: AsyncClient, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Committed]:
+    """Return what a group has committed of some partitions; damaged is as good as nothing."""
+    found = await GroupClient(client).offsets(group)
+    intact = {
+        partition: Committed(one.offset, one.metadata)
+        for partition, one in found.items()
+        if not one.is_damaged
+    }
+    return {partition: intact.get(partition, Committed()) for partition in partitions}
 
 
 async def open_topics(client: AsyncClient, plan: Plan) -> tuple[dict[str, WireReader], list[str]]:

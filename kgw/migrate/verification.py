@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.client import GroupClient
 from kgw.migrate.native import Fingerprint, ends, read_fingerprints
-from kgw.migrate.plan import open_topics, planned_offsets
+from kgw.migrate.plan import open_topics, planned_offsets, read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +38,9 @@ async def verify(
     if differences:
         return Verification(0, 0, differences)
     for group, planned in planned_offsets(plan).items():
-        committed = await GroupClient(client).offsets(group)
+        committed = await read_committed(client, group, planned)
         for (topic, partition), offset in planned.items():
-            one = committed.get((topic, partition))
-            now = None if one is None or one.is_damaged else one.offset
+            now = committed[topic, partition].offset
             if now != offset:
                 differences.append(
                     f"group {group}, {topic} partition {partition}: "

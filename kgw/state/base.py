@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kgw.errors import CorruptionError, KgwError
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 CHANGES_KEPT: Final = 10_000
 """A watcher that is further behind reads everything anew."""
 CHANGES_PER_READ: Final = 1_000
+
+
+RowKey: TypeAlias = tuple[str, str]
+"""Kind and key."""
 
 
 class Row(NamedTuple):

@@ -22,6 +22,8 @@ from kgw.state.kinds import WATCHED_KINDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.state.base import RowKey
+
 
 class MemoryStateStore(StateStore):
     """Rows in a dictionary. It outlives the backend that uses it, as a file would."""
@@ -50,18 +52,18 @@ class MemoryStateStore(StateStore):
         return dict(self._rows.get(kind, {}))
 
     async def apply(self, changes: Sequence[Change]) -> None:
-        pending: dict[tuple[str, str], Row | None] = {}
+        pending: dict[RowKey, Row | None] = {}
         for change in changes:
-            place = (change.kind, change.key)
+            row_key = (change.kind, change.key)
             current = (
-                pending[place]
-                if place in pending
+                pending[row_key]
+                if row_key in pending
                 else self._rows.get(change.kind, {}).get(change.key)
             )
             version = 0 if current is None else current.version
             if change.expected_version is not None and change.expected_version != version:
                 raise ConflictError(change, version)
-            pending[place] = None if change.value is None else Row(change.value, version + 1)
+            pending[row_key] = None if change.value is None else Row(change.value, version + 1)
         for (kind, key), row in pending.items():
             rows = self._rows.setdefault(kind, {})
             if row is None:

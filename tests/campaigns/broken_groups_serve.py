@@ -15,7 +15,7 @@ from kgw.cli.main import main
 from kgw.errors import ErrorCode
 from kgw.groups.classic import ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
-from kgw.groups.reply import Reply
+from kgw.groups.group import Reply
 from kgw.groups.writer import GroupWriter
 from kgw.offsets.block import OffsetBlock
 

@@ -398,8 +398,8 @@ def interrupt_somewhere(report: Report, fixture: Fixture, parent: Path, random: 
 def noted_steps(pending: list[int]) -> Iterator[None]:
     """Note of each database that is opened how many steps it has before it."""
 
-    def noted(applied: Any, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
-        steps = pending_migrations(applied, known)
+    def noted(applied: Any, known: tuple[Migration, ...], name: str) -> tuple[Migration, ...]:
+        steps = pending_migrations(applied, known, name)
         pending.append(len(steps))
         return steps
 

@@ -33,8 +33,8 @@ from tests.groups.life import FlakyStore, OneLife, at_once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kgw.groups.group import Reply
     from kgw.groups.machine import Beginning, Effect, Event
-    from kgw.groups.reply import Reply
     from kgw.offsets.topic_offsets import OffsetChanges
 
 ResultT = TypeVar("ResultT")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kgw.clock import Timer
-    from kgw.groups.reply import Reply
+    from kgw.groups.group import Reply
     from kgw.state.base import Change
     from kgw.testing.clock import ManualClock
 
@@ -32,6 +32,16 @@ class FlakyStore(MemoryStateStore):
         self.held: Sequence[Change] = ()
         self.written: list[Change] = []
         """Everything that was ever stored."""
+
+    def hold(self) -> None:
+        """Store nothing until `release`."""
+        self.gate = asyncio.get_running_loop().create_future()
+
+    def release(self) -> None:
+        """Go on, if the store was held."""
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.set_result(None)
 
     async def apply(self, changes: Sequence[Change]) -> None:
         self.held = changes

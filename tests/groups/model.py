@@ -48,8 +48,8 @@ from kgw.protocol.blobs import (
     encode_blob,
 )
 from kgw.state.memory import MemoryStateStore
-from kgw.testing.clock import ManualClock
 from kgw.types import TopicId
+from tests.groups.driver import GroupDriver, answer
 from tests.groups.life import FlakyStore, OneLife, at_once
 from tests.groups.own_clock import Moment, OwnClock, Times, Waiting
 from tests.offsets.blocks import block_of, held
@@ -57,8 +57,8 @@ from tests.offsets.blocks import block_of, held
 if TYPE_CHECKING:
     from random import Random
 
+    from kgw.groups.group import Reply
     from kgw.groups.machine import Beginning, Effect, Event
-    from kgw.groups.reply import Reply
     from kgw.offsets.topic_offsets import OffsetChanges
 
 GROUP = "g"
@@ -144,7 +144,10 @@ class GroupModel:
         self.counts: Counter[str] = Counter()
         self.transcript: list[object] = []
         """All that anybody was told, and when."""
-        self.clock = ManualClock()
+        self.beside = GroupDriver()
+        """Speaks for the group that is left alone."""
+        self.beside.group = BYSTANDER
+        self.clock = self.beside.clock
         self.jump_ms = 0
         self.metrics = Metrics()
         self.store = FlakyStore()
@@ -241,37 +244,15 @@ class GroupModel:
             {CLASSIC: CLASSIC_KIND._replace(begin=self.seen.begin)},
         )
         await self.coordinator.open(lambda _: True)
+        self.beside.groups = self.coordinator
 
     async def form_bystander(self) -> None:
         """Bring the group that is left alone to Stable, with an offset committed."""
-        request = JoinRequest(
-            NO_MEMBER_ID,
-            None,
-            "bystander",
-            "/192.0.2.2",
-            BYSTANDER_SESSION_MS,
-            REBALANCES_MS[0],
-            "consumer",
-            (MemberProtocol("range", b""),),
-            "bystander-1",
-        )
-        joining = self.coordinator.ask(BYSTANDER, request)
+        joining = self.beside.ask_to_join(session_s=BYSTANDER_SESSION_MS / 1000)
         self.clock.advance(2 * self.delay_s)
-        await self.settle()
-        self.bystander = joining.result
-        parts = ((self.bystander.member_id, b"all"),)
-        await self.settle()
-        self.coordinator.ask(BYSTANDER, self.bystander_sync()._replace(assignments=parts))
-        await self.settle()
-        offsets: OffsetChanges = {BYSTANDER_TOPIC: {0: self.committed(1)}}
-        self.coordinator.commit(BYSTANDER, CommitRequest(*self.bystander_names(), offsets))
-        await self.settle()
-
-    def bystander_names(self) -> tuple[str, str | None, int]:
-        return (self.bystander.member_id, None, self.bystander.generation)
-
-    def bystander_sync(self) -> SyncRequest:
-        return SyncRequest(*self.bystander_names(), ())
+        self.bystander = await answer(joining)
+        await self.beside.sync(self.bystander, {self.bystander.member_id: b"all"})
+        await self.beside.commit(1, self.bystander, topic_id=BYSTANDER_TOPIC)
 
     @property
     def now(self) -> Moment:
@@ -449,11 +430,9 @@ class GroupModel:
             if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}:
                 client.member_id, client.generation = NO_MEMBER_ID, -1
 
-    def heartbeat_of(
-        self, member_id: str, instance: str | None, generation: int, group_id: str = GROUP
-    ) -> ErrorCode:
+    def heartbeat_of(self, member_id: str, instance: str | None, generation: int) -> ErrorCode:
         request = HeartbeatRequest(member_id, instance, generation)
-        return at_once(self.coordinator.ask(group_id, request))
+        return at_once(self.coordinator.ask(GROUP, request))
 
     async def zombie(self) -> None:
         """A wrong generation, an unknown member or a fenced instance changes nothing (I4)."""
@@ -660,13 +639,12 @@ class GroupModel:
 
     async def hold_store(self) -> None:
         if self.store.gate is None:
-            self.store.gate = asyncio.get_running_loop().create_future()
+            self.store.hold()
 
     def release_store(self) -> None:
-        gate, self.store.gate = self.store.gate, None
-        if gate is not None:
+        if self.store.gate is not None:
             self.own_clock.released(self.clock.monotonic_s())
-            gate.set_result(None)
+            self.store.release()
 
     async def crash(self) -> None:
         """The process dies: what was on its way to the disk has arrived, or it has not."""
@@ -830,13 +808,12 @@ class GroupModel:
 
     def check_bystander(self) -> None:
         """I10: whatever is being stored for a group, another one does not wait for it."""
-        code = self.heartbeat_of(*self.bystander_names(), group_id=BYSTANDER)
+        code = self.beside.heartbeat(self.bystander)
         assert ErrorCode.NONE is code, "I10: put out by what happens to another group"
-        synced = self.coordinator.ask(BYSTANDER, self.bystander_sync())
+        synced = self.beside.ask_to_sync(self.bystander)
         assert synced.is_done, "I10: waits for what another group stores"
         assert b"all" == synced.result.assignment
-        table = self.coordinator.offsets(BYSTANDER)
-        found = None if table is None else table.get(BYSTANDER_TOPIC, 0)
+        found = self.beside.committed(topic_id=BYSTANDER_TOPIC)
         assert found is not None, "an acknowledged commit of a group with members is lost"
         self.counts["looks at the other group"] += 1
         if self.store.gate is not None:

@@ -9,9 +9,9 @@ from kgw.errors import NO_ERROR, ErrorCode
 from kgw.groups import classic
 from kgw.groups.classic import COMPLETING, ClassicGroup
 from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.group import Reply
 from kgw.groups.machine import NEVER_S, Answer
 from kgw.groups.members import Member, MemberTable
-from kgw.groups.reply import Reply
 from kgw.groups.requests import HeartbeatRequest, JoinResult, SyncResult
 from kgw.groups.table import GroupTable
 from kgw.offsets.table import OffsetTable

@@ -80,7 +80,7 @@ async def test_a_group_is_judged_by_what_it_is_in_its_turn(
 ) -> None:
     """Who commits or joins after the sweep began is not let go for what was before."""
     driver.advance(1.0)
-    driver.store.gate = asyncio.get_running_loop().create_future()
+    driver.store.hold()
     if change == "commit":
         driver.ask_to_commit(2)
     elif change == "join":
@@ -88,8 +88,7 @@ async def test_a_group_is_judged_by_what_it_is_in_its_turn(
     elif change == "delete":
         driver.groups.ask(LAST, DeleteRequest())
     await turn()
-    driver.store.gate.set_result(None)
-    driver.store.gate = None
+    driver.store.release()
     await turns()
     stays = {"commit": 2, "join": 1}
     assert ([LAST] if change in stays else []) == driver.groups.ids()

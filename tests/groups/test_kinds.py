@@ -6,9 +6,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from kgw.errors import ErrorCode
-from kgw.groups.coordinator import GroupCoordinator
+from kgw.groups.coordinator import KINDS, GroupCoordinator
 from kgw.groups.group import GroupSettings
-from kgw.groups.kinds import KINDS
 from kgw.groups.machine import (
     NEVER_S,
     Answer,
@@ -85,7 +84,7 @@ class AddingGroup:
         return [Persist(rows), Answer(event.waiter, str(total))]
 
     def describe(self) -> GroupDescription:
-        return GroupDescription(self.state.value, "", "", 0, "", ())
+        return GroupDescription(self.state.value, "", "", 0, ())
 
     def subscribed_topics(self) -> frozenset[str] | None:
         return None

@@ -98,12 +98,20 @@ async def three(driver: GroupDriver) -> tuple[Any, Any, Any]:
     return first, second, third
 
 
-async def test_static_member_with_another_subscription_causes_a_rebalance(
-    driver: GroupDriver,
+@pytest.mark.parametrize(
+    ("protocol_type", "before", "after"),
+    [
+        ("consumer", subscription("orders"), subscription("payments")),
+        # Bytes that are no subscription are compared as they are.
+        ("consumer", b"\0", subscription("orders")),
+        ("connect", b"1", b"2"),
+    ],
+)
+async def test_static_member_that_wants_something_else_causes_a_rebalance(
+    driver: GroupDriver, protocol_type: str, before: bytes, after: bytes
 ) -> None:
-    """I5 asks for the same interest: what it owned does not count, what it subscribes to does."""
-    (old,) = await driver.stable(1, instance="one")
-    same = await driver.join(instance="one")
-    assert old.generation == same.generation
-    other = await driver.join(instance="one", protocols={"range": subscription("payments")})
-    assert old.generation + 1 == other.generation
+    """I5 asks for the same interest: who comes back with another one joins another generation."""
+    options: dict[str, Any] = {"instance": "one", "protocol_type": protocol_type}
+    await driver.stable(1, protocols={"any": before}, **options)
+    assert 1 == (await driver.join(protocols={"any": before}, **options)).generation
+    assert 2 == (await driver.join(protocols={"any": after}, **options)).generation

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups through the codec."""
+"""DescribeGroups, ListGroups, DeleteGroups and OffsetDelete of groups with members."""
 
 from __future__ import annotations
 
@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.blobs import ConsumerProtocolSubscription, encode_blob
-from kgw.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kgw.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kgw.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kgw.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
-from tests.groups.driver import GroupDriver
-from tests.handlers.support import create_topic
+from tests.groups.driver import GroupDriver, subscription
+from tests.handlers.support import call, create_topic
 
 if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway
@@ -37,12 +29,12 @@ def driver(gateway: InProcessGateway) -> GroupDriver:
 async def test_describe(gateway: InProcessGateway, driver: GroupDriver, version: int) -> None:
     """A stable group with all that is known of its members; what does not exist is Dead."""
     (member,) = await driver.stable(1, instance="one")
-    response = await gateway.ask(
-        DescribeGroupsRequest(
-            groups=["group", "missing"], include_authorized_operations=version >= 3
-        ),
+    response = await call(
+        gateway,
+        ApiKey.DESCRIBE_GROUPS,
         version,
-        DescribeGroupsResponse,
+        groups=["group", "missing"],
+        include_authorized_operations=version >= 3,
     )
     known, unknown = response.groups
     assert (ErrorCode.NONE, "Stable", "consumer", "range") == (
@@ -70,21 +62,23 @@ async def test_list(gateway: InProcessGateway, driver: GroupDriver, version: int
     await driver.stable(1)
     driver.group = "forming"
     await driver.join()
-    response = await gateway.ask(ListGroupsRequest(), version, ListGroupsResponse)
-    states = {"group": "Stable", "forming": "CompletingRebalance"}
-    assert {name: states[name] if version >= 4 else "" for name in states} == {
-        one.group_id: one.group_state for one in response.groups
-    }
-    assert {"classic" if version >= 5 else ""} == {one.group_type for one in response.groups}
-    if version >= 4:
-        request = ListGroupsRequest(states_filter=["stable", "Unheard-Of"])
-        response = await gateway.ask(request, version, ListGroupsResponse)
-        assert ["group"] == [one.group_id for one in response.groups]
-    if version >= 5:
-        for types, count in ((["Classic"], 2), (["consumer", "share"], 0)):
-            request = ListGroupsRequest(types_filter=types)
-            response = await gateway.ask(request, version, ListGroupsResponse)
-            assert count == len(response.groups)
+    everything = {"group": "Stable", "forming": "CompletingRebalance"}
+    for since, filters, names in (
+        (0, {}, {"group", "forming"}),
+        (4, {"states_filter": ["stable", "Unheard-Of"]}, {"group"}),
+        (5, {"types_filter": ["Classic"]}, {"group", "forming"}),
+        (5, {"types_filter": ["consumer", "share"]}, set()),
+    ):
+        if version >= since:
+            response = await call(gateway, ApiKey.LIST_GROUPS, version, **filters)
+            assert {
+                (
+                    name,
+                    everything[name] if version >= 4 else "",
+                    "classic" if version >= 5 else "",
+                )
+                for name in names
+            } == {(one.group_id, one.group_state, one.group_type) for one in response.groups}
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -93,8 +87,8 @@ async def test_delete(gateway: InProcessGateway, driver: GroupDriver, version: i
     await driver.stable(1)
     driver.group = "idle"
     await driver.commit(1)
-    request = DeleteGroupsRequest(groups_names=["group", "idle", "missing", "idle"])
-    response = await gateway.ask(request, version, DeleteGroupsResponse)
+    names = ["group", "idle", "missing", "idle"]
+    response = await call(gateway, ApiKey.DELETE_GROUPS, version, groups_names=names)
     assert [
         ("group", ErrorCode.NON_EMPTY_GROUP),
         ("idle", ErrorCode.NONE),
@@ -104,52 +98,32 @@ async def test_delete(gateway: InProcessGateway, driver: GroupDriver, version: i
     assert ["group"] == [one.group_id for one in gateway.gateway.groups.listed()]
 
 
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata", "codes"),
+    [
+        ("consumer", subscription("orders"), [0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]),
+        # kafka-go says version 1 and leaves out owned partitions: its topics are known.
+        (
+            "consumer",
+            b"\0\1" + encode_blob(ConsumerProtocolSubscription(topics=["orders"]), 0)[2:],
+            [0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0],
+        ),
+        ("connect", b"me", [ErrorCode.NON_EMPTY_GROUP]),
+    ],
+)
 async def test_offsets_of_what_is_read_are_not_deleted(
-    gateway: InProcessGateway, driver: GroupDriver
+    gateway: InProcessGateway,
+    driver: GroupDriver,
+    protocol_type: str,
+    metadata: bytes,
+    codes: list[int],
 ) -> None:
     """GROUP_SUBSCRIBED_TO_TOPIC of the topic; workers that are no consumers refuse it all."""
-    await create_topic(gateway, "orders")
-    await create_topic(gateway, "payments")
-    (member,) = await driver.stable(1)
-    request = OffsetDeleteRequest(
-        group_id="group",
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
-            )
-            for name in ("orders", "payments")
-        ],
-    )
-    response = await gateway.ask(request, 0, OffsetDeleteResponse)
-    assert [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE] == [
-        one.partitions[0].error_code for one in response.topics
-    ]
-    driver.group = "workers"
-    await driver.stable(1, protocol_type="connect", protocols={"v0": b"me"})
-    request.group_id = "workers"
-    response = await gateway.ask(request, 0, OffsetDeleteResponse)
-    assert (ErrorCode.NON_EMPTY_GROUP, []) == (response.error_code, response.topics)
-    assert member.generation == 1
-
-
-async def test_offsets_beside_a_subscription_that_is_cut_off(
-    gateway: InProcessGateway, driver: GroupDriver
-) -> None:
-    """kafka-go says version 1 and leaves out owned partitions: its topics are known."""
-    await create_topic(gateway, "orders")
-    await create_topic(gateway, "payments")
-    subscription = ConsumerProtocolSubscription(topics=["orders"])
-    await driver.stable(1, protocols={"range": b"\0\1" + encode_blob(subscription, 0)[2:]})
-    request = OffsetDeleteRequest(
-        group_id="group",
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
-            )
-            for name in ("orders", "payments")
-        ],
-    )
-    response = await gateway.ask(request, 0, OffsetDeleteResponse)
-    assert [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE] == [
-        one.partitions[0].error_code for one in response.topics
-    ]
+    await driver.stable(1, protocol_type=protocol_type, protocols={"range": metadata})
+    topics = []
+    for name in ("orders", "payments"):
+        await create_topic(gateway, name)
+        topics.append({"name": name, "partitions": [{"partition_index": 0}]})
+    response = await call(gateway, ApiKey.OFFSET_DELETE, 0, group_id="group", topics=topics)
+    found = [one.error_code for topic in response.topics for one in topic.partitions]
+    assert codes == [response.error_code, *found]

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kgw.errors import ErrorCode
 from kgw.offsets.rows import places_of, row_key
-from kgw.protocol.messages.delete_topics import DeleteTopicsRequest
-from kgw.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from kgw.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
-from kgw.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-)
+from kgw.protocol.api_keys import ApiKey
 from kgw.state.base import Change
 from kgw.state.kinds import GROUP_OFFSETS, OFFSET_BLOCK
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import create_topic
+from tests.handlers.support import call, create_topic
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
-
-Found = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
 
 async def commit(
@@ -53,27 +30,24 @@ async def commit(
     generation: int = -1,
 ) -> list[int]:
     """Commit offsets of one topic, and return the codes."""
-    request = OffsetCommitRequest(
+    partitions = [
+        {
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": 3,
+            "committed_metadata": metadata,
+        }
+        for index, offset in offsets.items()
+    ]
+    response = await call(
+        gateway,
+        ApiKey.OFFSET_COMMIT,
+        version,
         group_id="group",
         member_id=member_id,
         generation_id_or_member_epoch=generation,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=name,
-                topic_id=topic_id,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=offset,
-                        committed_leader_epoch=3,
-                        committed_metadata=metadata,
-                    )
-                    for index, offset in offsets.items()
-                ],
-            )
-        ],
+        topics=[{"name": name, "topic_id": topic_id, "partitions": partitions}],
     )
-    response = await gateway.ask(request, version, OffsetCommitResponse)
     return [one.error_code for one in response.topics[0].partitions]
 
 
@@ -82,39 +56,22 @@ async def fetch(
     indexes: list[int] | None,
     *,
     version: int = 7,
-    name: str = "orders",
     topic_id: bytes = bytes(16),
-) -> list[Found]:
+) -> list[Any]:
     """Return what the group has committed of one topic, or of all when no partitions are named."""
+    wanted: Any = None
+    if indexes is not None:
+        wanted = [{"name": "orders", "partition_indexes": indexes}]
     if version >= 8:
-        request = OffsetFetchRequest(
-            groups=[
-                OffsetFetchRequestGroup(
-                    group_id="group",
-                    topics=None
-                    if indexes is None
-                    else [
-                        OffsetFetchRequestTopics(
-                            name=name, topic_id=topic_id, partition_indexes=indexes
-                        )
-                    ],
-                )
-            ]
-        )
-    else:
-        request = OffsetFetchRequest(
-            group_id="group",
-            topics=None
-            if indexes is None
-            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes)],
-        )
-    response = await gateway.ask(request, version, OffsetFetchResponse)
-    if version >= 8:
-        (group,) = response.groups
-        assert ErrorCode.NONE == group.error_code
-        return [one for answered in group.topics for one in answered.partitions]
-    assert ErrorCode.NONE == response.error_code
-    return [one for topic in response.topics for one in topic.partitions]
+        for topic in wanted or ():
+            topic["topic_id"] = topic_id
+    asked = {"group_id": "group", "topics": wanted}
+    response = await call(
+        gateway, ApiKey.OFFSET_FETCH, version, **({"groups": [asked]} if version >= 8 else asked)
+    )
+    group = response.groups[0] if version >= 8 else response
+    assert ErrorCode.NONE == group.error_code
+    return [one for topic in group.topics for one in topic.partitions]
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -182,7 +139,7 @@ async def test_topic_created_again_has_no_offsets(backend: MemoryBackend) -> Non
     async with InProcessGateway(backend=backend) as gateway:
         await create_topic(gateway)
         await commit(gateway, {0: 5})
-        await gateway.request(DeleteTopicsRequest(topic_names=["orders"]), 3)
+        await call(gateway, ApiKey.DELETE_TOPICS, 3, topic_names=["orders"])
         await create_topic(gateway)
         assert [-1] == [one.committed_offset for one in await fetch(gateway, [0])]
     async with InProcessGateway(backend=backend) as gateway:
@@ -277,18 +234,10 @@ async def test_many_partitions_of_an_unknown_topic_or_member(gateway: InProcessG
     assert [too_large] * 20 == await commit(gateway, offsets, metadata="x" * (limit + 1))
 
 
-async def delete(gateway: InProcessGateway, *indexes: int) -> OffsetDeleteResponse:
+async def delete(gateway: InProcessGateway, *indexes: int) -> Any:
     """Delete the offsets of some partitions of one topic."""
-    request = OffsetDeleteRequest(
-        group_id="group",
-        topics=[
-            OffsetDeleteRequestTopic(
-                name="orders",
-                partitions=[OffsetDeleteRequestPartition(partition_index=one) for one in indexes],
-            )
-        ],
-    )
-    return await gateway.ask(request, 0, OffsetDeleteResponse)
+    topics = [{"name": "orders", "partitions": [{"partition_index": one} for one in indexes]}]
+    return await call(gateway, ApiKey.OFFSET_DELETE, 0, group_id="group", topics=topics)
 
 
 async def test_offset_delete(gateway: InProcessGateway) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgw.migrate.ledger import LEDGER_KEY, LedgerEntry
-from kgw.migrate.smq_names import ring_range
+from kgw.migrate.ledger import LEDGER_KEY, LedgerEntry, ring_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

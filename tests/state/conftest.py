@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.clock import SystemClock
-from kgw.state.memory import MemoryStateStore
-from kgw.state.sql.sqlite import SqliteStateStore
-from kgw.state.sql.stores import server_store
 from tests.conftest import DATABASES
+from tests.state.support import MemoryDatabase, ServerDatabase, SqliteDatabase, opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
 
     from kgw.state.base import StateStore
     from tests.state.servers import DatabaseServer
+    from tests.state.support import Database
 
 
 @pytest.fixture
@@ -27,16 +25,17 @@ def server(database_server: DatabaseServer) -> DatabaseServer:
 
 
 @pytest.fixture(params=["memory", "sqlite", *DATABASES])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore]:
-    """Return each kind of store, open and empty."""
-    opened: StateStore
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """Return an empty database of each kind."""
     if request.param == "memory":
-        opened = MemoryStateStore()
-    elif request.param == "sqlite":
-        opened = SqliteStateStore(tmp_path / "meta.sqlite", quick_check=True)
-    else:
-        server: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
-        opened = server_store(server.url(server.new_place()), SystemClock())
-    await opened.open()
-    yield opened
-    await opened.aclose()
+        return MemoryDatabase()
+    if request.param == "sqlite":
+        return SqliteDatabase(tmp_path / "meta.sqlite")
+    return ServerDatabase(request.getfixturevalue(f"{request.param}_server"))
+
+
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[StateStore]:
+    """Return each kind of store, open and empty."""
+    async with opened(database.store()) as store:
+        yield store

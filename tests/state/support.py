@@ -11,6 +11,7 @@ import pytest
 
 from kgw.clock import SystemClock
 from kgw.errors import DataDirectoryError, StorageError
+from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.migrations import MIGRATIONS
 from kgw.state.sql.server import Options
 from kgw.state.sql.sqlite import SqliteStateStore
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from kgw.state.base import StateStore
     from kgw.state.sql.migrations import Migration
-    from kgw.state.sql.store import SqlStateStore
+    from kgw.state.sql.server import ServerStateStore
     from tests.state.servers import DatabaseServer
 
 StoreT = TypeVar("StoreT", bound="StateStore")
@@ -38,6 +39,11 @@ async def opened(store: StoreT) -> AsyncIterator[StoreT]:
         await store.aclose()
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """Return a file that belongs to a database of SQLite's."""
+    return path.with_name(path.name + suffix)
+
+
 async def refusal(store: StateStore) -> str:
     """Return why a store is not opened."""
     with pytest.raises(DataDirectoryError) as caught:
@@ -49,17 +55,35 @@ async def refusal(store: StateStore) -> str:
 
 
 class Database(ABC):
-    """A database that is empty at first."""
+    """Where one store is kept: empty at first, and opened as often as a test likes."""
 
     kind: str
 
     @abstractmethod
-    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> SqlStateStore:
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
         """Return a store over it, of a program that knows these steps."""
 
-    @abstractmethod
     def execute(self, statement: str) -> None:
-        """Change something behind the store's back."""
+        """Change something behind the store's back, which cannot be done in memory."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def both(self) -> AsyncIterator[tuple[StateStore, StateStore]]:
+        """Open the store twice, to write and to read: in another session, where that can be."""
+        async with opened(self.store()) as store:
+            yield store, store
+
+
+class MemoryDatabase(Database):
+    """One that this process remembers."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        self._store = MemoryStateStore()
+
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
+        return self._store
 
 
 class SqliteDatabase(Database):
@@ -68,13 +92,14 @@ class SqliteDatabase(Database):
     kind = "sqlite"
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
-    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> SqlStateStore:
-        return SqliteStateStore(self._path, migrations=migrations)
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> StateStore:
+        return SqliteStateStore(self.path, migrations=migrations)
 
     def execute(self, statement: str) -> None:
-        with closing(sqlite3.connect(self._path)) as connection, connection:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("PRAGMA writable_schema = ON")
             connection.execute(statement)
 
 
@@ -86,9 +111,20 @@ class ServerDatabase(Database):
         self._server = server
         self._place = server.new_place()
 
-    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> SqlStateStore:
-        url = self._server.url(self._place)
-        return server_store(url, SystemClock(), Options(migrations=migrations))
+    def store(self, migrations: tuple[Migration, ...] = MIGRATIONS) -> ServerStateStore:
+        return self._store(Options(migrations=migrations))
+
+    def reader(self) -> ServerStateStore:
+        """Return a store that only reads, beside its owner."""
+        return self._store(Options(reads_only=True))
+
+    def _store(self, options: Options) -> ServerStateStore:
+        return server_store(self._server.url(self._place), SystemClock(), options)
 
     def execute(self, statement: str) -> None:
         self._server.execute(statement, self._place)
+
+    @asynccontextmanager
+    async def both(self) -> AsyncIterator[tuple[StateStore, StateStore]]:
+        async with opened(self.store()) as store, opened(self.reader()) as reader:
+            yield store, reader

@@ -12,16 +12,11 @@ from kgw.errors import DataDirectoryError
 from kgw.state.base import Change, Row
 from kgw.state.sql.commit_note import NOTE_SUFFIX, encode_note, read_note
 from kgw.state.sql.sqlite import SqliteStateStore
-from tests.state.support import opened
+from tests.state.support import beside, opened
 
 FRAME_BYTES = 24 + 4096
 FRAMES_A_COMMIT = 2
 SUFFIXES = ("", "-wal", NOTE_SUFFIX)
-
-
-def beside(path: Path, suffix: str) -> Path:
-    """Return a file that belongs to the database."""
-    return path.with_name(path.name + suffix)
 
 
 @pytest.fixture

@@ -11,22 +11,16 @@ from kgw.state.base import Change, DamagedRowsError, Row
 from kgw.state.history import LagSample
 from kgw.state.sql.migrations import MIGRATIONS, Migration
 from tests.conftest import DATABASES
-from tests.state.support import Database, ServerDatabase, SqliteDatabase, opened, refusal
+from tests.state.support import opened, refusal
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.state.support import Database
 
 NEXT = len(MIGRATIONS) + 1
 LATER = ("CREATE TABLE later (id INTEGER)",)
 ADDED = Migration(NEXT, "added", LATER, LATER, LATER)
 
-
-@pytest.fixture(params=["sqlite", *DATABASES])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """Return an empty database of each kind."""
-    if request.param == "sqlite":
-        return SqliteDatabase(tmp_path / "meta.sqlite")
-    return ServerDatabase(request.getfixturevalue(f"{request.param}_server"))
+pytestmark = pytest.mark.parametrize("database", ["sqlite", *DATABASES], indirect=True)
 
 
 @pytest.mark.parametrize("count", range(1, NEXT))

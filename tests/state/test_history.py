@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kgw.state.base import Change, Row
 from kgw.state.history import LagSample, SampleFilter
-from kgw.state.sql.sqlite import SqliteStateStore
 from tests.state.support import SqliteDatabase, opened
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ async def test_samples_do_not_disturb_rows(store: StateStore) -> None:
 
 async def test_damaged_samples_are_left_out(tmp_path: Path) -> None:
     """A curve has a hole rather than a wrong point."""
-    path = tmp_path / "meta.sqlite"
+    database = SqliteDatabase(tmp_path / "meta.sqlite")
     for damage in (
         "committed_offset = committed_offset + 1",
         "group_id = 'h'",
@@ -128,12 +127,12 @@ async def test_damaged_samples_are_left_out(tmp_path: Path) -> None:
         "topic_partition = 1 << 40",
         "checksum = 'x'",
     ):
-        async with opened(SqliteStateStore(path)) as store:
+        async with opened(database.store()) as store:
             await store.lag_history.append([sample(1), sample(2)])
-        SqliteDatabase(path).execute(
+        database.execute(
             f"UPDATE lag_sample SET {damage} WHERE sampled_at_ms = 1"  # noqa: S608 - constants
         )
 
-        async with opened(SqliteStateStore(path)) as store:
+        async with opened(database.store()) as store:
             assert [sample(2)] == await store.lag_history.load()
             await store.lag_history.prune(before_ms=3, keep=0)

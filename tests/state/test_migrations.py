@@ -4,12 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from kgw.state.sql.migrations import (
-    MIGRATIONS,
-    NewerSchemaError,
-    UnknownSchemaError,
-    pending_migrations,
-)
+from kgw.state.sql.migrations import MIGRATIONS
 
 RELEASED = {
     1: "0c86a0d11cf2038b615af5732488bfb92fd0c60d6704481d94ea21fa573f9a91",
@@ -38,22 +33,3 @@ def test_a_released_step_is_never_edited(number: int) -> None:
     statements = "\n".join(MIGRATIONS[number - 1].sqlite)
 
     assert RELEASED[number] == sha256(statements.encode()).hexdigest()
-
-
-@pytest.mark.parametrize("count", range(len(MIGRATIONS) + 1))
-def test_what_is_pending_is_the_rest(count: int) -> None:
-    """From every older schema exactly the later steps are taken."""
-    applied = [(step.number, step.name) for step in MIGRATIONS[:count]]
-
-    assert MIGRATIONS[count:] == pending_migrations(applied)
-
-
-def test_a_newer_schema_and_another_history_are_errors() -> None:
-    """Neither may be written to, and the message says which step is the trouble."""
-    applied = [(step.number, step.name) for step in MIGRATIONS]
-    newer = (len(MIGRATIONS) + 1, "later")
-
-    with pytest.raises(NewerSchemaError, match="'later'"):
-        pending_migrations([*applied, newer])
-    with pytest.raises(UnknownSchemaError, match="step 1 'otherwise'"):
-        pending_migrations([(1, "otherwise")])

@@ -146,7 +146,7 @@ async def test_a_commit_in_doubt_is_cleared_up(
     session_type = SESSIONS[server.kind]
     transact = session_type.transact
 
-    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: Owner) -> bool:
+    async def doubtful(self: ServerSession, batches: Sequence[Batch], owner: Owner) -> None:
         monkeypatch.undo()
         if is_stored:
             await transact(self, batches, owner)

@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgw.clock import SystemClock
 from kgw.state.base import Change, ConflictError, Row
 from kgw.state.memory import MemoryStateStore
-from kgw.state.sql.sqlite import SqliteStateStore
-from kgw.state.sql.stores import server_store
-from tests.state.support import opened
+from tests.state.support import ServerDatabase, SqliteDatabase, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.state.base import StateStore
     from tests.state.servers import DatabaseServer
+    from tests.state.support import Database
 
 
 async def test_nothing_is_loaded_from_an_empty_store(store: StateStore) -> None:
@@ -216,14 +214,14 @@ async def outcome_of(store: StateStore, sets: list[list[Change]]) -> tuple[list[
     return [outcome is None for outcome in outcomes], rows
 
 
-def as_one_after_the_other(make: Callable[[], StateStore], examples: int) -> None:
+def as_one_after_the_other(make: Callable[[], Database], examples: int) -> None:
     """Check that stores of a kind do what the memory store does in order."""
 
     @settings(max_examples=examples)
     @given(sets=changes)
     def check(sets: list[list[Change]]) -> None:
         async def run() -> None:
-            async with opened(make()) as store:
+            async with opened(make().store()) as store:
                 assert await outcome_of(MemoryStateStore(), sets) == await outcome_of(store, sets)
 
         asyncio.run(run())
@@ -237,11 +235,11 @@ def test_a_shared_commit_is_as_one_after_the_other(
 ) -> None:
     """SQLite with its shared commits does what the memory store does in order."""
     as_one_after_the_other(
-        lambda: SqliteStateStore(tmp_path_factory.mktemp("state") / "meta.sqlite"), 40
+        lambda: SqliteDatabase(tmp_path_factory.mktemp("state") / "meta.sqlite"), 40
     )
 
 
 @pytest.mark.slow
 def test_a_shared_commit_on_a_server_is_as_one_after_the_other(server: DatabaseServer) -> None:
     """A database server does, too."""
-    as_one_after_the_other(lambda: server_store(server.url(server.new_place()), SystemClock()), 20)
+    as_one_after_the_other(lambda: ServerDatabase(server), 20)

@@ -3,75 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.clock import SystemClock
 from kgw.errors import StorageError
 from kgw.state.base import CHANGES_KEPT, Change, ChangesLostError, ConflictError, WatchedChange
 from kgw.state.kinds import BROKER_CONFIG, OFFSET_BLOCK, TOPIC, TOPIC_CREATION
-from kgw.state.memory import MemoryStateStore
 from kgw.state.sql.migrations import MIGRATIONS
-from kgw.state.sql.server import Options
-from kgw.state.sql.sqlite import SqliteStateStore
-from kgw.state.sql.stores import server_store
 from kgw.testing.clock import ManualClock
-from tests.conftest import DATABASES
-from tests.state.support import SqliteDatabase, opened, refusal
+from tests.state.support import ServerDatabase, SqliteDatabase, opened, refusal
 from tests.state.test_servers import end_session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable
     from pathlib import Path
 
     from kgw.clock import Timer
     from kgw.state.base import StateStore
     from tests.state.servers import DatabaseServer
-
-READER = Options(reads_only=True)
-
-
-class Place:
-    """Where a store is kept: by one owner, and by readers beside it where the store has them."""
-
-    def __init__(
-        self, make: Callable[[], StateStore], make_reader: Callable[[], StateStore] | None = None
-    ) -> None:
-        self._make = make
-        self._make_reader = make_reader
-
-    def owner(self) -> AbstractAsyncContextManager[StateStore]:
-        """Open the store as the one that writes."""
-        return opened(self._make())
-
-    @asynccontextmanager
-    async def both(self) -> AsyncIterator[tuple[StateStore, StateStore]]:
-        """Open the store twice, to write and to read: in another session, where that can be."""
-        async with self.owner() as store:
-            if self._make_reader is None:
-                yield store, store
-                return
-            async with opened(self._make_reader()) as reader:
-                yield store, reader
-
-
-@pytest.fixture(params=["memory", "sqlite", *DATABASES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Return an empty place of each kind."""
-    if request.param == "memory":
-        store = MemoryStateStore()
-        return Place(lambda: store)
-    if request.param == "sqlite":
-        return Place(lambda: SqliteStateStore(tmp_path / "meta.sqlite", quick_check=True))
-    server: DatabaseServer = request.getfixturevalue(f"{request.param}_server")
-    url = server.url(server.new_place())
-    return Place(
-        lambda: server_store(url, SystemClock()),
-        lambda: server_store(url, SystemClock(), READER),
-    )
+    from tests.state.support import Database
 
 
 class WatchedClock(ManualClock):
@@ -95,9 +47,9 @@ async def told(store: StateStore, since: int, count: int) -> list[WatchedChange]
     return changes
 
 
-async def test_changes_of_watched_kinds_are_told_in_order(place: Place) -> None:
+async def test_changes_of_watched_kinds_are_told_in_order(database: Database) -> None:
     """Each with its version, key and value; rows of other kinds are nobody else's business."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC_CREATION, "a", b"x")])
         await store.apply([Change(OFFSET_BLOCK, "g", b"12"), Change(BROKER_CONFIG, "c\0", b"")])
@@ -112,9 +64,9 @@ async def test_changes_of_watched_kinds_are_told_in_order(place: Place) -> None:
         assert [WatchedChange(since + 3, TOPIC, "a", b"2")] == await told(reader, since + 2, 1)
 
 
-async def test_a_row_that_is_gone_is_told_of(place: Place) -> None:
+async def test_a_row_that_is_gone_is_told_of(database: Database) -> None:
     """It has no value any more; one that comes again is a change like any other."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         for value in (b"1", None, b"2"):
             await store.apply([Change(TOPIC, "a", value)])
@@ -122,18 +74,18 @@ async def test_a_row_that_is_gone_is_told_of(place: Place) -> None:
         assert [b"1", None, b"2"] == [change.value for change in await told(reader, since, 3)]
 
 
-async def test_a_row_written_twice_in_a_set_is_one_change(place: Place) -> None:
+async def test_a_row_written_twice_in_a_set_is_one_change(database: Database) -> None:
     """Nobody could have loaded what it was in between."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC, "a", b"2")])
 
         assert [(since + 1, TOPIC, "a", b"2")] == await reader.changes_since(since)
 
 
-async def test_what_was_not_written_is_not_told(place: Place) -> None:
+async def test_what_was_not_written_is_not_told(database: Database) -> None:
     """A set that met a conflict has changed nothing."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         with pytest.raises(ConflictError):
             await store.apply([Change(TOPIC, "a", b"1"), Change(TOPIC, "b", b"1", 7)])
@@ -142,9 +94,9 @@ async def test_what_was_not_written_is_not_told(place: Place) -> None:
         assert [(since + 1, TOPIC, "c", b"1")] == await reader.changes_since(since)
 
 
-async def test_a_watcher_waits_for_the_next_change(place: Place) -> None:
+async def test_a_watcher_waits_for_the_next_change(database: Database) -> None:
     """Once there is none it looks again after the interval, and not sooner."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         clock = WatchedClock()
         since = await reader.newest_change()
         async with aclosing(reader.watch(since, clock, interval_s=2.0)) as watching:
@@ -157,14 +109,14 @@ async def test_a_watcher_waits_for_the_next_change(place: Place) -> None:
             assert (since + 1, TOPIC, "a", b"1") == await waiting
 
 
-async def test_versions_outlive_the_process(place: Place) -> None:
+async def test_versions_outlive_the_process(database: Database) -> None:
     """Who goes on after a restart misses nothing, and is told nothing twice."""
-    async with place.owner() as store:
+    async with opened(database.store()) as store:
         since = await store.newest_change()
         await store.apply([Change(TOPIC, "a", b"1")])
-    async with place.owner() as store:
+    async with opened(database.store()) as store:
         await store.apply([Change(TOPIC, "a", b"2")])
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         await store.apply([Change(TOPIC, "a", b"3")])
 
         assert [
@@ -172,9 +124,9 @@ async def test_versions_outlive_the_process(place: Place) -> None:
         ] == await reader.changes_since(since)
 
 
-async def test_sets_at_the_same_time_are_all_told_of(place: Place) -> None:
+async def test_sets_at_the_same_time_are_all_told_of(database: Database) -> None:
     """Of commits that many share no change is left out."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         await asyncio.gather(
             *(store.apply([Change(TOPIC, str(number), b"x")]) for number in range(200))
@@ -187,10 +139,10 @@ async def test_sets_at_the_same_time_are_all_told_of(place: Place) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 1])
 async def test_a_version_that_the_store_does_not_know_is_an_error(
-    place: Place, offset: int
+    database: Database, offset: int
 ) -> None:
     """Before its first one it knows no changes; beyond the newest it has lost some."""
-    async with place.both() as (_, reader):
+    async with database.both() as (_, reader):
         since = await reader.newest_change() + offset
         with pytest.raises(ChangesLostError, match="read everything anew") as caught:
             await told(reader, since, 1)
@@ -198,9 +150,9 @@ async def test_a_version_that_the_store_does_not_know_is_an_error(
 
 
 @pytest.mark.slow
-async def test_a_version_that_is_too_old_is_an_error(place: Place) -> None:
+async def test_a_version_that_is_too_old_is_an_error(database: Database) -> None:
     """The newest changes are kept; who is further behind is told so, and not of the rest."""
-    async with place.both() as (store, reader):
+    async with database.both() as (store, reader):
         since = await reader.newest_change()
         count = CHANGES_KEPT + 2_000
         for first in range(0, count, 3_000):
@@ -221,9 +173,9 @@ async def test_a_version_that_is_too_old_is_an_error(place: Place) -> None:
 
 async def test_what_an_older_program_wrote_is_no_change(tmp_path: Path) -> None:
     """It is loaded; who watches goes on from there."""
-    path = tmp_path / "meta.sqlite"
+    database = SqliteDatabase(tmp_path / "meta.sqlite")
     for number in (4, len(MIGRATIONS)):
-        async with opened(SqliteStateStore(path, migrations=MIGRATIONS[:number])) as store:
+        async with opened(database.store(MIGRATIONS[:number])) as store:
             if number == 4:
                 await store.apply([Change(TOPIC_CREATION, "a", b"1")])
                 continue
@@ -240,16 +192,15 @@ async def test_what_an_older_program_wrote_is_no_change(tmp_path: Path) -> None:
 )
 async def test_a_damaged_change_is_not_told(tmp_path: Path, damage: str) -> None:
     """The rows have checksums of their own: read anew, they are right or named."""
-    path = tmp_path / "meta.sqlite"
-    place = Place(lambda: SqliteStateStore(path))
-    async with place.owner() as store:
+    database = SqliteDatabase(tmp_path / "meta.sqlite")
+    async with opened(database.store()) as store:
         since = await store.newest_change()
         await store.apply([Change(TOPIC, "a", b"")])
-    SqliteDatabase(path).execute(
+    database.execute(
         f"UPDATE state_change SET {damage} WHERE version > 1"  # noqa: S608 - constants
     )
 
-    async with place.owner() as store:
+    async with opened(database.store()) as store:
         with pytest.raises(ChangesLostError, match=f"change {since + 1} is damaged"):
             await store.changes_since(since)
 
@@ -257,11 +208,7 @@ async def test_a_damaged_change_is_not_told(tmp_path: Path, damage: str) -> None
 @pytest.mark.slow
 async def test_a_reader_of_a_server_writes_nothing(server: DatabaseServer) -> None:
     """Neither rows nor samples, and not the owner's generation: the owner goes on beside it."""
-    url = server.url(server.new_place())
-    place = Place(
-        lambda: server_store(url, SystemClock()), lambda: server_store(url, SystemClock(), READER)
-    )
-    async with place.both() as (store, reader):
+    async with ServerDatabase(server).both() as (store, reader):
         with pytest.raises(StorageError, match="open for reading alone"):
             await reader.apply([Change(TOPIC, "a", b"1")])
         with pytest.raises(StorageError, match="open for reading alone"):
@@ -274,11 +221,10 @@ async def test_a_reader_of_a_server_writes_nothing(server: DatabaseServer) -> No
 @pytest.mark.slow
 async def test_a_reader_outlives_its_owner_and_its_session(server: DatabaseServer) -> None:
     """Another owner's changes are told as the first one's were; a lost session is replaced."""
-    place = server.new_place()
-    url = server.url(place)
-    reader = server_store(url, SystemClock(), READER)
+    database = ServerDatabase(server)
+    reader = database.reader()
     for value in (b"1", b"2"):
-        async with opened(server_store(url, SystemClock())) as store:
+        async with opened(database.store()) as store:
             if value == b"1":
                 await reader.open()
                 since = await reader.newest_change()
@@ -296,9 +242,9 @@ async def test_a_reader_outlives_its_owner_and_its_session(server: DatabaseServe
 @pytest.mark.parametrize("steps", [0, 4])
 async def test_a_reader_waits_for_the_owners_schema(server: DatabaseServer, steps: int) -> None:
     """It makes none, and does not read one that it takes to be another."""
-    url = server.url(server.new_place())
+    database = ServerDatabase(server)
     if steps:
-        async with opened(server_store(url, SystemClock(), Options(migrations=MIGRATIONS[:steps]))):
+        async with opened(database.store(MIGRATIONS[:steps])):
             pass
-    reader = server_store(url, SystemClock(), READER)
-    assert ("start its owner" if steps else "cannot be opened") in await refusal(reader)
+    message = await refusal(database.reader())
+    assert ("start its owner" if steps else "cannot be opened") in message

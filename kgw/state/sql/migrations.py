@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kgw.errors import DataDirectoryError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -216,32 +218,24 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
 )
 
 
-class NewerSchemaError(Exception):
-    """The database was written by a newer program than this one."""
-
-
-class UnknownSchemaError(Exception):
-    """The database's steps are not a beginning of this program's."""
-
-
 def pending_migrations(
-    applied: Iterable[Sequence[Any]], known: tuple[Migration, ...] = MIGRATIONS
+    applied: Iterable[Sequence[Any]], known: tuple[Migration, ...], name: str
 ) -> tuple[Migration, ...]:
     """Return the steps that are still to be taken after the (number, name) that were.
 
-    Raises NewerSchemaError, UnknownSchemaError.
+    `name` is what the database is called in messages. Raises DataDirectoryError when it was written
+    by a newer program, or its steps are not a beginning of this program's.
     """
-    taken = [(number, name) for number, name in applied]
-    newest = known[-1].number if known else 0
-    if taken and taken[-1][0] > newest:
-        raise NewerSchemaError(
-            f"its schema is number {taken[-1][0]} ({taken[-1][1]!r}), "
-            f"this program knows up to {newest}"
+    taken = [(number, step_name) for number, step_name in applied]
+    if taken and taken[-1][0] > known[-1].number:
+        raise DataDirectoryError(
+            f"{name} is of a newer kgw: its schema is number {taken[-1][0]} ({taken[-1][1]!r}), "
+            f"this program knows up to {known[-1].number}; use that version or a backup"
         )
-    for (number, name), migration in zip(taken, known, strict=False):
-        if (number, name) != (migration.number, migration.name):
-            raise UnknownSchemaError(
-                f"it went through step {number} {name!r} where this program has "
-                f"{migration.number} {migration.name!r}"
+    for (number, step_name), migration in zip(taken, known, strict=False):
+        if (number, step_name) != (migration.number, migration.name):
+            raise DataDirectoryError(
+                f"{name} is of another kgw: it went through step {number} {step_name!r} where "
+                f"this program has {migration.number} {migration.name!r}"
             )
     return known[len(taken) :]

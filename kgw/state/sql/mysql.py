@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.errors import DataDirectoryError, DiskFullError, StorageError
 from kgw.state.sql import schema
-from kgw.state.sql.migrations import (
-    CREATE_MIGRATIONS_TABLE,
-    INSERT_MIGRATION,
-    SELECT_MIGRATIONS,
-)
+from kgw.state.sql.migrations import CREATE_MIGRATIONS_TABLE
 from kgw.state.sql.server import (
-    Options,
     ServerSession,
     ServerStateStore,
     SessionLostError,
@@ -27,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pymysql.connections import Connection
+    from pymysql.cursors import Cursor
 
-    from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
     from kgw.state.base import Change
-    from kgw.state.sql.migrations import Migration
     from kgw.state.sql.schema import Batch
-    from kgw.state.sql.server import Owner
+    from kgw.state.sql.server import Options
 
 _Result = TypeVar("_Result")
 
@@ -53,7 +47,7 @@ _SESSION: Final = (
 
 
 class MysqlDialect(schema.Dialect):
-    """Keys are bytes, so that no collation takes two for one, and indexed by a hash."""
+    """Takes many rows in one statement, where the library would send one a row."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
@@ -62,11 +56,7 @@ class MysqlDialect(schema.Dialect):
     )
     upsert_sample = f"REPLACE INTO {schema.SAMPLE_VALUES}"
 
-    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
-        return kind, schema.key_hash(key), key.encode()
-
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        # The library sends one statement a row otherwise, and waits for each.
         batches: list[Batch] = []
         for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
             chosen = places[start : start + schema.VERSIONS_PER_SELECT]
@@ -77,16 +67,9 @@ class MysqlDialect(schema.Dialect):
 
 
 class MysqlStateStore(ServerStateStore):
-    """Rows in a database of MySQL's or MariaDB's."""
+    """Refuses what is too large for a packet before it shares a commit."""
 
-    def __init__(self, url: StateUrl, clock: Clock, options: Options) -> None:
-        """Name the database; `open` connects."""
-        super().__init__(url, MysqlDialect(), clock, options)
-        self._url = url
-        self._max_packet_bytes = 0
-
-    def _make_session(self) -> ServerSession:
-        return MysqlSession(self._name, self._url, self._options)
+    _max_packet_bytes = 0
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -108,9 +91,7 @@ class MysqlSession(ServerSession):
     """A session over PyMySQL."""
 
     def __init__(self, name: str, url: StateUrl, options: Options) -> None:
-        self._name = name
-        self._url = url
-        self._options = options
+        super().__init__(name, url, options)
         self._connection: Connection[Any] | None = None
         self._thread = ThreadPoolExecutor(1, "kgw-state")
 
@@ -148,8 +129,9 @@ class MysqlSession(ServerSession):
                 program_name="kgw",
                 **({"ssl_disabled": True} if context is None else {"ssl": context}),
             )
-            for statement in _SESSION:
-                self._query(statement)
+            with self._connection.cursor() as cursor:
+                for statement in _SESSION:
+                    cursor.execute(statement)
         except MySQLError as error:
             if _code(error) in _REFUSED:
                 raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
@@ -162,7 +144,7 @@ class MysqlSession(ServerSession):
         return bool(locked)
 
     async def check_durable(self) -> None:
-        ((flush,),) = await self.fetch("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit", ())
+        ((flush,),) = await self.fetch("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
         if flush not in _FLUSHED:
             raise DataDirectoryError(
                 f"{self._name} would lose commits in a power cut: its server has "
@@ -180,51 +162,25 @@ class MysqlSession(ServerSession):
                 "it must be InnoDB"
             )
 
-    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
-        if not await self.fetch(
-            "SELECT 1 FROM information_schema.tables "
-            "WHERE table_schema = ? AND table_name = 'schema_migration'",
-            (self._url.database,),
-        ):
-            await self._guarded(lambda: self._query(f"{CREATE_MIGRATIONS_TABLE} ENGINE = InnoDB"))
-        return await self.fetch(SELECT_MIGRATIONS, ())
+    async def make_schema(self) -> None:
+        await self.run(f"{CREATE_MIGRATIONS_TABLE} ENGINE = InnoDB")
 
-    async def migrate(self, migration: Migration) -> None:
-        def migrate() -> None:
-            # Each statement is committed by itself; until the note stands, all are run again.
-            for statement in migration.mysql:
-                self._query(statement)
-            self._query(INSERT_MIGRATION, (migration.number, migration.name))
+    async def fetch(
+        self, statement: str, parameters: Sequence[Any] = ()
+    ) -> Sequence[Sequence[Any]]:
+        def fetch(cursor: Cursor) -> Sequence[Sequence[Any]]:
+            cursor.execute(_formatted(statement), tuple(parameters))
+            return list(cursor.fetchall())
 
-        await self._guarded(migrate)
+        return await self._with_cursor(fetch)
 
-    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        return await self._guarded(lambda: self._query(statement, parameters))
+    async def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        return await self._with_cursor(
+            lambda cursor: cursor.execute(_formatted(statement), tuple(parameters))
+        )
 
-    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
-        return await self._guarded(lambda: self._transact(batches, owner))
-
-    def _transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
-        connection = self._open_connection()
-        connection.begin()
-        try:
-            with connection.cursor() as cursor:
-                for statement, rows in batches:
-                    cursor.executemany(_formatted(statement), rows)
-                owners: int = cursor.execute(
-                    "UPDATE state_owner SET commits = %s WHERE id = 1 AND generation = %s",
-                    (owner.commits, owner.generation),
-                )
-        except BaseException:
-            if connection.open:
-                connection.rollback()
-            raise
-        if owners != 1:
-            connection.rollback()
-            return False
-        connection.commit()
-        return True
+    async def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        await self._with_cursor(lambda cursor: cursor.executemany(_formatted(statement), rows))
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
@@ -235,15 +191,16 @@ class MysqlSession(ServerSession):
                 connection._force_close()  # noqa: SLF001 - there is no other way to drop it
         self._thread.shutdown(wait=False)
 
-    def _open_connection(self) -> Connection[Any]:
-        if self._connection is None:
+    async def _with_cursor(self, use: Callable[[Cursor], _Result]) -> _Result:
+        connection = self._connection
+        if connection is None:
             raise SessionLostError("there is no connection")
-        return self._connection
 
-    def _query(self, statement: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
-        with self._open_connection().cursor() as cursor:
-            cursor.execute(_formatted(statement), tuple(parameters))
-            return list(cursor.fetchall())
+        def use_cursor() -> _Result:
+            with connection.cursor() as cursor:
+                return use(cursor)
+
+        return await self._guarded(use_cursor)
 
     async def _guarded(self, action: Callable[[], _Result]) -> _Result:
         """Run an action in the connection's thread and turn the library's errors into ours."""

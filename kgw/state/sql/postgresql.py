@@ -7,31 +7,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kgw.errors import CorruptionError, DataDirectoryError, DiskFullError, StorageError
 from kgw.state.sql import schema
-from kgw.state.sql.migrations import (
-    CREATE_MIGRATIONS_TABLE,
-    INSERT_MIGRATION,
-    SELECT_MIGRATIONS,
-)
-from kgw.state.sql.server import (
-    Options,
-    ServerSession,
-    ServerStateStore,
-    SessionLostError,
-    lock_number,
-    read_password,
-)
+from kgw.state.sql.migrations import CREATE_MIGRATIONS_TABLE
+from kgw.state.sql.server import ServerSession, SessionLostError, lock_number, read_password
 from kgw.state.sql.tls import tls_context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from asyncpg import Connection
 
-    from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
-    from kgw.state.sql.migrations import Migration
-    from kgw.state.sql.schema import Batch
-    from kgw.state.sql.server import Owner
+    from kgw.state.base import RowKey
+    from kgw.state.sql.server import Options
 
 _Result = TypeVar("_Result")
 
@@ -56,7 +43,7 @@ _NEWER_SESSION: Final = "SET idle_session_timeout = 0"
 
 
 class PostgresqlDialect(schema.Dialect):
-    """Keys are bytes, since PostgreSQL's text knows no zero character, and indexed by a hash."""
+    """Has arrays as parameters."""
 
     upsert_entry = (
         "INSERT INTO state_entry (kind, key_hash, entry_key, entry_value, version, checksum) "
@@ -71,10 +58,7 @@ class PostgresqlDialect(schema.Dialect):
         "time_lag_ms = excluded.time_lag_ms, checksum = excluded.checksum"
     )
 
-    def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
-        return kind, schema.key_hash(key), key.encode()
-
-    def select_versions(self, places: Sequence[schema.Place]) -> tuple[str, Sequence[Any]]:
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
         # One text for any number of keys, so that it is prepared once.
         statement = (
             "SELECT state_entry.kind, entry_key, version FROM state_entry "
@@ -82,30 +66,16 @@ class PostgresqlDialect(schema.Dialect):
             "ON state_entry.kind = wanted.kind AND state_entry.key_hash = wanted.key_hash"
         )
         return statement, [
-            [kind for kind, _ in places],
-            [schema.key_hash(key) for _, key in places],
+            [kind for kind, _ in keys],
+            [schema.key_hash(key) for _, key in keys],
         ]
-
-
-class PostgresqlStateStore(ServerStateStore):
-    """Rows in a schema of a PostgreSQL database; the schema is made when it is not there."""
-
-    def __init__(self, url: StateUrl, clock: Clock, options: Options) -> None:
-        """Name the schema; `open` connects."""
-        super().__init__(url, PostgresqlDialect(), clock, options)
-        self._url = url
-
-    def _make_session(self) -> ServerSession:
-        return PostgresqlSession(self._name, self._url, self._options)
 
 
 class PostgresqlSession(ServerSession):
     """A session over asyncpg."""
 
     def __init__(self, name: str, url: StateUrl, options: Options) -> None:
-        self._name = name
-        self._url = url
-        self._options = options
+        super().__init__(name, url, options)
         self._given: Connection | None = None
 
     @property
@@ -172,60 +142,27 @@ class PostgresqlSession(ServerSession):
                 f"synchronous_commit={synchronous_commit}; both must be on"
             )
 
-    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
+    async def make_schema(self) -> None:
         if not await self.fetch(
             "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._url.schema,)
         ):
-            await self._execute(f"CREATE SCHEMA {self._schema}")
-        if not await self.fetch(
-            "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'schema_migration'",
-            (self._url.schema,),
-        ):
-            await self._execute(CREATE_MIGRATIONS_TABLE)
-        return await self.fetch(SELECT_MIGRATIONS, ())
+            await self.run(f"CREATE SCHEMA {self._schema}")
+        await self.run(CREATE_MIGRATIONS_TABLE)
 
-    async def migrate(self, migration: Migration) -> None:
-        async def migrate() -> None:
-            async with self._connection.transaction():
-                for statement in migration.postgresql:
-                    await self._connection.execute(statement)
-                await self._connection.execute(
-                    numbered(INSERT_MIGRATION), migration.number, migration.name
-                )
+    async def fetch(
+        self, statement: str, parameters: Sequence[Any] = ()
+    ) -> Sequence[Sequence[Any]]:
+        rows = await self._guarded(self._connection.fetch(numbered(statement), *parameters))
+        return [tuple(row) for row in rows]
 
-        await self._guarded(migrate)
+    async def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        tag = await self._guarded(self._connection.execute(numbered(statement), *parameters))
+        # "UPDATE 1"; other statements have no number, or another one.
+        count = tag.removeprefix("UPDATE ")
+        return int(count) if count.isdecimal() else 0
 
-    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        async def fetch() -> Sequence[Sequence[Any]]:
-            rows: list[Any] = await self._connection.fetch(numbered(statement), *parameters)
-            return [tuple(row) for row in rows]
-
-        return await self._guarded(fetch)
-
-    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
-        async def transact() -> bool:
-            transaction = self._connection.transaction()
-            await transaction.start()
-            try:
-                for statement, rows in batches:
-                    await self._connection.executemany(numbered(statement), rows)
-                tag = await self._connection.execute(
-                    "UPDATE state_owner SET commits = $1 WHERE id = 1 AND generation = $2",
-                    owner.commits,
-                    owner.generation,
-                )
-            except BaseException:
-                if not self._connection.is_closed():
-                    await transaction.rollback()
-                raise
-            if tag != "UPDATE 1":
-                await transaction.rollback()
-                return False
-            await transaction.commit()
-            return True
-
-        return await self._guarded(transact)
+    async def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        await self._guarded(self._connection.executemany(numbered(statement), rows))
 
     async def aclose(self) -> None:
         if self._given is None:
@@ -236,18 +173,12 @@ class PostgresqlSession(ServerSession):
             self._given.terminate()
         self._given = None
 
-    async def _execute(self, statement: str) -> None:
-        async def execute() -> None:
-            await self._connection.execute(statement)
-
-        await self._guarded(execute)
-
-    async def _guarded(self, action: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run an action and turn the library's errors into ours."""
+    async def _guarded(self, action: Awaitable[_Result]) -> _Result:
+        """Wait for the library, and turn its errors into ours."""
         import asyncpg
 
         try:
-            return await action()
+            return await action
         except asyncpg.PostgresError as error:
             if _is_over(error):
                 raise SessionLostError(str(error)) from error

@@ -8,7 +8,6 @@ Statements are written with `?` and changed into the placeholders of a database 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +16,8 @@ from kgw.records.crc import crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kgw.state.base import RowKey
     from kgw.state.history import LagSample, SampleFilter
-
-Place = tuple[str, str]
-"""Kind and key."""
 
 Batch = tuple[str, "Sequence[Sequence[Any]]"]
 """A statement, and the rows of parameters that it is run with."""
@@ -39,12 +36,17 @@ _SAMPLE_COLUMNS: Final = (
 SAMPLE_VALUES: Final = f"lag_sample ({_SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-class Dialect(ABC):
-    """The statements that databases want differently, and how text goes into their columns."""
+class Dialect:
+    """The statements that databases want differently, and how text goes into their columns.
+
+    On a server keys are bytes, so that any text is one and no collation takes two for the same, and
+    they are indexed by a hash.
+    """
 
     select_kinds = "SELECT DISTINCT kind FROM state_entry ORDER BY kind"
     select_kind = "SELECT entry_key, entry_value, version, checksum FROM state_entry WHERE kind = ?"
     upsert_entry: str
+    """Writes a row: the columns of `entry_place`, value, version, checksum."""
     delete_entry = "DELETE FROM state_entry WHERE kind = ? AND key_hash = ?"
     upsert_sample: str
     select_sample_time = (
@@ -62,17 +64,13 @@ class Dialect(ABC):
     )
     delete_changes = "DELETE FROM state_change WHERE version <= ?"
 
-    @abstractmethod
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         """Return the columns that name a row."""
-
-    def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        """Return what writes rows (columns of `entry_place`, value, version, checksum)."""
-        return [(self.upsert_entry, rows)] if rows else []
+        return kind, key_hash(key), key.encode()
 
     def deletions(self, places: Sequence[Sequence[Any]]) -> Sequence[Batch]:
         """Return what removes the rows that stand at these (columns of `entry_place`)."""
-        return [(self.delete_entry, [place[:2] for place in places])] if places else []
+        return [(self.delete_entry, [place[:2] for place in places])]
 
     def text(self, text: str) -> str | bytes:
         """Return what stands for a text of any length and any characters."""
@@ -85,14 +83,14 @@ class Dialect(ABC):
         except UnicodeDecodeError:
             return None
 
-    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
         """Return a query for kind, key and version of these, and its parameters."""
-        wanted = ",".join(["(?,?)"] * len(places))
+        wanted = ",".join(["(?,?)"] * len(keys))
         statement = (
             "SELECT kind, entry_key, version FROM state_entry "  # noqa: S608 - placeholders alone
             f"WHERE (kind, key_hash) IN ({wanted})"
         )
-        return statement, [part for kind, key in places for part in (kind, key_hash(key))]
+        return statement, [part for kind, key in keys for part in (kind, key_hash(key))]
 
     def select_samples(self, wanted: SampleFilter, limit: int) -> tuple[str, Sequence[Any]]:
         """Return a query for the newest samples asked for, newest first, and its parameters."""
@@ -143,44 +141,20 @@ class Dialect(ABC):
             return None
 
 
-UPSERT_SQLITE: Final = (
-    "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) VALUES {} "
-    "ON CONFLICT (kind, entry_key) DO UPDATE SET entry_value = excluded.entry_value, "
-    "version = excluded.version, checksum = excluded.checksum"
-)
-ROWS_PER_UPSERT: Final = (64, 16, 4, 1)
-"""Few sizes, so that each is prepared once. Five parameters a row."""
-_UPSERTS: Final = {
-    count: UPSERT_SQLITE.format(", ".join(["(?, ?, ?, ?, ?)"] * count)) for count in ROWS_PER_UPSERT
-}
-
-
 class SqliteDialect(Dialect):
     """SQLite keeps any text as it is, and its keys have no limit that matters."""
 
-    upsert_entry = UPSERT_SQLITE.format("(?, ?, ?, ?, ?)")
+    upsert_entry = (
+        "INSERT INTO state_entry (kind, entry_key, entry_value, version, checksum) "
+        "VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, entry_key) DO UPDATE SET "
+        "entry_value = excluded.entry_value, version = excluded.version, "
+        "checksum = excluded.checksum"
+    )
     delete_entry = "DELETE FROM state_entry WHERE kind = ? AND entry_key = ?"
     upsert_sample = f"INSERT OR REPLACE INTO {SAMPLE_VALUES}"
 
     def entry_place(self, kind: str, key: str) -> tuple[Any, ...]:
         return kind, key
-
-    def upserts(self, rows: Sequence[Sequence[Any]]) -> Sequence[Batch]:
-        # Python's library lets the interpreter's lock go for every step of a statement, and waits
-        # for the event loop to give it back: so many rows are one step.
-        batches: list[Batch] = []
-        start = 0
-        for count in ROWS_PER_UPSERT:
-            whole = (len(rows) - start) // count
-            if whole:
-                end = start + whole * count
-                flat = [
-                    [column for row in rows[first : first + count] for column in row]
-                    for first in range(start, end, count)
-                ]
-                batches.append((_UPSERTS[count], flat))
-                start = end
-        return batches
 
     def text(self, text: str) -> str | bytes:
         return text
@@ -188,15 +162,15 @@ class SqliteDialect(Dialect):
     def read_text(self, stored: object) -> str | None:
         return stored if isinstance(stored, str) else None
 
-    def select_versions(self, places: Sequence[Place]) -> tuple[str, Sequence[Any]]:
-        wanted = ",".join(["(?,?)"] * len(places))
+    def select_versions(self, keys: Sequence[RowKey]) -> tuple[str, Sequence[Any]]:
+        wanted = ",".join(["(?,?)"] * len(keys))
         statement = (
             f"WITH wanted (kind, entry_key) AS (VALUES {wanted}) "  # noqa: S608 - placeholders
             "SELECT state_entry.kind, state_entry.entry_key, state_entry.version "
             "FROM wanted CROSS JOIN state_entry "
             "ON state_entry.kind = wanted.kind AND state_entry.entry_key = wanted.entry_key"
         )
-        return statement, [part for place in places for part in place]
+        return statement, [part for key in keys for part in key]
 
 
 def key_hash(key: str) -> bytes:

@@ -18,24 +18,24 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from kgw.config.state_url import POSTGRESQL
 from kgw.errors import DataDirectoryError, StorageError
 from kgw.logs import EventLogger
 from kgw.state.sql.migrations import (
+    INSERT_MIGRATION,
     MIGRATIONS,
     SELECT_MIGRATIONS,
-    NewerSchemaError,
-    UnknownSchemaError,
     pending_migrations,
 )
 from kgw.state.sql.store import SqlStateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from kgw.clock import Clock
     from kgw.config.state_url import StateUrl
@@ -90,7 +90,17 @@ def read_password(options: Options) -> str:
 
 
 class ServerSession(ABC):
-    """One session with a database server. Not for two callers at once."""
+    """One session with a database server, over a library. Not for two callers at once.
+
+    `fetch`, `run` and `run_many` take statements with question marks as placeholders, and raise
+    StorageError, DiskFullError, SessionLostError.
+    """
+
+    def __init__(self, name: str, url: StateUrl, options: Options) -> None:
+        """Say what the store is called in messages, and where it is; `connect` connects."""
+        self._name = name
+        self._url = url
+        self._options = options
 
     @abstractmethod
     async def connect(self) -> None:
@@ -109,47 +119,88 @@ class ServerSession(ABC):
         """Raise DataDirectoryError when a commit would not survive a power cut."""
 
     @abstractmethod
-    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
-        """Return number and name of the steps taken; makes the schema when there is none."""
+    async def make_schema(self) -> None:
+        """Make the table of migrations, and what it needs to stand in."""
 
     @abstractmethod
-    async def migrate(self, migration: Migration) -> None:
-        """Take a step and note it."""
+    async def fetch(
+        self, statement: str, parameters: Sequence[Any] = ()
+    ) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query."""
 
     @abstractmethod
-    async def fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Return the rows of a query. Raises StorageError, SessionLostError."""
+    async def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a statement; returns how many rows an UPDATE has found."""
 
     @abstractmethod
-    async def transact(self, batches: Sequence[Batch], owner: Owner) -> bool:
-        """Write everything and the number of commits in one transaction.
-
-        Returns False, and writes nothing, when the schema is not of that owner's generation.
-        Raises StorageError, DiskFullError, SessionLostError.
-        """
+    async def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement with each row of parameters."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """End the session, and with it the lock. Never raises."""
 
+    async def applied_migrations(self) -> Sequence[Sequence[Any]]:
+        """Return number and name of the steps taken; makes the schema when there is none."""
+        url = self._url
+        place = url.schema if url.kind == POSTGRESQL else url.database
+        # IF NOT EXISTS asks for the right to create something even where there is nothing to do.
+        if not await self.fetch(_SELECT_MIGRATIONS_TABLE, (place,)):
+            await self.make_schema()
+        return await self.fetch(SELECT_MIGRATIONS)
+
+    async def migrate(self, migration: Migration) -> None:
+        """Take a step and note it. MySQL commits each statement of the step by itself."""
+        is_postgresql = self._url.kind == POSTGRESQL
+        async with self._transaction():
+            for statement in migration.postgresql if is_postgresql else migration.mysql:
+                await self.run(statement)
+            await self.run(INSERT_MIGRATION, (migration.number, migration.name))
+
+    async def transact(self, batches: Sequence[Batch], owner: Owner) -> None:
+        """Write everything and the number of commits in one transaction.
+
+        Raises StorageError, and writes nothing, when the schema is not of that owner's generation.
+        """
+        async with self._transaction():
+            for statement, rows in batches:
+                await self.run_many(statement, rows)
+            if not await self.run(_COUNT_COMMIT, (owner.commits, owner.generation)):
+                raise StorageError(f"{self._name} was taken over by another gateway")
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        await self.run("BEGIN")
+        try:
+            yield
+        except BaseException:
+            await self.run("ROLLBACK")
+            raise
+        await self.run("COMMIT")
+
 
 class ServerStateStore(SqlStateStore):
     """Rows in a schema of a database server, which one store owns at a time and others may read."""
 
-    def __init__(self, url: StateUrl, dialect: Dialect, clock: Clock, options: Options) -> None:
+    def __init__(
+        self,
+        url: StateUrl,
+        dialect: Dialect,
+        session_type: type[ServerSession],
+        clock: Clock,
+        options: Options,
+    ) -> None:
         """Name the schema; `open` connects."""
         super().__init__(f"the state store ({url})", dialect)
+        self._url = url
+        self._session_type = session_type
         self._clock = clock
         self._options = options
         self._session: ServerSession | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._owner = Owner(0, 0)
         self._outage: str | None = None
         self._watcher: asyncio.Task[None] | None = None
-
-    @abstractmethod
-    def _make_session(self) -> ServerSession:
-        """Return a session that is not connected yet."""
 
     @property
     def failure(self) -> str | None:
@@ -161,20 +212,17 @@ class ServerStateStore(SqlStateStore):
         session = await self._locked_session(self._options.lock_wait_s)
         try:
             if self._options.reads_only:
-                if self._pending(await session.fetch(SELECT_MIGRATIONS, ())):
+                applied = await session.fetch(SELECT_MIGRATIONS)
+                if pending_migrations(applied, self._options.migrations, self._name):
                     raise DataDirectoryError(
                         f"{self._name} is of an older kgw: start its owner with this one first"
                     )
             else:
                 await self._take_over(session)
-        except DataDirectoryError:
+        except BaseException as error:
             await session.aclose()
-            raise
-        except StorageError as error:
-            await session.aclose()
-            raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
-        except BaseException:
-            await session.aclose()
+            if isinstance(error, StorageError) and not isinstance(error, DataDirectoryError):
+                raise DataDirectoryError(f"{self._name} cannot be opened: {error}") from error
             raise
         self._session = session
         self._outage = None
@@ -186,7 +234,7 @@ class ServerStateStore(SqlStateStore):
             with suppress(asyncio.CancelledError):
                 await self._watcher
             self._watcher = None
-        async with self._turn:
+        async with self._lock:
             session, self._session = self._session, None
             if session is not None:
                 await session.aclose()
@@ -200,7 +248,7 @@ class ServerStateStore(SqlStateStore):
         lock_deadline = self._clock.monotonic_s() + lock_wait_s
         has_complained = False
         while True:
-            session = self._make_session()
+            session = self._session_type(self._name, self._url, self._options)
             try:
                 await session.connect()
                 while not (self._options.reads_only or await session.try_lock()):
@@ -229,25 +277,15 @@ class ServerStateStore(SqlStateStore):
         await self._clock.sleep_until(self._clock.monotonic_s() + self._options.retry_s)
 
     async def _take_over(self, session: ServerSession) -> None:
-        for migration in self._pending(await session.applied_migrations()):
+        applied = await session.applied_migrations()
+        for migration in pending_migrations(applied, self._options.migrations, self._name):
             await session.migrate(migration)
         owner = await self._read_owner(session)
         self._owner = Owner(owner.generation + 1, owner.commits)
-        if not await session.transact([(_RAISE_GENERATION, [()])], self._owner):
-            raise DataDirectoryError(f"{self._name} was taken by another gateway")
-
-    def _pending(self, applied: Sequence[Sequence[Any]]) -> Sequence[Migration]:
-        try:
-            return pending_migrations(applied, self._options.migrations)
-        except NewerSchemaError as error:
-            raise DataDirectoryError(
-                f"{self._name} is of a newer kgw: {error}; use that version or a backup"
-            ) from error
-        except UnknownSchemaError as error:
-            raise DataDirectoryError(f"{self._name} is of another kgw: {error}") from error
+        await session.transact([(_RAISE_GENERATION, [()])], self._owner)
 
     async def _read_owner(self, session: ServerSession) -> Owner:
-        rows = await session.fetch(_SELECT_OWNER, ())
+        rows = await session.fetch(_SELECT_OWNER)
         if len(rows) != 1:
             raise StorageError(f"{self._name} has lost the row that says who owns it")
         return Owner(*rows[0])
@@ -260,25 +298,22 @@ class ServerStateStore(SqlStateStore):
         await super().submit(changes, batches)
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        async def fetch(session: ServerSession) -> Sequence[Sequence[Any]]:
-            return await session.fetch(statement, parameters)
-
         # A caller that gives up must not leave half an answer on the session.
-        return await asyncio.shield(self._run(fetch))
+        return await asyncio.shield(self._run(lambda session: session.fetch(statement, parameters)))
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
         wanted = self._owner._replace(commits=self._owner.commits + 1)
 
         async def transact(session: ServerSession) -> None:
-            if self._owner != wanted and not await session.transact(batches, wanted):
-                raise StorageError(f"{self._name} was taken over by another gateway")
+            if self._owner != wanted:
+                await session.transact(batches, wanted)
             self._owner = wanted
 
         await self._run(transact)
 
     async def _run(self, use: Callable[[ServerSession], Awaitable[_Result]]) -> _Result:
         """Use the session, and then the next one when it was lost meanwhile."""
-        async with self._turn:
+        async with self._lock:
             for _ in range(SESSIONS_PER_USE):
                 if self._session is None:
                     raise StorageError(self._failure or f"{self._name} is not open")
@@ -331,7 +366,7 @@ class ServerStateStore(SqlStateStore):
         while True:
             await self._clock.sleep_until(self._clock.monotonic_s() + self._options.watch_s)
             try:
-                await self._run(_check_durable)
+                await self._run(lambda session: session.check_durable())
             except StorageError as error:
                 self._fail(str(error))
                 return
@@ -342,14 +377,15 @@ class ServerStateStore(SqlStateStore):
             _log.error("state store takes no more writes", problem=problem)
 
 
-async def _check_durable(session: ServerSession) -> None:
-    await session.check_durable()
-
-
 def lock_number(name: str) -> int:
     """Return the 64 bits by which a lock is known to a server."""
     return int.from_bytes(sha256(f"kgw state {name}".encode()).digest()[:8], "big", signed=True)
 
 
+_SELECT_MIGRATIONS_TABLE: Final = (
+    "SELECT 1 FROM information_schema.tables "
+    "WHERE table_schema = ? AND table_name = 'schema_migration'"
+)
+_COUNT_COMMIT: Final = "UPDATE state_owner SET commits = ? WHERE id = 1 AND generation = ?"
 _SELECT_OWNER: Final = "SELECT generation, commits FROM state_owner WHERE id = 1"
 _RAISE_GENERATION: Final = "UPDATE state_owner SET generation = generation + 1 WHERE id = 1"

@@ -72,7 +72,7 @@ class SqliteStateStore(SqlStateStore):
         self._quick_check = quick_check
         self._migrations = migrations
         self._connection: Connection | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         """Held for a transaction, which a query over the same connection would see half done."""
         self._problems: list[str] = []
 
@@ -81,6 +81,17 @@ class SqliteStateStore(SqlStateStore):
         return tuple(self._problems)
 
     async def _connect(self) -> None:
+        connecting = asyncio.ensure_future(self._connected())
+        try:
+            self._connection = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # The threads end what they have begun: the file must not stay open, and locked.
+            await asyncio.wait({connecting})
+            if connecting.exception() is None:
+                await connecting.result().close()
+            raise
+
+    async def _connected(self) -> Connection:
         self._problems.clear()
         database = await asyncio.to_thread(
             open_database,
@@ -89,21 +100,21 @@ class SqliteStateStore(SqlStateStore):
             quick_check=self._quick_check,
             report=self._problems.append,
         )
-        self._connection = await _daemon_connection(database)
+        return await _daemon_connection(database)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._open_connection(), None
         await connection.close()
 
     async def _fetch(self, statement: str, parameters: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        async with self._turn:
+        async with self._lock:
             try:
                 return list(await self._open_connection().execute_fetchall(statement, parameters))
             except sqlite3.Error as error:
                 raise storage_error(error, fspath(self._path)) from error
 
     async def _transact(self, batches: Sequence[Batch]) -> None:
-        async with self._turn:
+        async with self._lock:
             connection = self._open_connection()
             try:
                 # The first statement begins the transaction (isolation_level).

@@ -21,8 +21,6 @@ from kgw.state.sql.migrations import (
     CREATE_MIGRATIONS_TABLE,
     INSERT_MIGRATION,
     SELECT_MIGRATIONS,
-    NewerSchemaError,
-    UnknownSchemaError,
     pending_migrations,
 )
 from kgw.state.sql.small_files import exists, read_if_there, remove_if_there
@@ -55,16 +53,12 @@ _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-def _keep_quiet(_problem: str) -> None:
-    """Do without reports."""
-
-
 def open_database(
     place: str | PathLike[str],
     migrations: tuple[Migration, ...],
     *,
     quick_check: bool,
-    report: Callable[[str], None] = _keep_quiet,
+    report: Callable[[str], None],
 ) -> sqlite3.Connection:
     """Return a connection to a database that is ours, whole and of this program's schema.
 
@@ -224,15 +218,7 @@ def _migrate(connection: sqlite3.Connection, path: str, migrations: tuple[Migrat
     with _transaction(connection):
         connection.execute(CREATE_MIGRATIONS_TABLE)
     applied = list(connection.execute(SELECT_MIGRATIONS))
-    try:
-        pending = pending_migrations(applied, migrations)
-    except NewerSchemaError as error:
-        raise DataDirectoryError(
-            f"state database {path} is of a newer kgw: {error}; use that version or a backup"
-        ) from error
-    except UnknownSchemaError as error:
-        raise DataDirectoryError(f"state database {path} is of another kgw: {error}") from error
-    for migration in pending:
+    for migration in pending_migrations(applied, migrations, f"state database {path}"):
         with _transaction(connection):
             for statement in migration.sqlite:
                 connection.execute(statement)

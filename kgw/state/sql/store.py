@@ -17,6 +17,7 @@ from kgw.state.base import (
     ConflictError,
     DamagedRowsError,
     Row,
+    RowKey,
     StateStore,
     WatchedChange,
 )
@@ -36,8 +37,8 @@ GROUP_CHANGES: Final = 10_000
 CHANGES_PER_DELETION: Final = 1_000
 """How many watched changes more than `CHANGES_KEPT` there may be before they are deleted."""
 
-_Entries = dict[schema.Place, tuple[bytes | None, int]]
-_Versions = dict[schema.Place, int]
+_Entries = dict[RowKey, tuple[bytes | None, int]]
+_Versions = dict[RowKey, int]
 
 
 class Waiting(NamedTuple):
@@ -263,15 +264,15 @@ class SqlStateStore(StateStore):
 
     async def _ask_versions(self, group: Sequence[Waiting]) -> None:
         """Look up the versions of the rows that a group writes, where they are not known."""
-        unknown: dict[tuple[str, str], None] = {}
+        unknown: dict[RowKey, None] = {}
         for waiting in group:
             for change in waiting.changes:
                 if (change.kind, change.key) not in self._versions:
                     unknown[change.kind, change.key] = None
-        places = list(unknown)
-        for start in range(0, len(places), schema.VERSIONS_PER_SELECT):
+        row_keys = list(unknown)
+        for start in range(0, len(row_keys), schema.VERSIONS_PER_SELECT):
             query = self._dialect.select_versions(
-                places[start : start + schema.VERSIONS_PER_SELECT]
+                row_keys[start : start + schema.VERSIONS_PER_SELECT]
             )
             for kind, stored_key, version in await self._fetch(*query):
                 key = self._dialect.read_text(stored_key)
@@ -307,7 +308,7 @@ class SqlStateStore(StateStore):
             else:
                 checksum = schema.row_checksum(kind, key, value, version)
                 kept.append((*place, value, version, checksum))
-        batches = [*dialect.upserts(kept)]
+        batches: list[Batch] = [(dialect.upsert_entry, kept)] if kept else []
         if gone:
             batches += dialect.deletions(gone)
         return batches
@@ -370,15 +371,15 @@ class SqlStateStore(StateStore):
 
 def _stage(changes: Sequence[Change], versions: _Versions, entries: _Entries) -> None:
     """Add one set to the group's rows and versions, or leave both alone and raise ConflictError."""
-    own_versions: dict[schema.Place, int] = {}
+    own_versions: dict[RowKey, int] = {}
     own_entries: _Entries = {}
     for change in changes:
-        place = (change.kind, change.key)
-        version = own_versions[place] if place in own_versions else versions.get(place, 0)
+        row_key = (change.kind, change.key)
+        version = own_versions[row_key] if row_key in own_versions else versions.get(row_key, 0)
         if change.expected_version is not None and change.expected_version != version:
             raise ConflictError(change, version)
-        own_versions[place] = 0 if change.value is None else version + 1
-        own_entries[place] = (change.value, own_versions[place])
+        own_versions[row_key] = 0 if change.value is None else version + 1
+        own_entries[row_key] = (change.value, own_versions[row_key])
     versions.update(own_versions)
     entries.update(own_entries)
 

@@ -16,13 +16,13 @@ def server_store(url: str, clock: Clock, options: Options | None = None) -> Serv
 
     Raises StateUrlError.
     """
-    from kgw.state.sql.server import Options
+    from kgw.state.sql.server import Options, ServerStateStore
 
-    parsed = parse_state_url(url)
+    parsed, options = parse_state_url(url), options or Options()
     if parsed.kind == POSTGRESQL:
-        from kgw.state.sql.postgresql import PostgresqlStateStore
+        from kgw.state.sql.postgresql import PostgresqlDialect, PostgresqlSession
 
-        return PostgresqlStateStore(parsed, clock, options or Options())
-    from kgw.state.sql.mysql import MysqlStateStore
+        return ServerStateStore(parsed, PostgresqlDialect(), PostgresqlSession, clock, options)
+    from kgw.state.sql.mysql import MysqlDialect, MysqlSession, MysqlStateStore
 
-    return MysqlStateStore(parsed, clock, options or Options())
+    return MysqlStateStore(parsed, MysqlDialect(), MysqlSession, clock, options)

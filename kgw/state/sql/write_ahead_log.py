@@ -84,49 +84,51 @@ class _Log:
             return f"the header of frame {number + 1} is damaged, and commits follow it"
         return None
 
-    def _place(self, number: int) -> int:
+    def _position(self, number: int) -> int:
         return _HEADER.size + number * (_FRAME.size + self._page_bytes)
 
     def _checksum(self, number: int) -> _Checksum:
         """Return the checksum that a frame says it has."""
-        return _Checksum(*_FRAME.unpack_from(self._content, self._place(number))[4:])
+        return _Checksum(*_FRAME.unpack_from(self._content, self._position(number))[4:])
 
     def _is_commit(self, number: int) -> bool:
         return self._database_pages(number) != 0
 
     def _database_pages(self, number: int) -> int:
         """Return the size of the database that a frame says it commits, 0 within a commit."""
-        return int(_FRAME.unpack_from(self._content, self._place(number))[1])
+        return int(_FRAME.unpack_from(self._content, self._position(number))[1])
 
     def _was_commit(self, number: int, before: _Checksum) -> bool:
         """Whether a frame fails for its own header alone, and ended a commit before another."""
-        place = self._place(number)
+        position = self._position(number)
         if self._is_commit(number):
             # Its checksum was lost: the frame behind it goes on from the right one.
-            return self._follows(number + 1, self._frame_sum(place, before))
+            return self._follows(number + 1, self._frame_sum(position, before))
         if not self._follows(number + 1, self._checksum(number)):
             return False
         # The size of the database was lost, when one bit of it was all there was.
-        words = list(unpack_from(f"{self._order}2I", self._content, place))
+        words = list(unpack_from(f"{self._order}2I", self._content, position))
         for bit in range(32):
             checksum = _add(before, (words[0], 1 << bit))
-            if self._sum(place + _FRAME.size, self._page_bytes, checksum) == self._checksum(number):
+            if self._sum(position + _FRAME.size, self._page_bytes, checksum) == self._checksum(
+                number
+            ):
                 return True
         return False
 
     def _follows(self, number: int, before: _Checksum) -> bool:
         """Whether a frame is whole and was written right behind one with this checksum."""
-        place = self._place(number)
-        if _FRAME.unpack_from(self._content, place)[2:4] != self._salts:
+        position = self._position(number)
+        if _FRAME.unpack_from(self._content, position)[2:4] != self._salts:
             return False
-        return self._frame_sum(place, before) == self._checksum(number)
+        return self._frame_sum(position, before) == self._checksum(number)
 
-    def _frame_sum(self, place: int, before: _Checksum) -> _Checksum:
-        checksum = self._sum(place, _CHECKED_FRAME_BYTES, before)
-        return self._sum(place + _FRAME.size, self._page_bytes, checksum)
+    def _frame_sum(self, position: int, before: _Checksum) -> _Checksum:
+        checksum = self._sum(position, _CHECKED_FRAME_BYTES, before)
+        return self._sum(position + _FRAME.size, self._page_bytes, checksum)
 
-    def _sum(self, place: int, size_bytes: int, before: _Checksum) -> _Checksum:
-        words = unpack_from(f"{self._order}{size_bytes // 4}I", self._content, place)
+    def _sum(self, position: int, size_bytes: int, before: _Checksum) -> _Checksum:
+        words = unpack_from(f"{self._order}{size_bytes // 4}I", self._content, position)
         return _add(before, words)
 
 
