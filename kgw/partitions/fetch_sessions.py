@@ -23,13 +23,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+
+    from kgw.partitions.view import PartitionListener, PartitionView
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -69,26 +71,6 @@ class Told(NamedTuple):
     has_error: bool = False
 
 
-class Watched(Protocol):
-    """A view of a partition, as far as a session listens to it."""
-
-    def listen(self, listener: Any) -> None:
-        """Have it told of what changes."""
-
-    def ignore(self, listener: Any) -> None:
-        """Tell it nothing more."""
-
-
-class Waiting(Protocol):
-    """A request of the session that waits for more."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """Take note that so many bytes more can be read."""
-
-    def fire(self) -> None:
-        """End the wait now."""
-
-
 def next_epoch(epoch: int) -> int:
     """Return the epoch that follows."""
     return 1 if epoch == _LAST_EPOCH else epoch + 1
@@ -119,7 +101,7 @@ class SessionPartition:
         self.session = session
         self.topic = topic
         self.index = index
-        self.view: Watched | None = None
+        self.view: PartitionView | None = None
         self.offset = NO_OFFSET
         self.max_bytes = 0
         self.current_leader_epoch = -1
@@ -206,7 +188,8 @@ class FetchSession:
         """Partitions in it."""
         self.dirty: dict[SessionPartition, None] = {}
         """Partitions that may have something to say."""
-        self.wait: Waiting | None = None
+        self.wait: PartitionListener | None = None
+        """The request that waits for more."""
         self.is_closed = False
         # What the cache has counted of it.
         self.counted = 0

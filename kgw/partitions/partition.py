@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.view import Listener
+    from kgw.partitions.view import PartitionListener
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
     from kgw.types import Buffer
@@ -100,7 +100,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.listeners: dict[Listener, None] = {}
+        self.listeners: dict[PartitionListener, None] = {}
         """Who is told of what becomes of the partition: to be changed by its views."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
@@ -211,11 +211,12 @@ class Partition:
         config = self.topic.config
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
-        validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
+        rules = config.batches
+        validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
+        append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
         if config.checks_records or self._check_queue is not None:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
@@ -224,7 +225,7 @@ class Partition:
         """Submit a batch once its records have been looked at, and all before it have entered."""
         config = self.topic.config
         limits = config.decompression_limits
-        rules = record_rules(config, now_ms) if config.checks_records else None
+        rules = record_rules(config.batches, now_ms)
         if rules is not None and is_checked_at_once(batch):
             validate_records(batch, rules, limits)
             rules = None
@@ -274,7 +275,11 @@ class Partition:
         return Appended(None, known.base_offset, self._append_time(known))
 
     def _append_time(self, known: Duplicate) -> int:
-        return known.max_timestamp_ms if self.topic.config.uses_log_append_time else NO_TIMESTAMP_MS
+        return (
+            known.max_timestamp_ms
+            if self.topic.config.batches.uses_log_append_time
+            else NO_TIMESTAMP_MS
+        )
 
     def _answered(self, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""

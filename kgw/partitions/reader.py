@@ -15,7 +15,8 @@ from kgw.offsets.reader import (
     timestamp_ms_at,
 )
 from kgw.partitions.answer_room import AnswerBudget
-from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.fetch_parts import PartitionRead
+from kgw.partitions.reading import FetchRead
 from kgw.partitions.view import Isolation
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ async def test_topics_change_while_defaults_do() -> None:
     catalog = await opened(configured_per_turn=1)
     topics = [await catalog.create(f"topic-{number}", 2, {}) for number in range(8)]
     changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while topics[1].config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while topics[1].config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     for topic in (topics[0], topics[7]):
         await catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
@@ -148,7 +148,7 @@ async def test_the_last_of_several_changes_reaches_every_partition() -> None:
     catalog = await opened(configured_per_turn=10)
     topic = await catalog.create("orders", 100, {})
     earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while topic.config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while topic.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     later = catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
     await asyncio.gather(earlier, later)
@@ -162,7 +162,7 @@ async def test_defaults_change_again_meanwhile() -> None:
     wide = await catalog.create("wide", 300, {})
     last = await catalog.create("last", 1, {})
     earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while wide.config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while wide.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     await catalog.delete(wide)
     newest = Config.of(message_max_bytes=99)
@@ -198,7 +198,7 @@ async def test_defaults_change_while_a_topic_is_created(closed_at: int) -> None:
     assert catalog.get("orders") is None
     gate.open()
     topic = await creating
-    assert 9 == topic.config.max_message_bytes
+    assert 9 == topic.config.batches.max_message_bytes
     check(topic, OTHER)
 
 

@@ -17,21 +17,12 @@ from kgw.partitions.fetch_sessions import (
     Told,
     next_epoch,
 )
+from kgw.partitions.view import Isolation, PartitionListener, PartitionView
 from kgw.turns import at_once
 from tests.turns import counted
 
-
-class Place:
-    """A partition, as far as sessions know it."""
-
-    def __init__(self) -> None:
-        self.listeners: dict[Any, None] = {}
-
-    def listen(self, listener: Any) -> None:
-        self.listeners[listener] = None
-
-    def ignore(self, listener: Any) -> None:
-        self.listeners.pop(listener, None)
+NOTHING: Any = None
+"""Topic and log of a view that is listened to, and never asked."""
 
 
 class Wait:
@@ -109,7 +100,8 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.view = Place()
+    listeners: dict[PartitionListener, None] = {}
+    one.view = PartitionView(NOTHING, 0, NOTHING, listeners, Isolation.READ_UNCOMMITTED)
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":
@@ -118,9 +110,9 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
         cache.close(session.id)
     else:
         create(cache, 1, EVICTION_S + 1)
-    assert ({}, True) == (place.listeners, wait.is_over)
+    assert ({}, True) == (listeners, wait.is_over)
     session.listen(one)
-    assert {} == place.listeners
+    assert {} == listeners
 
 
 # --- room -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.validation import (
-    FixedRules,
+    BatchRules,
     RecordRules,
     read_produced_batch,
     record_rules,
@@ -54,7 +54,7 @@ def lie(raw: bytearray, **fields: int) -> bytearray:
 
 def verdict(
     raw: bytes | bytearray | None,
-    rules: FixedRules = FixedRules(),  # noqa: B008 - never changes
+    rules: BatchRules = BatchRules(),  # noqa: B008 - never changes
     *,
     zstd_allowed: bool = True,
 ) -> ErrorCode:
@@ -120,8 +120,8 @@ def test_the_largest_batch_enters_and_one_byte_more_does_not() -> None:
     """max.message.bytes is inclusive and counts the header."""
     raw = build()
 
-    assert ErrorCode.NONE is verdict(raw, FixedRules(max_message_bytes=len(raw)))
-    assert ErrorCode.MESSAGE_TOO_LARGE is verdict(raw, FixedRules(max_message_bytes=len(raw) - 1))
+    assert ErrorCode.NONE is verdict(raw, BatchRules(max_message_bytes=len(raw)))
+    assert ErrorCode.MESSAGE_TOO_LARGE is verdict(raw, BatchRules(max_message_bytes=len(raw) - 1))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_timestamps_are_held_to_the_topics_range(
 ) -> None:
     """Both limits are inclusive; a record may have no time at all."""
     times = {"base_timestamp_ms": NOW_MS, "max_timestamp_ms": NOW_MS, field: timestamp_ms}
-    rules = FixedRules(timestamp_before_max_ms=1_000, timestamp_after_max_ms=500)
+    rules = BatchRules(timestamp_before_max_ms=1_000, timestamp_after_max_ms=500)
 
     assert expected is verdict(lie(build(), **times), rules)
 
@@ -225,7 +225,7 @@ def test_timestamps_are_held_to_the_topics_range(
 def test_timestamps_do_not_matter_with_log_append_time() -> None:
     """The server's clock replaces them, so that a client's wrong one does no harm."""
     raw = lie(build(), base_timestamp_ms=5, max_timestamp_ms=2**62)
-    rules = FixedRules(uses_log_append_time=True, timestamp_before_max_ms=1)
+    rules = BatchRules(uses_log_append_time=True, timestamp_before_max_ms=1)
 
     assert ErrorCode.NONE is verdict(raw, rules)
 
@@ -266,8 +266,8 @@ def test_the_control_of_the_bit_flips() -> None:
 
 def test_records_are_looked_at_only_where_the_header_does_not_say_enough() -> None:
     """Without keys to check and a limit of the past no payload is decompressed."""
-    before_max_ms = FixedRules(timestamp_before_max_ms=1000)
-    assert None is record_rules(FixedRules(), NOW_MS)
+    before_max_ms = BatchRules(timestamp_before_max_ms=1000)
+    assert None is record_rules(BatchRules(), NOW_MS)
     assert None is record_rules(before_max_ms._replace(uses_log_append_time=True), NOW_MS)
     assert RecordRules(
         needs_keys=False, time_range=(NOW_MS - 1000, NOW_MS + before_max_ms.timestamp_after_max_ms)

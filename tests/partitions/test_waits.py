@@ -7,7 +7,7 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.reading import NamedParts, PartitionRead
+from kgw.partitions.fetch_parts import NamedParts, PartitionRead
 from kgw.partitions.waits import TICK_MS, FetchDeadlines, FetchWait
 from kgw.testing.clock import ManualClock
 
