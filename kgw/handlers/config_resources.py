@@ -111,12 +111,10 @@ async def change_resources(
                     ErrorCode.INVALID_REQUEST, "the request has a setting more than once"
                 )
             await _change(gateway, resource, change_of(resource), validate_only)
-        except KafkaError as error:
+        except (KafkaError, StorageError) as error:
             code, message = error.code, error.message
         except ConfigError as error:
             code, message = ErrorCode.INVALID_CONFIG, str(error)
-        except StorageError as error:
-            code, message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         answers.append(answer_resource(answer_type, resource, code, message))
     return answers
 

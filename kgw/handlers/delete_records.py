@@ -114,14 +114,9 @@ async def _result(
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=await _delete(topic, index, place.offset, context)
         )
-    except KafkaError as error:
-        return _failure(index, error.code)
-    except StorageError:
+    except (KafkaError, StorageError) as error:
         is_gone = topic is not None and topic.is_deleted
-        return _failure(
-            index,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.KAFKA_STORAGE_ERROR,
-        )
+        return _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else error.code)
 
 
 async def _delete(topic: Topic | None, index: int, offset: int, context: RequestContext) -> int:

@@ -108,8 +108,6 @@ async def _delete(
         return result
     try:
         await context.gateway.catalog.delete(topic)
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         result.error_code, result.error_message = error.code, error.message
-    except StorageError as error:
-        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return result

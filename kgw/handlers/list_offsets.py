@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.places import count_places
 from kgw.offsets.reader import ts_ns_at
@@ -200,8 +200,10 @@ def _answer(
     context: RequestContext,
 ) -> ListOffsetsPartitionResponse:
     index = place.partition_index
+    if isinstance(found, KafkaError | StorageError):
+        return _failure(index, found.code)
     if isinstance(found, KgwError):
-        return _failure(index, _code(found))
+        raise found
     if context.api_version == 0:
         return ListOffsetsPartitionResponse(
             partition_index=index, old_style_offsets=_old_style(found, place)
@@ -216,16 +218,6 @@ def _answer(
         return answer
     answer.leader_epoch = leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH
     return answer
-
-
-def _code(error: KgwError) -> ErrorCode:
-    if isinstance(error, KafkaError):
-        return error.code
-    if isinstance(error, CorruptionError):
-        return ErrorCode.CORRUPT_MESSAGE
-    if isinstance(error, StorageError):
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    raise error
 
 
 def _old_style(found: SeekResult, place: ListOffsetsPartition) -> list[int]:

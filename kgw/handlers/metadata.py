@@ -136,16 +136,11 @@ async def _create(name: str, context: RequestContext) -> Found:
     catalog = context.gateway.catalog
     try:
         return await catalog.create(name, context.gateway.config.num_partitions, {})
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         code = error.code
-        if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
-            topic = catalog.get(name)
-            if topic is not None:
-                return topic
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except StorageError:
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-    return MetadataResponseTopic(error_code=code, name=name)
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
 
 
 def _describe(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kgw.errors import CorruptionError, ErrorCode, KafkaError
+from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.view import Bounds
 from kgw.types import NO_OFFSET
 
@@ -74,17 +74,11 @@ class PartitionRead:
         self.error_code = code
 
     def fail_with(self, error: StorageError) -> None:
-        """Answer with what a failed read means.
-
-        CORRUPT_MESSAGE makes clients tell their application, which can seek past the damage. After
-        KAFKA_STORAGE_ERROR they would ask again for ever, and say nothing.
-        """
+        """Answer with what a failed read means."""
         if self.view is not None and self.view.topic.is_deleted:
             self.fail(self.gone_code)
-        elif isinstance(error, CorruptionError):
-            self.fail(ErrorCode.CORRUPT_MESSAGE)
         else:
-            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.fail(error.code)
 
     @property
     def is_final(self) -> bool:
