@@ -26,7 +26,9 @@ from tests.handlers.support import (
     offsets_in,
     produce,
     produce_request,
+    topic_of,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
@@ -35,12 +37,6 @@ if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
-
-
-async def turns(count: int = 10) -> None:
-    """Let the loop turn: what waits for nothing else happens."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def answer_of(pending: PendingResponse) -> PartitionData:
@@ -591,14 +587,6 @@ async def test_divergence_is_named(backend: MemoryBackend) -> None:
         assert ErrorCode.OFFSET_OUT_OF_RANGE == data.error_code
 
 
-async def test_isolation_level_is_accepted(gateway: InProcessGateway) -> None:
-    """Without transactions both levels see the same; committed readers get an empty list."""
-    await create_topic(gateway)
-    await produce(gateway, batch(b"a"))
-    data = await fetch(gateway, fetch_request(isolation_level=1))
-    assert ([b"a"], []) == (values_in(data), data.aborted_transactions)
-
-
 # --- disks ----------------------------------------------------------------------------------------
 
 
@@ -614,8 +602,7 @@ class ColdLog:
     """Makes a partition's reads go to a disk that fails or takes its time."""
 
     def __init__(self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        topic = gateway.gateway.catalog.get("orders")
-        assert topic is not None
+        topic = topic_of(gateway)
         log = topic.partitions[0].log
         real = log.read_hot
         self.errors: dict[int, Exception] = {}

@@ -30,7 +30,9 @@ from tests.handlers.support import (
     offsets_in,
     produce,
     produce_request,
+    topic_of,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,12 +184,6 @@ def orders(*indexes: int) -> list[Place]:
     return [Place("orders", index) for index in indexes]
 
 
-async def turns(count: int = 10) -> None:
-    """Let the loop turn: what waits for nothing else happens."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def answered(pending: PendingResponse) -> FetchResponse:
     """Wait for an answer."""
     response = await pending.response()
@@ -248,8 +244,7 @@ async def test_a_topic_made_again_under_its_name(gateway: InProcessGateway, clie
     """By name the session goes on with the new topic, and says where it stands."""
     await produce(gateway, batch(b"a"), index=0)
     await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await gateway.gateway.catalog.delete(topic)
     await client.poll()
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
@@ -282,8 +277,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
     await produce(gateway, batch(b"a"), index=1)
     await client.poll()
     assert [] == client.named
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     assert {} == topic.partitions[1].listeners
     client.want(Place("orders", 1))
     await client.poll()
@@ -310,8 +304,7 @@ async def test_log_starts_are_told(gateway: InProcessGateway, client: Client) ->
     await produce(gateway, batch(b"a", b"b"), index=2)
     await client.poll()
     await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await topic.partitions[2].delete_before(1)
     await client.poll()
     assert {Place("orders", 2): View(ErrorCode.NONE, 2, 1)} == {
@@ -387,8 +380,7 @@ async def test_news_is_not_lost_while_a_request_waits(
     await produce(gateway, batch(b"a"), index=0)
     await client.poll()
     await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await topic.partitions[0].delete_before(1)
     pending = client.start(max_wait_ms=10_000)
     await produce(gateway, batch(b"a"), index=1)
@@ -499,8 +491,7 @@ async def test_what_comes_while_the_disk_is_read_counts(
 ) -> None:
     """Nobody listens then: whoever waits for more afterwards would miss it until the deadline."""
     await produce(gateway, batch(b"a"), index=1)
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     log = topic.partitions[1].log
     may_read = asyncio.Event()
     real = log.read
@@ -612,8 +603,7 @@ async def test_errors_do_not_wait(client: Client) -> None:
 async def test_deleting_a_topic_ends_the_wait(gateway: InProcessGateway, client: Client) -> None:
     """Its partitions are gone, and the session says so."""
     pending = client.start(max_wait_ms=10_000)
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await gateway.gateway.catalog.delete(topic)
     response = await answered(pending)
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
@@ -628,8 +618,7 @@ async def test_a_request_that_is_given_up(gateway: InProcessGateway, client: Cli
         pending = client.start(max_wait_ms=10_000)
         pending.cancel()
     assert timers + 1 == gateway.manual_clock.pending
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     for index in (0, 1, 2):
         await produce(gateway, batch(b"a"), index=index)
         assert {} == topic.partitions[index].listeners

@@ -15,7 +15,7 @@ from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import batch
-from tests.turns import most_in_a_turn
+from tests.turns import most_in_a_turn, turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -449,7 +449,6 @@ async def test_expiry_lets_others_go_first_and_waits_for_nothing() -> None:
     """Between its turns the loop turns, and no time goes by."""
     catalog = await _with_producers(ManualClock())
     saving = asyncio.ensure_future(catalog.save_snapshots())
-    for _ in range(200):
-        await asyncio.sleep(0)
+    await turns(200)
     assert saving.done()
     await saving

@@ -13,6 +13,7 @@ from kgw.partitions.catalog import TOPIC_COST, TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import LoopTurns
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -236,8 +237,7 @@ async def test_defaults_change_again_while_new_partitions_are_told(
     await gate.reached.wait()
     await catalog.reconfigure(OTHER)
     gate.open()
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert not making.done()
     newest = Config.of(message_max_bytes=99)
     await catalog.reconfigure(newest)

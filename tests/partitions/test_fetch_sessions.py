@@ -55,35 +55,11 @@ def create(cache: FetchSessionCache, size: int = 1, now_s: float = 0.0) -> Fetch
     return at_once(cache.create(told(size), size, uses_topic_ids=False, now_s=now_s))
 
 
-def code_of(cache: FetchSessionCache, session_id: int, epoch: int, *, ids: bool) -> ErrorCode:
-    """Return the error with which a request is refused; NONE if it is not."""
-    try:
-        cache.go_on(session_id, epoch, uses_topic_ids=ids)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
 def test_epochs_begin_again_at_one() -> None:
     """After the largest epoch comes 1: 0 would ask for another session."""
     assert [2, 3, 0x7FFF_FFFF, 1] == [
         next_epoch(epoch) for epoch in (1, 2, 0x7FFF_FFFE, (1 << 31) - 1)
     ]
-
-
-def test_who_may_go_on() -> None:
-    """The id must be known, then the epoch be the next one, then topics be named as before."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == code_of(cache, 2, 1, ids=False)
-    for epoch in (2, 7, -2, -(1 << 31)):
-        assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, epoch, ids=True)
-    assert ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR == code_of(cache, 1, 1, ids=True)
-    assert ErrorCode.NONE == code_of(cache, 1, 1, ids=False)
-    assert cache.update(session, [], [], 0.0)
-    assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, 1, ids=False)
-    assert ErrorCode.NONE == code_of(cache, 1, 2, ids=False)
 
 
 def test_an_id_in_use_is_not_given_again() -> None:

@@ -52,36 +52,6 @@ def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
     return clock.pending <= 1 and all(not partition.listeners for partition in partitions)
 
 
-async def test_rests_until_something_happens(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """After the deadline it listens on: an append, or the end of a topic, ends the rest."""
-    woken: list[str] = []
-    for happen in (lambda wait: wait.advanced(1), FetchWait.fire):
-        wait = begin(partitions, clock, 10, woken)
-        rests = [wait.is_resting]
-        clock.advance(1)
-        rests.append(wait.is_resting)
-        happen(wait)
-        assert [False, True, False] == [*rests, wait.is_resting]
-        assert is_forgotten(partitions, clock)
-    assert ["woken"] * 2 == woken
-
-
-async def test_begins_again_after_a_rest(partitions: list[Partition], clock: ManualClock) -> None:
-    """What it hears from then on counts, and it ends at the new deadline."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.advanced(9)
-    clock.advance(1)
-    wait.begin(10, clock.monotonic_s() + 1)
-    assert (False, False) == (wait.expired, wait.has_advanced)
-    wait.advanced(9)
-    assert ["woken"] == woken
-    clock.advance(1)
-    assert (["woken"] * 2, True) == (woken, wait.expired)
-
-
 async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
     """Deadlines within a tick share one timer, none of them comes early, each on its own."""
     deadlines = FetchDeadlines(clock)
