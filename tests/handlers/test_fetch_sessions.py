@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -81,41 +81,43 @@ class Client:
 
     def start(self, *, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> PendingResponse:
         """Send the next request: everything at first, then only what has changed."""
-        changed = {
-            place: offset
+        changed = [
+            place
             for place, offset in self.wanted.items()
             if not self.epoch or self.sent.get(place) != offset
-        }
+        ]
         gone = [place for place in self.sent if self.epoch and place not in self.wanted]
         self.sent = dict(self.wanted)
-        request = FetchRequest(
+        request = self.request(
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
             max_bytes=max_bytes,
-            session_id=self.session_id,
-            session_epoch=self.epoch,
-            topics=[
-                self.topic(
-                    place,
-                    FetchPartition(
-                        partition=place.partition, fetch_offset=offset, partition_max_bytes=1 << 20
-                    ),
-                )
-                for place, offset in changed.items()
+            topics=self.topics(changed),
+            forgotten_topics_data=[
+                ForgottenTopic(**named(place), partitions=[place.partition]) for place in gone
             ],
-            forgotten_topics_data=[self.forgotten(place) for place in gone],
         )
         return self.gateway.start(request, self.version)
 
-    def topic(self, place: Place, asked: FetchPartition) -> FetchTopic:
-        if isinstance(place.topic, str):
-            return FetchTopic(topic=place.topic, partitions=[asked])
-        return FetchTopic(topic_id=place.topic, partitions=[asked])
+    def request(self, **fields: Any) -> FetchRequest:
+        """Return a request of the session."""
+        session = {"session_id": self.session_id, "session_epoch": self.epoch}
+        return FetchRequest(**({"min_bytes": 1, "max_bytes": 1 << 20} | session | fields))
 
-    def forgotten(self, place: Place) -> ForgottenTopic:
-        if isinstance(place.topic, str):
-            return ForgottenTopic(topic=place.topic, partitions=[place.partition])
-        return ForgottenTopic(topic_id=place.topic, partitions=[place.partition])
+    def topics(self, places: Iterable[Place]) -> list[FetchTopic]:
+        """Return what a request says of partitions as they are wanted."""
+        return [
+            FetchTopic(
+                **named(place),
+                partitions=[
+                    FetchPartition(
+                        partition=place.partition,
+                        fetch_offset=self.wanted[place],
+                        partition_max_bytes=1 << 20,
+                    )
+                ],
+            )
+            for place in places
+        ]
 
     def apply(self, response: FetchResponse) -> dict[Place, PartitionData]:
         """Take an answer; return what it says of each partition that it names."""
@@ -124,11 +126,7 @@ class Client:
             return {}
         self.session_id = response.session_id
         self.epoch = self.epoch + 1 if response.session_id else 0
-        answers = {
-            Place(topic.topic or topic.topic_id, data.partition_index): data
-            for topic in response.responses
-            for data in topic.partitions
-        }
+        answers = answers_in(response)
         self.named = [*answers]
         for place, data in answers.items():
             self.views[place] = view(data)
@@ -151,27 +149,23 @@ class Client:
 
     async def full(self, places: Iterable[Place]) -> dict[Place, View]:
         """Return what a complete fetch without a session says of partitions as they are wanted."""
-        request = FetchRequest(
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            topics=[
-                self.topic(
-                    place,
-                    FetchPartition(
-                        partition=place.partition,
-                        fetch_offset=self.wanted[place],
-                        partition_max_bytes=1 << 20,
-                    ),
-                )
-                for place in places
-            ],
-        )
+        request = self.request(session_id=0, session_epoch=-1, topics=self.topics(places))
         response = await self.gateway.ask(request, self.version, FetchResponse)
-        return {
-            Place(topic.topic or topic.topic_id, data.partition_index): view(data)
-            for topic in response.responses
-            for data in topic.partitions
-        }
+        return {place: view(data) for place, data in answers_in(response).items()}
+
+
+def named(place: Place) -> dict[str, Any]:
+    """Return how a request names a topic."""
+    return {"topic" if isinstance(place.topic, str) else "topic_id": place.topic}
+
+
+def answers_in(response: FetchResponse) -> dict[Place, PartitionData]:
+    """Return what an answer says of each partition."""
+    return {
+        Place(topic.topic or topic.topic_id, data.partition_index): data
+        for topic in response.responses
+        for data in topic.partitions
+    }
 
 
 def view(data: PartitionData) -> View:
@@ -286,7 +280,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
 
 async def test_the_last_partition_leaves(gateway: InProcessGateway, client: Client) -> None:
     """A request that empties the session is answered without one, and the session is gone."""
-    epoch, session_id = client.epoch, client.session_id
+    gone = client.request(session_epoch=client.epoch + 1)
     client.wanted.clear()
     response = await client.poll()
     assert (ErrorCode.NONE, 0, []) == (
@@ -294,8 +288,7 @@ async def test_the_last_partition_leaves(gateway: InProcessGateway, client: Clie
         response.session_id,
         response.responses,
     )
-    request = FetchRequest(session_id=session_id, session_epoch=epoch + 1)
-    response = await gateway.ask(request, BY_NAME, FetchResponse)
+    response = await gateway.ask(gone, BY_NAME, FetchResponse)
     assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
 
 
@@ -329,12 +322,9 @@ async def test_wrong_leader_epochs_are_told_each_time(
         )
         topics, codes = [FetchTopic(topic="orders", partitions=[asked])], []
         for _ in range(2):
-            request = FetchRequest(
-                session_id=client.session_id, session_epoch=client.epoch, topics=topics
-            )
+            response = await gateway.ask(client.request(topics=topics), BY_NAME, FetchResponse)
             client.epoch += 1
-            response = await gateway.ask(request, BY_NAME, FetchResponse)
-            codes += [one.error_code for topic in response.responses for one in topic.partitions]
+            codes += [one.error_code for one in answers_in(response).values()]
             topics = []
         assert expected == codes
 
@@ -355,14 +345,8 @@ async def test_epochs_are_looked_at_where_a_client_stands_at_the_end(
     await client.poll()
     await client.poll()
     asked.partition, asked.fetch_offset, asked.partition_max_bytes = 0, 1, 1 << 20
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-        topics=[FetchTopic(topic="orders", partitions=[asked])],
-    )
+    topics = [FetchTopic(topic="orders", partitions=[asked])]
+    request = client.request(max_wait_ms=10_000, topics=topics)
     pending = gateway.start(request, BY_NAME)
     await turns()
     assert (expected is not None) == pending.done
@@ -426,12 +410,7 @@ async def test_everybody_gets_a_turn(gateway: InProcessGateway, client: Client) 
     served = []
     for _ in range(6):
         response = await client.poll(max_bytes=1)
-        served += [
-            data.partition_index
-            for topic in response.responses
-            for data in topic.partitions
-            if data.records
-        ]
+        served += [one.partition for one, data in answers_in(response).items() if data.records]
     assert [0, 1, 2, 0, 1, 2] == served
 
 
@@ -502,17 +481,9 @@ async def test_what_comes_while_the_disk_is_read_counts(
 
     monkeypatch.setattr(log, "read_hot", lambda *_: None)
     monkeypatch.setattr(log, "read", read)
-    places = [
-        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
-        for index in (0, 1, 2)
-    ]
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=2 * len(batch(b"a")),
-        max_bytes=1 << 20,
-        session_id=client.session_id if has_session else 0,
-        session_epoch=client.epoch if has_session else -1,
-        topics=[] if has_session else [FetchTopic(topic="orders", partitions=places)],
+    without = {"session_id": 0, "session_epoch": -1, "topics": client.topics(orders(0, 1, 2))}
+    request = client.request(
+        max_wait_ms=10_000, min_bytes=2 * len(batch(b"a")), **({} if has_session else without)
     )
     pending = gateway.start(request, BY_NAME)
     await turns()
@@ -556,13 +527,7 @@ async def test_bytes_of_several_partitions_add_up(
 ) -> None:
     """`min_bytes` counts what comes to all partitions of the session."""
     size_bytes = len(batch(b"x" * 100))
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=3 * size_bytes,
-        max_bytes=1 << 20,
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-    )
+    request = client.request(max_wait_ms=10_000, min_bytes=3 * size_bytes)
     pending = gateway.start(request, BY_NAME)
     for index in (0, 0, 2):
         await turns()
@@ -655,16 +620,8 @@ async def test_a_second_request_takes_the_first_ones_turn(
 ) -> None:
     """The one that waited is told so at once; who is right goes on."""
     pending = client.start(max_wait_ms=10_000)
-    second = gateway.start(
-        FetchRequest(
-            max_wait_ms=10_000,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            session_id=client.session_id,
-            session_epoch=client.epoch + 1,
-        ),
-        BY_NAME,
-    )
+    client.epoch += 1
+    second = gateway.start(client.request(max_wait_ms=10_000), BY_NAME)
     response = await answered(pending)
     assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == response.error_code
     assert not second.done
@@ -717,11 +674,8 @@ async def test_where_there_is_no_room() -> None:
 
 async def test_huge_lists_to_forget(gateway: InProcessGateway, client: Client) -> None:
     """A list of a hundred thousand partitions that nobody has is read, and changes nothing."""
-    request = FetchRequest(
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-        forgotten_topics_data=[ForgottenTopic(topic="none", partitions=[*range(100_000)])],
-    )
+    gone = ForgottenTopic(topic="none", partitions=[*range(100_000)])
+    request = client.request(forgotten_topics_data=[gone])
     response = await gateway.ask(request, BY_NAME, FetchResponse)
     assert (client.session_id, []) == (response.session_id, response.responses)
 

@@ -242,7 +242,6 @@ async def test_defaults_change_again_while_new_partitions_are_told(
     newest = Config.of(message_max_bytes=99)
     await catalog.reconfigure(newest)
     await making
-    topic = catalog.get("orders")
-    assert topic is not None
+    topic = catalog.topics["orders"]
     assert 5 == len(topic.partitions)
     check(topic, newest)
