@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kgw.handlers.context import RequestContext
+    from kgw.offsets.reader import Answers
     from kgw.offsets.seeker import SeekResult
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.list_offsets import (
@@ -70,6 +71,8 @@ _SEEKS = {
     MAX_TIMESTAMP: Seek(SeekKind.NEWEST_TS),
     EARLIEST_LOCAL: Seek(SeekKind.RESET_TO_EARLIEST),
 }
+
+_REMOTE = {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
 
 PARTITIONS_PER_TURN = 150
 """Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
@@ -144,27 +147,14 @@ async def _answer_places(
     isolation: int,
 ) -> list[ListOffsetsPartitionResponse]:
     topic = context.gateway.catalog.get(name)
-    answers: dict[int, ListOffsetsPartitionResponse] = {}
-    places: dict[int, ListOffsetsPartition] = {}
-    seeks: dict[int, Seek] = {}
-    for position, place in enumerate(wanted):
-        index = place.partition_index
-        code = ErrorCode.NONE
-        if counts[name, index] > 1:
-            code = ErrorCode.INVALID_REQUEST
-        elif topic is None or topic.partition(index) is None:
-            code = why_missing(topic, index)
-        else:
-            code = _check(topic, place, context)
-        if code is not ErrorCode.NONE:
-            answers[position] = _failure(index, code)
-        elif place.timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
-            answers[position] = ListOffsetsPartitionResponse(partition_index=index)
-        else:
-            places[position] = place
-            seeks[index] = _SEEKS.get(place.timestamp) or Seek(
-                SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp)
-            )
+    codes = [_check(topic, place, counts[name, place.partition_index], context) for place in wanted]
+    seeks = {
+        place.partition_index: _SEEKS.get(place.timestamp)
+        or Seek(SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp))
+        for place, code in zip(wanted, codes, strict=True)
+        if code is ErrorCode.NONE and place.timestamp not in _REMOTE
+    }
+    found: Answers[SeekResult] = {}
     if topic is not None and seeks:
         config = context.gateway.config
         reader = PartitionReader(
@@ -175,19 +165,28 @@ async def _answer_places(
             lookups=lookups,
         )
         found = await OffsetSeeker(reader).seek(seeks)
-        for position, place in places.items():
-            answers[position] = _answer(topic, place, found[place.partition_index], context)
-    return [answers[position] for position in sorted(answers)]
+    return [
+        _answer(topic, place, found[place.partition_index], context)
+        if topic is not None and place.partition_index in seeks
+        else _failure(place.partition_index, code)
+        for place, code in zip(wanted, codes, strict=True)
+    ]
 
 
-def _check(topic: Topic, place: ListOffsetsPartition, context: RequestContext) -> ErrorCode:
+def _check(
+    topic: Topic | None, place: ListOffsetsPartition, count: int, context: RequestContext
+) -> ErrorCode:
     """Return what is wrong with a question before anything is looked up."""
+    if count > 1:
+        return ErrorCode.INVALID_REQUEST
+    partition = None if topic is None else topic.partition(place.partition_index)
+    if partition is None:
+        return why_missing(topic, place.partition_index)
     timestamp = place.timestamp
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
         return ErrorCode.UNSUPPORTED_VERSION
     try:
-        view = topic.partitions[place.partition_index].view()
-        view.check_leader_epoch(place.current_leader_epoch)
+        partition.view().check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -21,7 +21,6 @@ changed, not as much as the session is large.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -166,15 +165,14 @@ class FetchSession:
     __slots__ = (
         "_topics",
         "_turn",
-        "counted",
         "created_s",
         "dirty",
         "epoch",
         "id",
         "is_closed",
-        "is_evictable",
         "noted_s",
         "size",
+        "used_s",
         "uses_topic_ids",
         "wait",
     )
@@ -183,7 +181,7 @@ class FetchSession:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = next_epoch(INITIAL_EPOCH)
-        self.created_s = now_s
+        self.created_s = self.used_s = now_s
         self.size = 0
         """Partitions in it."""
         self.dirty: dict[SessionPartition, None] = {}
@@ -191,9 +189,6 @@ class FetchSession:
         self.wait: PartitionListener | None = None
         """The request that waits for more."""
         self.is_closed = False
-        # What the cache has counted of it.
-        self.counted = 0
-        self.is_evictable = False
         self.noted_s = now_s
         """When its positions were taken down last."""
         self._topics: dict[TopicKey, dict[int, SessionPartition]] = {}
@@ -268,36 +263,27 @@ class FetchSession:
 class FetchSessionCache:
     """Every session of this process: `slots` of them, with `partitions_max` partitions together."""
 
-    __slots__ = (
-        "_by_size",
-        "_new_id",
-        "_sessions",
-        "_used_s",
-        "evictions",
-        "limit",
-        "size",
-        "slots",
-    )
+    __slots__ = ("_new_id", "_sessions", "evictions", "limit", "slots")
 
     def __init__(self, slots: int, partitions_max: int, new_id: Callable[[], int]) -> None:
         """`new_id` returns a random number from 1 to 2^31 - 1."""
         self.slots = slots
         self.limit = partitions_max
-        self.size = 0
-        """Partitions in all sessions."""
         self.evictions = 0
         self._new_id = new_id
+        # The one longest unused first.
         self._sessions: dict[int, FetchSession] = {}
-        # When each was used last, the one longest unused first.
-        self._used_s: dict[int, float] = {}
-        # Those that a larger one may replace: (size, id), in order.
-        self._by_size: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __repr__(self) -> str:
         return f"<FetchSessionCache sessions={len(self)} partitions={self.size}>"
+
+    @property
+    def size(self) -> int:
+        """Partitions in all sessions."""
+        return sum(session.size for session in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
@@ -309,7 +295,7 @@ class FetchSessionCache:
 
         `size` is how many partitions these are, at most.
         """
-        if not self._make_room(size, 1, None, now_s):
+        if not self._make_room(size, None, now_s):
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -322,11 +308,9 @@ class FetchSessionCache:
             if not number % PARTITIONS_PER_TURN:
                 yield
         # Others may have come meanwhile.
-        if session_id in self._sessions or not self._make_room(size, 1, None, now_s):
+        if session_id in self._sessions or not self._make_room(size, None, now_s):
             return None
         self._sessions[session_id] = session
-        self._use(session, now_s)
-        self._recount(session, now_s)
         return session
 
     def go_on(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
@@ -378,6 +362,7 @@ class FetchSessionCache:
         now_s: float,
     ) -> bool:
         session.epoch = next_epoch(session.epoch)
+        size_before = session.size
         for one in asked:
             session.ask(one)
         for topic, index in forgotten:
@@ -385,16 +370,14 @@ class FetchSessionCache:
         if not session.size:
             self.remove(session)
             return False
-        self._use(session, now_s)
-        if session.size > session.counted and not self._make_room(
-            session.size - session.counted, 0, session, now_s
-        ):
+        session.used_s = now_s
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        if session.size > size_before and not self._make_room(session.size, session, now_s):
             self.remove(session)
             self.evictions += 1
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} has become too large"
             )
-        self._recount(session, now_s)
         return True
 
     def close(self, session_id: int) -> None:
@@ -406,50 +389,35 @@ class FetchSessionCache:
     def remove(self, session: FetchSession) -> None:
         """Close a session that is here."""
         del self._sessions[session.id]
-        del self._used_s[session.id]
-        self._count(session, 0, is_evictable=False)
         session.close()
 
-    def _use(self, session: FetchSession, now_s: float) -> None:
-        self._used_s.pop(session.id, None)
-        self._used_s[session.id] = now_s
+    def _make_room(self, size: int, grown: FetchSession | None, now_s: float) -> bool:
+        """Evict what the rules allow until there is room for a session of this size; or refuse.
 
-    def _recount(self, session: FetchSession, now_s: float) -> None:
-        is_evictable = session.is_evictable or now_s - session.created_s > EVICTION_S
-        if session.size != session.counted or is_evictable is not session.is_evictable:
-            self._count(session, session.size, is_evictable=is_evictable)
-
-    def _count(self, session: FetchSession, size: int, *, is_evictable: bool) -> None:
-        if session.is_evictable:
-            del self._by_size[bisect_left(self._by_size, (session.counted, session.id))]
-        if is_evictable:
-            insort(self._by_size, (size, session.id))
-        self.size += size - session.counted
-        session.counted = size
-        session.is_evictable = is_evictable
-
-    def _make_room(
-        self, partitions: int, slots: int, grown: FetchSession | None, now_s: float
-    ) -> bool:
-        """Evict what the rules allow until there is room; whether there is."""
-        size = partitions if grown is None else grown.size
+        It is a new one, or one that is here and has grown.
+        """
         if size > self.limit:
             return False
-        while len(self._sessions) + slots > self.slots or self.size + partitions > self.limit:
+        sessions, partitions = len(self), self.size
+        if grown is None:
+            sessions, partitions = sessions + 1, partitions + size
+        while sessions > self.slots or partitions > self.limit:
             evicted = self._evictable(size, now_s)
             if evicted is None or evicted is grown:
                 return False
+            sessions, partitions = sessions - 1, partitions - evicted.size
             self.remove(evicted)
             self.evictions += 1
         return True
 
     def _evictable(self, size: int, now_s: float) -> FetchSession | None:
         """Return the session whose place one of this size may take."""
-        session_id = next(iter(self._used_s), None)
-        if session_id is None:
-            return None
-        if now_s - self._used_s[session_id] > EVICTION_S:
-            return self._sessions[session_id]
-        if self._by_size and self._by_size[0][0] < size:
-            return self._sessions[self._by_size[0][1]]
-        return None
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_s - oldest.used_s > EVICTION_S:
+            return oldest
+        smaller = [
+            (one.size, one.id)
+            for one in self._sessions.values()
+            if one.size < size and one.used_s - one.created_s > EVICTION_S
+        ]
+        return self._sessions[min(smaller)[1]] if smaller else None
