@@ -240,39 +240,33 @@ class Partition:
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
-        if batch.producer_id == NO_PRODUCER_ID:
-            if append_time_ms >= 0:
-                batch.set_log_append_time(append_time_ms)
-            result = self.log.append((batch,))
-            self._in_flight_count += 1
-            if result.is_done:
-                self._answered(None, result)
-            else:
-                result.when_done(partial(self._answered, None))
-            return Appended(result, NO_OFFSET, append_time_ms)
-        if self._is_fenced:
-            if not self._in_flight_of_producers:
-                self._lift_fence()  # the last attempt may have failed
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
-            )
-        known = self.producers.check(batch)
-        if known is None:
-            if append_time_ms >= 0:
-                batch.set_log_append_time(append_time_ms)
-            result = self.log.append((batch,))
+        has_producer = batch.producer_id != NO_PRODUCER_ID
+        if has_producer:
+            if self._is_fenced:
+                if not self._in_flight_of_producers:
+                    self._lift_fence()  # the last attempt may have failed
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
+                )
+            known = self.producers.check(batch)
+            if isinstance(known, InFlight):
+                result, append_time_ms = cast("tuple[Append, int]", known.token)
+                return Appended(result, NO_OFFSET, append_time_ms)
+            if known is not None:
+                return Appended(None, known.base_offset, self._append_time(known))
+        if append_time_ms >= 0:
+            batch.set_log_append_time(append_time_ms)
+        result = self.log.append((batch,))
+        entry = None
+        if has_producer:
             entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
-            self._in_flight_count += 1
             self._in_flight_of_producers += 1
-            if result.is_done:
-                self._answered(entry, result)
-            else:
-                result.when_done(partial(self._answered, entry))
-            return Appended(result, NO_OFFSET, append_time_ms)
-        if isinstance(known, InFlight):
-            result, append_time_ms = cast("tuple[Append, int]", known.token)
-            return Appended(result, NO_OFFSET, append_time_ms)
-        return Appended(None, known.base_offset, self._append_time(known))
+        self._in_flight_count += 1
+        if result.is_done:
+            self._answered(entry, result)
+        else:
+            result.when_done(partial(self._answered, entry))
+        return Appended(result, NO_OFFSET, append_time_ms)
 
     def _append_time(self, known: Duplicate) -> int:
         return (
