@@ -23,8 +23,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
-from kgw.handlers.encoding_turns import encode_topics
-from kgw.handlers.places import count_places
+from kgw.handlers.places import answer_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
@@ -35,11 +34,11 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kgw.records.limits import DecompressionLimits
-from kgw.turns import Share, shares, take_turns
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Awaitable, Sequence
 
     from kgw.handlers.context import RequestContext
     from kgw.offsets.reader import Answers
@@ -76,48 +75,20 @@ _REMOTE = {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
 
 PARTITIONS_PER_TURN = 150
 """Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
-ENCODED_PER_TURN = 1_000
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    queue = context.gateway.answer_turns
-    counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-    topics: list[ListOffsetsTopicResponse] = []
-    lengths = (len(wanted.partitions) for wanted in request.topics)
-    for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
-        if number:
-            await asyncio.sleep(0)
-        work = [
-            _answer_places(
-                request.topics[position].name,
-                request.topics[position].partitions[start:end],
-                counts,
-                lookups,
-                context,
-                request.isolation_level,
-            )
-            for position, start, end in turn
-        ]
-        # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
-        # loop.
-        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
-        for (position, start, _), found in zip(turn, answers, strict=True):
-            if not start:
-                topics.append(ListOffsetsTopicResponse(name=request.topics[position].name))
-            topics[position].partitions += found
-    return ListOffsetsResponse(
-        topics=await take_turns(
-            encode_topics(
-                ListOffsetsResponse,
-                topics,
-                "partitions",
-                context.api_version,
-                Share(ENCODED_PER_TURN),
-            ),
-            queue,
-        )
+
+    def answer(
+        name: str, wanted: Sequence[ListOffsetsPartition], counts: Counter[tuple[str, int]]
+    ) -> Awaitable[list[ListOffsetsPartitionResponse]]:
+        return _answer_places(name, wanted, counts, lookups, context, request.isolation_level)
+
+    topics = await answer_places(
+        request, context, ListOffsetsResponse, ListOffsetsTopicResponse, PARTITIONS_PER_TURN, answer
     )
+    return ListOffsetsResponse(topics=topics)
 
 
 def error_response(
@@ -141,7 +112,7 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 async def _answer_places(
     name: str,
     wanted: Sequence[ListOffsetsPartition],
-    counts: Mapping[tuple[str, int], int],
+    counts: Counter[tuple[str, int]],
     lookups: asyncio.Semaphore,
     context: RequestContext,
     isolation: int,
