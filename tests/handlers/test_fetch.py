@@ -275,17 +275,6 @@ async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_
 # --- long polls -----------------------------------------------------------------------------------
 
 
-async def test_waits_until_an_append(gateway: InProcessGateway) -> None:
-    """A long poll is answered by the append that it waits for."""
-    await create_topic(gateway)
-    pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
-    await turns()
-    assert not pending.done
-    await produce(gateway, batch(b"a"))
-    data = await answer_of(pending)
-    assert [b"a"] == values_in(data)
-
-
 async def test_is_not_woken_by_other_partitions(gateway: InProcessGateway) -> None:
     """A thousand long polls cost nothing while other partitions are written."""
     await create_topic(gateway, partitions=2)

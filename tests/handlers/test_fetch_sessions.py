@@ -234,36 +234,6 @@ async def test_topics_by_id(gateway: InProcessGateway, version: int) -> None:
         assert ErrorCode.UNKNOWN_TOPIC_ID == client.views[place].error_code
 
 
-async def test_a_topic_made_again_under_its_name(gateway: InProcessGateway, client: Client) -> None:
-    """By name the session goes on with the new topic, and says where it stands."""
-    await produce(gateway, batch(b"a"), index=0)
-    await client.poll()
-    topic = topic_of(gateway)
-    await gateway.gateway.catalog.delete(topic)
-    await client.poll()
-    assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
-        one.error_code for one in client.views.values()
-    }
-    await create_topic(gateway, partitions=4)
-    await client.poll()
-    assert View(ErrorCode.OFFSET_OUT_OF_RANGE, 0, 0) == client.views[Place("orders", 0)]
-    assert View(ErrorCode.NONE, 0, 0) == client.views[Place("orders", 1)]
-
-
-async def test_a_partition_that_comes_later(gateway: InProcessGateway, client: Client) -> None:
-    """One that is asked for too early is an error each time, until it is there."""
-    place = Place("payments", 0)
-    client.want(place)
-    for _ in range(2):
-        await client.poll()
-        assert [place] == client.named
-    await create_topic(gateway, "payments")
-    await client.poll()
-    assert View(ErrorCode.NONE, 0, 0) == client.views[place]
-    await client.poll()
-    assert [] == client.named
-
-
 async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client: Client) -> None:
     """What has left the session is not read, and listens no more."""
     del client.wanted[Place("orders", 1)]
@@ -290,19 +260,6 @@ async def test_the_last_partition_leaves(gateway: InProcessGateway, client: Clie
     )
     response = await gateway.ask(gone, BY_NAME, FetchResponse)
     assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
-
-
-async def test_log_starts_are_told(gateway: InProcessGateway, client: Client) -> None:
-    """A log start that moves is news, without any record."""
-    await produce(gateway, batch(b"a", b"b"), index=2)
-    await client.poll()
-    await client.poll()
-    topic = topic_of(gateway)
-    await topic.partitions[2].delete_before(1)
-    await client.poll()
-    assert {Place("orders", 2): View(ErrorCode.NONE, 2, 1)} == {
-        place: client.views[place] for place in client.named
-    }
 
 
 async def test_wrong_leader_epochs_are_told_each_time(
