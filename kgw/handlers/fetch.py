@@ -211,7 +211,7 @@ def _end(
 ) -> Turns[FetchResponse | EncodedBody]:
     """Return the answer of a read that has waited, and keep one that ended empty."""
     session = context.session
-    read.take()
+    read.read_latest()
     if poll is not None and read.is_unchanged and not makes_session:
         return _keep_poll(request, read, poll.answer, session)
     response = yield from _response(request, read, context, makes_session=makes_session)
@@ -358,7 +358,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         _note_session(session, context)
 
     def make() -> FetchResponse:
-        read.take()
+        read.read_latest()
         read.stop()
         return _changes(request, parts, context)
 

@@ -40,7 +40,6 @@ _PLACES_BETWEEN_CLOCKS = 200
 OPEN_FINDINGS = 10_000
 EVENTS_LISTED = 100
 LARGEST_LISTED = 200
-AT_RISK_LISTED = 1_000
 _REST = 20
 _SUMS_IN_LOOP = 500
 """More of them are ranked in a thread: 100,000 sums of topics take 23 ms."""
@@ -68,6 +67,7 @@ class LagMonitor:
         self.config = config
         self.positions = positions
         self.latest: LagSample | None = None
+        self.at_risk_listed = 1_000
         self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
         """The latest anomalies that happened and were over at once."""
         self._groups = groups
@@ -292,7 +292,7 @@ class LagMonitor:
             look.next_starts[log.key] = next_start
         if lag.lost_by(next_start):
             look.at_risk_count += 1
-            if len(look.at_risk) < AT_RISK_LISTED:
+            if len(look.at_risk) < self.at_risk_listed:
                 look.at_risk.append(
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )

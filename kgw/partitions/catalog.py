@@ -115,7 +115,7 @@ class TopicCatalog:
         self._changes: set[asyncio.Task[object]] = set()
         self._partition_count = 0
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
-        self._snapshot_turn = asyncio.Lock()
+        self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._check_thread = CheckThread()
         self.encoded = EncodedTopics()
@@ -214,7 +214,7 @@ class TopicCatalog:
         Of many partitions those that have grown the most, and so many of them that the others leave
         it that much to replay: each takes two syncs.
         """
-        async with self._snapshot_turn:
+        async with self._snapshot_lock:
             share, expiration_ms = (
                 Share(self._expiries_per_turn),
                 self._config.producer_id_expiration_ms,

@@ -186,7 +186,7 @@ class SessionParts:
 
     def collect(self) -> list[PartitionRead]:
         """Return the partitions that are to be read now."""
-        self.records = self.session.in_turn()
+        self.records = self.session.in_line()
         self.parts = [self._part(record) for record in self.records]
         return self.parts
 
@@ -225,7 +225,7 @@ class SessionParts:
     def collect_more(self) -> None:
         """Add what has something to say since."""
         known = set(self.records)
-        for record in self.session.in_turn():
+        for record in self.session.in_line():
             if record not in known:
                 self.records.append(record)
                 self.parts.append(self._part(record))

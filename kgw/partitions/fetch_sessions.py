@@ -43,7 +43,7 @@ EVICTION_S: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
-_TURN: Final = attrgetter("turn")
+_RANK: Final = attrgetter("rank")
 
 TopicKey: TypeAlias = bytes | str
 """A topic's id where the session goes by ids (KIP-516: Fetch 13 and later), else its name."""
@@ -88,11 +88,11 @@ class SessionPartition:
         "last_fetched_epoch",
         "max_bytes",
         "offset",
+        "rank",
         "session",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
-        "turn",
         "view",
     )
 
@@ -107,7 +107,7 @@ class SessionPartition:
         self.last_fetched_epoch = -1
         self.told_high_watermark = NO_OFFSET
         self.told_log_start_offset = NO_OFFSET
-        self.turn = session.take_turn()
+        self.rank = session.next_rank()
 
     def __repr__(self) -> str:
         return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
@@ -134,7 +134,7 @@ class SessionPartition:
         self.told_high_watermark = NO_OFFSET if has_error else high_watermark
         self.told_log_start_offset = log_start_offset
         if has_records:
-            self.turn = self.session.take_turn()
+            self.rank = self.session.next_rank()
         return is_news or has_records or has_error or diverges
 
     # --- what the partition says -----------------------------------------------------------------
@@ -163,8 +163,8 @@ class FetchSession:
     """What one client fetches from, and how far its requests have come."""
 
     __slots__ = (
+        "_rank",
         "_topics",
-        "_turn",
         "created_s",
         "dirty",
         "epoch",
@@ -192,15 +192,15 @@ class FetchSession:
         self.noted_s = now_s
         """When its positions were taken down last."""
         self._topics: dict[TopicKey, dict[int, SessionPartition]] = {}
-        self._turn = 0
+        self._rank = 0
 
     def __repr__(self) -> str:
         return f"<FetchSession {self.id} epoch={self.epoch} size={self.size}>"
 
-    def take_turn(self) -> int:
-        """Return the end of the line."""
-        self._turn += 1
-        return self._turn
+    def next_rank(self) -> int:
+        """Return the rank of the end of the line."""
+        self._rank += 1
+        return self._rank
 
     def partitions(self) -> Iterable[SessionPartition]:
         """Every partition, by topic."""
@@ -236,9 +236,9 @@ class FetchSession:
         if one.view is not None:
             one.view.ignore(one)
 
-    def in_turn(self) -> list[SessionPartition]:
+    def in_line(self) -> list[SessionPartition]:
         """Return what may have something to say, those first that were served longest ago."""
-        return sorted(self.dirty, key=_TURN)
+        return sorted(self.dirty, key=_RANK)
 
     def settle(self, one: SessionPartition) -> None:
         """Leave a partition alone until it says that something has changed."""

@@ -98,7 +98,7 @@ class PartitionReader(RecordReader):
         try:
             if not read.start():
                 await read
-                read.take()
+                read.read_latest()
         finally:
             read.stop()
         return {index: await self._answer(index, part) for index, part in parts.items()}

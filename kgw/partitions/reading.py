@@ -27,7 +27,7 @@ class FetchRead(Completion[None]):
 
     `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
     enough bytes have come, an error has, or the deadline. Reads from disk count against the
-    deadline, too. Whoever answers calls `take` before and `stop` after.
+    deadline, too. Whoever answers calls `read_latest` before and `stop` after.
 
     It is done in the turn of the loop in which the records have become durable.
     """
@@ -96,7 +96,7 @@ class FetchRead(Completion[None]):
         self._wait_for_more()
         return True
 
-    def take(self) -> None:
+    def read_latest(self) -> None:
         """Read what has ended the wait: to be called once this is done, before it is answered.
 
         One flush of the disk is heard of partition by partition, and the first one ends the wait:

@@ -344,7 +344,7 @@ async def test_what_has_nothing_to_say_is_left_alone(gateway: InProcessGateway) 
     for _ in range(2):
         await produce(gateway, batch(b"a"), index=1)
         await client.poll()
-        assert [1] == [one.index for one in session.in_turn()]
+        assert [1] == [one.index for one in session.in_line()]
 
 
 async def test_a_request_that_does_not_wait_sets_no_timer(
