@@ -231,7 +231,13 @@ class KafkaError(KgwError):
 
 
 class StorageError(KgwError):
-    """The backend could not do it: KAFKA_STORAGE_ERROR on the wire."""
+    """The backend could not do it; `code` is what a request is answered with."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    @property
+    def message(self) -> str:
+        return str(self)
 
 
 class DiskFullError(StorageError):
@@ -241,8 +247,12 @@ class DiskFullError(StorageError):
 class CorruptionError(StorageError):
     """Stored bytes that fail their checksum. They are never served.
 
-    `end_offset` is the first offset behind damaged records, where that is known.
+    `end_offset` is the first offset behind damaged records, where that is known. The code makes
+    clients tell their application, which can seek past the damage; after KAFKA_STORAGE_ERROR they
+    would ask again for ever, and say nothing.
     """
+
+    code = ErrorCode.CORRUPT_MESSAGE
 
     def __init__(self, message: str, end_offset: int | None = None) -> None:
         super().__init__(message)

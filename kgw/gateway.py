@@ -243,20 +243,12 @@ class Gateway:
             # Not at the top: what nobody needs for a minute would be 5 ms of every start.
             from kgw.lag import monitor
 
-            config = self.config
             self._lag = monitor.LagMonitor(
                 self.groups,
                 self.catalog,
                 self.log_manager.forecast,
                 self.clock,
-                monitor.LagSettings(
-                    config.lag_interval_ms / 1000,
-                    config.lag_risk_ms,
-                    config.lag_metrics_groups,
-                    config.lag_client_idle_ms / 1000,
-                    config.lag_history_ms,
-                    config.lag_history_samples_max,
-                ),
+                self.config,
                 self.metrics,
                 self.backend.state.lag_history,
                 self.positions,

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
+async def turns(count: int = 10) -> None:
+    """Let the loop turn: what waits for nothing else happens."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def counted(work: Generator[None, None, ResultT]) -> tuple[int, ResultT]:
     """Do all turns, and let nobody come between; return how many there were, and the result."""
     turns = 1

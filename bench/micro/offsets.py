@@ -57,15 +57,15 @@ class TimestampManager(PartitionOffsetManager):
     __slots__ = ()
 
     def assign(self, count: int) -> int:
-        base_offset = max(time.time_ns() // 1_000_000, self._next_offset)
-        self._next_offset = base_offset + count
+        base_offset = max(time.time_ns() // 1_000_000, self.next_offset)
+        self.next_offset = base_offset + count
         return base_offset
 
     def assign_many(self, counts: Iterable[int]) -> list[int]:
         return [self.assign(count) for count in counts]
 
     def advance_durable(self, end: int) -> bool:
-        self._durable_end = self._high_watermark = end
+        self.durable_end = self.high_watermark = end
         return True
 
 

@@ -83,7 +83,7 @@ async def at_risk(gateway: Gateway, query: Query) -> Answer:
         "count": sample.at_risk_count if name is topic is None else len(rows),
         "is_complete": sample.at_risk_count == len(sample.at_risk),
         "sampled_ms": sample.taken_ms,
-        "risk_ms": gateway.lag.settings.risk_ms,
+        "risk_ms": gateway.lag.config.lag_risk_ms,
     }
 
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.config import ConfigError
-from kgw.errors import ErrorCode, KafkaError
+from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.topic import name_problem
 from kgw.partitions.topic_config import parse_own_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
     from kgw.config import Config, Setting
     from kgw.gateway import Gateway
+    from kgw.partitions.catalog import ConfigChange
     from kgw.partitions.topic import Topic
     from kgw.partitions.topic_config import TopicConfig
+    from kgw.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
+
+AnswerT = TypeVar(
+    "AnswerT",
+    "alter_configs.AlterConfigsResourceResponse",
+    "incremental_alter_configs.AlterConfigsResourceResponse",
+    "describe_configs.DescribeConfigsResult",
+)
 
 
 class ResourceType(IntEnum):
@@ -37,23 +47,16 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-def broker_source(name: str, config: Config, *, is_default_broker: bool = False) -> ConfigSource:
-    """Return where a server setting's value comes from."""
-    if name in config.dynamic:
-        return (
-            ConfigSource.DYNAMIC_DEFAULT_BROKER
-            if is_default_broker
-            else ConfigSource.DYNAMIC_BROKER
-        )
-    return ConfigSource.STATIC_BROKER if config.is_given(name) else ConfigSource.DEFAULT
-
-
 def topic_source(setting: Setting, topic_config: TopicConfig, config: Config) -> ConfigSource:
     """Return where a topic setting's value comes from."""
     if setting.name in topic_config.own:
         return ConfigSource.DYNAMIC_TOPIC
     server_name = config.server_setting_behind(setting)
-    return broker_source(server_name, config) if server_name else ConfigSource.DEFAULT
+    if server_name in config.dynamic:
+        return ConfigSource.DYNAMIC_BROKER
+    if config.is_given(server_name):
+        return ConfigSource.STATIC_BROKER
+    return ConfigSource.DEFAULT
 
 
 def find_topic(gateway: Gateway, name: str) -> Topic:
@@ -82,33 +85,69 @@ def unsupported_resource(resource_type: int) -> KafkaError:
     )
 
 
-async def change_settings(
+async def change_resources(
     gateway: Gateway,
-    resource_type: int,
-    resource_name: str,
-    change: Callable[[dict[str, str]], Mapping[str, str | None]],
+    resources: Sequence[Any],
+    answer_type: type[AnswerT],
+    change_of: Callable[[Any], ConfigChange],
     *,
     validate_only: bool,
-) -> None:
-    """Replace a resource's own settings by what `change` makes of them, or check that it could.
+) -> list[AnswerT]:
+    """Change the settings of each resource by what `change_of` makes of it, and answer for it.
 
-    A topic's own settings; or the server settings that were changed while running, of which there
-    is one set, whether the resource is this node or all of them. Raises KafkaError, StorageError.
+    Or check that they could be changed. `change_of` may raise KafkaError.
     """
-    try:
-        if resource_type == ResourceType.TOPIC:
-            topic = find_topic(gateway, resource_name)
-            if validate_only:
-                parse_own_settings(change(topic.config.own_texts()))
-            else:
-                await gateway.catalog.configure(topic, change)
-        elif resource_type == ResourceType.BROKER:
-            check_broker(gateway, resource_name)
-            if validate_only:
-                gateway.check_broker_config(change(gateway.dynamic_texts()))
-            else:
-                await gateway.configure_broker(change)
+    counts = Counter((one.resource_type, one.resource_name) for one in resources)
+    answers = []
+    for resource in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "the request names this resource more than once"
+                )
+            if len({setting.name for setting in resource.configs}) != len(resource.configs):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "the request has a setting more than once"
+                )
+            await _change(gateway, resource, change_of(resource), validate_only)
+        except (KafkaError, StorageError) as error:
+            code, message = error.code, error.message
+        except ConfigError as error:
+            code, message = ErrorCode.INVALID_CONFIG, str(error)
+        answers.append(answer_resource(answer_type, resource, code, message))
+    return answers
+
+
+async def _change(
+    gateway: Gateway, resource: Any, change: ConfigChange, validate_only: bool
+) -> None:
+    """Change a topic's own settings, or the server settings that were changed while running.
+
+    There is one set of these, whether the resource is this node or all of them.
+    """
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = find_topic(gateway, resource.resource_name)
+        if validate_only:
+            parse_own_settings(change(topic.config.own_texts()))
         else:
-            raise unsupported_resource(resource_type)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            await gateway.catalog.configure(topic, change)
+    elif resource.resource_type == ResourceType.BROKER:
+        check_broker(gateway, resource.resource_name)
+        if validate_only:
+            gateway.check_broker_config(change(gateway.dynamic_texts()))
+        else:
+            await gateway.configure_broker(change)
+    else:
+        raise unsupported_resource(resource.resource_type)
+
+
+def answer_resource(
+    answer_type: type[AnswerT], resource: Any, code: ErrorCode, message: str | None
+) -> AnswerT:
+    return answer_type(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

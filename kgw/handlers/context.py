@@ -81,6 +81,10 @@ class Session:
     def close(self) -> None:
         """Keep nothing of the last Fetch: the connection has ended."""
         self.decoder.forget()
+        self.forget_poll()
+
+    def forget_poll(self) -> None:
+        """Keep nothing of the last poll."""
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.stop()

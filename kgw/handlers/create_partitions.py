@@ -67,10 +67,8 @@ async def _result(
     result = CreatePartitionsTopicResult(name=wanted.name)
     try:
         await _grow(wanted, validate_only, context)
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         result.error_code, result.error_message = error.code, error.message
-    except StorageError as error:
-        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return result
 
 

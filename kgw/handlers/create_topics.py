@@ -98,10 +98,8 @@ async def _result(
         else:
             topic = await catalog.create(wanted.name, partition_count, texts)
             topic_id, topic_config = topic.topic_id, topic.config
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         return _failure(wanted.name, error.code, error.message)
-    except StorageError as error:
-        return _failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic_id,

@@ -18,12 +18,10 @@ v0: KIP-107. v2: flexible (KIP-482).
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.handlers.encoding_turns import encode_topics
-from kgw.handlers.places import count_places
+from kgw.handlers.places import answer_places
 from kgw.metrics import count
 from kgw.partitions.retention import BY_REQUEST
 from kgw.partitions.topic import why_missing
@@ -32,10 +30,12 @@ from kgw.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kgw.turns import Share, shares, take_turns
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
     from kgw.handlers.context import RequestContext
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest
@@ -44,46 +44,29 @@ HIGH_WATERMARK = -1
 
 PARTITIONS_PER_TURN = 100
 """Those of one turn are deleted from side by side; 10 to 15 us each."""
-ENCODED_PER_TURN = 1_000
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    queue = context.gateway.answer_turns
-    counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
-    topics: list[DeleteRecordsTopicResult] = []
-    lengths = (len(wanted.partitions) for wanted in request.topics)
-    for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
-        if number:
-            await asyncio.sleep(0)
-        results = await asyncio.gather(
+    async def answer(
+        name: str, wanted: Sequence[DeleteRecordsPartition], counts: Counter[tuple[str, int]]
+    ) -> list[DeleteRecordsPartitionResult]:
+        topic = context.gateway.catalog.get(name)
+        return await asyncio.gather(
             *(
-                _result(
-                    context.gateway.catalog.get(request.topics[position].name),
-                    place,
-                    context,
-                    is_repeated=counts[request.topics[position].name, place.partition_index] > 1,
-                )
-                for position, start, end in turn
-                for place in request.topics[position].partitions[start:end]
+                _result(topic, place, context, is_repeated=counts[name, place.partition_index] > 1)
+                for place in wanted
             )
         )
-        found = iter(results)
-        for position, start, end in turn:
-            if not start:
-                topics.append(DeleteRecordsTopicResult(name=request.topics[position].name))
-            topics[position].partitions += islice(found, end - start)
-    return DeleteRecordsResponse(
-        topics=await take_turns(
-            encode_topics(
-                DeleteRecordsResponse,
-                topics,
-                "partitions",
-                context.api_version,
-                Share(ENCODED_PER_TURN),
-            ),
-            queue,
-        )
+
+    topics = await answer_places(
+        request,
+        context,
+        DeleteRecordsResponse,
+        DeleteRecordsTopicResult,
+        PARTITIONS_PER_TURN,
+        answer,
     )
+    return DeleteRecordsResponse(topics=topics)
 
 
 def error_response(
@@ -114,14 +97,9 @@ async def _result(
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=await _delete(topic, index, place.offset, context)
         )
-    except KafkaError as error:
-        return _failure(index, error.code)
-    except StorageError:
+    except (KafkaError, StorageError) as error:
         is_gone = topic is not None and topic.is_deleted
-        return _failure(
-            index,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.KAFKA_STORAGE_ERROR,
-        )
+        return _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else error.code)
 
 
 async def _delete(topic: Topic | None, index: int, offset: int, context: RequestContext) -> int:

@@ -13,6 +13,7 @@ v1: throttle time (KIP-124). v4: flexible (KIP-482). v5: messages of errors (KIP
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kgw.errors import ErrorCode, KafkaError, StorageError
@@ -31,18 +32,10 @@ if TYPE_CHECKING:
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     found = [_find(wanted, context) for wanted in _wanted(request, context)]
-    times: dict[bytes, int] = {}
-    for topic, _ in found:
-        if topic is not None:
-            times[topic.topic_id] = times.get(topic.topic_id, 0) + 1
+    times = Counter(topic for topic, _ in found)
     return DeleteTopicsResponse(
         responses=await asyncio.gather(
-            *(
-                _delete(topic, result, times[topic.topic_id] > 1, context)
-                if topic is not None
-                else _refused(result)
-                for topic, result in found
-            )
+            *(_delete(topic, result, times[topic] > 1, context) for topic, result in found)
         )
     )
 
@@ -95,21 +88,18 @@ def _find(
     return topic, result
 
 
-async def _refused(result: DeletableTopicResult) -> DeletableTopicResult:
-    return result
-
-
 async def _delete(
-    topic: Topic, result: DeletableTopicResult, is_repeated: bool, context: RequestContext
+    topic: Topic | None, result: DeletableTopicResult, is_repeated: bool, context: RequestContext
 ) -> DeletableTopicResult:
-    if is_repeated:
-        result.error_code = ErrorCode.INVALID_REQUEST
-        result.error_message = "the request names this topic more than once"
+    """Delete a topic that was found; return its result."""
+    if topic is None:
         return result
     try:
+        if is_repeated:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "the request names this topic more than once"
+            )
         await context.gateway.catalog.delete(topic)
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         result.error_code, result.error_message = error.code, error.message
-    except StorageError as error:
-        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return result

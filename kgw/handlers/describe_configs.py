@@ -24,10 +24,9 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.config_resources import (
     ConfigSource,
     ResourceType,
-    broker_source,
+    answer_resource,
     check_broker,
     find_topic,
-    topic_source,
     unsupported_resource,
 )
 from kgw.handlers.context import coordinator
@@ -84,18 +83,10 @@ def error_response(
     request: DescribeConfigsRequest, code: ErrorCode, message: str | None, context: RequestContext
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_failure(resource, code, message) for resource in request.resources]
-    )
-
-
-def _failure(
-    resource: DescribeConfigsResource, code: ErrorCode, message: str | None
-) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        results=[
+            answer_resource(DescribeConfigsResult, resource, code, message)
+            for resource in request.resources
+        ]
     )
 
 
@@ -105,7 +96,7 @@ def _result(
     try:
         entries = [*_entries(resource, context)]
     except KafkaError as error:
-        return _failure(resource, error.code, error.message)
+        return answer_resource(DescribeConfigsResult, resource, error.code, error.message)
     # An empty list asks for everything, as null does: so Kafka answers it.
     wanted = set(resource.configuration_keys or ())
     for entry in entries:
@@ -115,12 +106,9 @@ def _result(
             entry.documentation = None
         if context.api_version == 0:  # which has this instead of the source
             entry.is_default = entry.config_source == ConfigSource.DEFAULT
-    return DescribeConfigsResult(
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[entry for entry in entries if not wanted or entry.name in wanted],
-    )
+    result = answer_resource(DescribeConfigsResult, resource, ErrorCode.NONE, None)
+    result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
+    return result
 
 
 def _entries(
@@ -169,11 +157,8 @@ def _topic_entry(
 ) -> DescribeConfigsResourceResult:
     synonyms = []
     if setting.name in topic_config.own:
-        synonyms.append(
-            _synonym(
-                setting.name, setting, topic_config.own[setting.name], ConfigSource.DYNAMIC_TOPIC
-            )
-        )
+        own = topic_config.own[setting.name]
+        synonyms.append(_synonym(setting, own, ConfigSource.DYNAMIC_TOPIC))
     if setting.server_setting:
         behind = _server_synonyms(SERVER_SETTINGS[setting.server_setting], config)
         for coarser in setting.coarser_settings:
@@ -181,35 +166,27 @@ def _topic_entry(
             behind[-1:-1] = _server_synonyms(SERVER_SETTINGS[coarser], config)[:-1]
         synonyms.extend(behind)
     else:
-        synonyms.append(_synonym(setting.name, setting, setting.default, ConfigSource.DEFAULT))
-    source = topic_source(setting, topic_config, config)
-    return _entry(setting, topic_config.values[setting.name], source, synonyms, read_only=False)
+        synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
+    return _entry(setting, topic_config.values[setting.name], synonyms, read_only=False)
 
 
 def _broker_entry(
     setting: Setting, config: Config, *, is_default_broker: bool
 ) -> DescribeConfigsResourceResult:
-    source = broker_source(setting.name, config, is_default_broker=is_default_broker)
     synonyms = _server_synonyms(setting, config, is_default_broker=is_default_broker)
-    return _entry(
-        setting, config.get(setting.name), source, synonyms, read_only=not setting.dynamic
-    )
+    return _entry(setting, config.get(setting.name), synonyms, read_only=not setting.dynamic)
 
 
 def _entry(
-    setting: Setting,
-    value: Value,
-    source: ConfigSource,
-    synonyms: list[DescribeConfigsSynonym],
-    *,
-    read_only: bool,
+    setting: Setting, value: Value, synonyms: list[DescribeConfigsSynonym], *, read_only: bool
 ) -> DescribeConfigsResourceResult:
+    """Return an entry; its source is that of the first synonym."""
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=None if setting.is_sensitive else setting.format(value),
         read_only=read_only,
         is_sensitive=setting.is_sensitive,
-        config_source=source,
+        config_source=synonyms[0].source,
         synonyms=synonyms,
         config_type=setting.type,
         documentation=setting.doc,
@@ -224,22 +201,17 @@ def _server_synonyms(
     Of all brokers, as Kafka answers: where one of them starts from is nothing of all.
     """
     name = setting.name
+    if is_default_broker:
+        return [_synonym(setting, config.dynamic[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)]
     synonyms = []
     if name in config.dynamic:
-        source = broker_source(name, config, is_default_broker=is_default_broker)
-        synonyms.append(_synonym(name, setting, config.dynamic[name], source))
-    if is_default_broker:
-        return synonyms
+        synonyms.append(_synonym(setting, config.dynamic[name], ConfigSource.DYNAMIC_BROKER))
     if config.is_given(name):
-        synonyms.append(
-            _synonym(name, setting, config.static_value(name), ConfigSource.STATIC_BROKER)
-        )
-    synonyms.append(_synonym(name, setting, setting.default, ConfigSource.DEFAULT))
+        synonyms.append(_synonym(setting, config.static_value(name), ConfigSource.STATIC_BROKER))
+    synonyms.append(_synonym(setting, setting.default, ConfigSource.DEFAULT))
     return synonyms
 
 
-def _synonym(
-    name: str, setting: Setting, value: Value, source: ConfigSource
-) -> DescribeConfigsSynonym:
+def _synonym(setting: Setting, value: Value, source: ConfigSource) -> DescribeConfigsSynonym:
     shown = None if setting.is_sensitive else setting.format(value)
-    return DescribeConfigsSynonym(name=name, value=shown, source=source)
+    return DescribeConfigsSynonym(name=setting.name, value=shown, source=source)

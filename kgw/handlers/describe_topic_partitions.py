@@ -15,7 +15,7 @@ from kgw.errors import ErrorCode, KafkaError
 from kgw.handlers.authorized_operations import TOPIC_OPERATIONS
 from kgw.handlers.encoding_turns import encode_in_turns
 from kgw.handlers.leaders import leader
-from kgw.partitions.topic import name_problem
+from kgw.partitions.topic import why_unknown
 from kgw.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -59,7 +59,9 @@ def _answer(
     topics = []
     for name, topic, page in pages:
         if topic is None:
-            described = _failure(name)
+            described = DescribeTopicPartitionsResponseTopic(
+                error_code=why_unknown(name), name=name
+            )
         else:
             described = DescribeTopicPartitionsResponseTopic(
                 name=name,
@@ -129,15 +131,6 @@ def error_response(
             for topic in request.topics
         ]
     )
-
-
-def _failure(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if name_problem(name) is None
-        else ErrorCode.INVALID_TOPIC_EXCEPTION
-    )
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
 def _describe(

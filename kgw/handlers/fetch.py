@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, cast
 
 from kgw.errors import ErrorCode
 from kgw.handlers.context import EncodedBody, Later
-from kgw.handlers.encoding_turns import encode_in_turns
+from kgw.handlers.encoding_turns import encode_topics
 from kgw.handlers.leaders import name_leader
 from kgw.partitions.answer_room import AnswerBudget
+from kgw.partitions.fetch_parts import PartitionRead, SessionParts
 from kgw.partitions.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, Told
-from kgw.partitions.reading import PARTS_PER_TURN, FetchRead, PartitionRead
-from kgw.partitions.session_parts import SessionParts
+from kgw.partitions.reading import PARTS_PER_TURN, FetchRead
 from kgw.partitions.topic import why_missing
 from kgw.partitions.view import Isolation
 from kgw.protocol.codec import codec
@@ -157,30 +157,15 @@ def _complete(request: FetchRequest, context: RequestContext, *, makes_session: 
         # The session's until the coroutine begins, which it does not when it is given up before.
         session.poll = poll
         return _complete_in_turns(request, context, limits, poll, makes_session=makes_session)
-    if poll is None:
-        parts = at_once(_parts(request, context))
-        read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
-        is_done = read.start()
-    else:
-        read = poll.read
-        is_done = False
+    read = at_once(_begin(request, context, limits)) if poll is None else poll.read
     if context.received_s >= session.note_due_s:
         at_once(_note_positions(read.parts, context))
+    if read.is_done:
+        return at_once(_response(request, read, context, makes_session=makes_session))
 
     def make() -> FetchResponse | EncodedBody:
-        read.take()
-        if poll is not None and read.is_unchanged and not makes_session:
-            return _keep_poll(request, read, poll.answer, session)
-        session_id = at_once(_make_session(request, read, context)) if makes_session else NO_SESSION
-        response = _response(request, read, session_id, context)
-        if session_id or not session.knows(request) or not read.is_empty:
-            read.stop()
-            return response
-        return _keep_poll(request, read, _encoded(response, context), session)
+        return at_once(_end(request, read, poll, context, makes_session=makes_session))
 
-    if is_done:
-        session_id = at_once(_make_session(request, read, context)) if makes_session else NO_SESSION
-        return _response(request, read, session_id, context)
     return Later(read, make, read.stop)
 
 
@@ -194,34 +179,48 @@ async def _complete_in_turns(
 ) -> FetchResponse | EncodedBody:
     """Answer a request that names thousands of partitions."""
     turns = context.gateway.answer_turns
-    session = context.session
-    session.poll = None
-    if poll is None:
-        parts = await finish(_parts(request, context), turns)
-        read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
-        read.start()
-    else:
-        read = poll.read
-    answer: FetchResponse | EncodedBody | None = None
+    context.session.poll = None
+    read = await finish(_begin(request, context, limits), turns) if poll is None else poll.read
     try:
-        if context.received_s >= session.note_due_s:
+        if context.received_s >= context.session.note_due_s:
             await finish(_note_positions(read.parts, context), turns)
         await read
-        read.take()
-        if poll is not None and read.is_unchanged and not makes_session:
-            answer = _keep_poll(request, read, poll.answer, session)
-            return answer
-        session_id = NO_SESSION
-        if makes_session:
-            session_id = await finish(_make_session(request, read, context), turns)
-        response = await finish(_response_in_turns(request, read, session_id, context), turns)
-        if not session_id and read.is_empty and session.knows(request):
-            answer = _keep_poll(request, read, _encoded(response, context), session)
-            return answer
+        return await finish(_end(request, read, poll, context, makes_session=makes_session), turns)
+    except BaseException:
+        read.stop()
+        raise
+
+
+def _begin(
+    request: FetchRequest, context: RequestContext, limits: tuple[AnswerBudget, float]
+) -> Turns[FetchRead]:
+    """Look up what the request names, and begin to read it."""
+    parts = yield from _parts(request, context)
+    read = FetchRead(parts, *limits, context.gateway.fetch_deadlines)
+    read.start()
+    return read
+
+
+def _end(
+    request: FetchRequest,
+    read: FetchRead,
+    poll: _Poll | None,
+    context: RequestContext,
+    *,
+    makes_session: bool,
+) -> Turns[FetchResponse | EncodedBody]:
+    """Return the answer of a read that has waited, and keep one that ended empty."""
+    session = context.session
+    read.read_latest()
+    if poll is not None and read.is_unchanged and not makes_session:
+        return _keep_poll(request, read, poll.answer, session)
+    response = yield from _response(request, read, context, makes_session=makes_session)
+    if response.session_id or not session.knows(request) or not read.is_empty:
+        read.stop()
         return response
-    finally:
-        if answer is None:
-            read.stop()
+    encoder = codec(FetchResponse, context.api_version)
+    answer = EncodedBody(encoder.flexible, encoder.encode(response))
+    return _keep_poll(request, read, answer, session)
 
 
 def _keep_poll(
@@ -230,11 +229,6 @@ def _keep_poll(
     # Nothing but the answer: records would stay in memory for as long as the connection.
     session.poll = _Poll(request, read, answer)
     return answer
-
-
-def _encoded(response: FetchResponse, context: RequestContext) -> EncodedBody:
-    encoder = codec(FetchResponse, context.api_version)
-    return EncodedBody(encoder.flexible, encoder.encode(response))
 
 
 def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[PartitionRead]]:
@@ -269,43 +263,28 @@ def _parts(request: FetchRequest, context: RequestContext) -> Turns[list[Partiti
 
 
 def _response(
-    request: FetchRequest, read: FetchRead, session_id: int, context: RequestContext
-) -> FetchResponse:
+    request: FetchRequest, read: FetchRead, context: RequestContext, *, makes_session: bool
+) -> Turns[FetchResponse]:
+    """Return the answer; of thousands of partitions encode what there is of each."""
+    response = FetchResponse()
+    if makes_session:
+        response.session_id = yield from _make_session(request, read, context)
     parts = iter(read.parts)
-    response = FetchResponse(session_id=session_id)
+    is_large = len(read.parts) > PARTS_PER_TURN
+    share = Share(PARTS_PER_TURN)
     for topic in request.topics:
         answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
         for place in topic.partitions:
             answer.partitions.append(
                 _partition_data(topic, place.partition, next(parts), request, response, context)
             )
+            if is_large and share.spend():
+                yield
         response.responses.append(answer)
-    return response
-
-
-def _response_in_turns(
-    request: FetchRequest, read: FetchRead, session_id: int, context: RequestContext
-) -> Turns[FetchResponse]:
-    """Do the same, and encode what there is of each partition."""
-    parts = iter(read.parts)
-    share = Share(PARTS_PER_TURN)
-    response = FetchResponse(session_id=session_id)
-    topics = []
-    for topic in request.topics:
-        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
-        answer.partitions = yield from encode_in_turns(
-            FetchResponse,
-            (
-                _partition_data(topic, place.partition, next(parts), request, response, context)
-                for place in topic.partitions
-            ),
-            context.api_version,
-            share,
+    if is_large:
+        response.responses = yield from encode_topics(
+            FetchResponse, response.responses, "partitions", context.api_version, share
         )
-        topics.append(answer)
-    response.responses = yield from encode_in_turns(
-        FetchResponse, topics, context.api_version, share
-    )
     return response
 
 
@@ -357,9 +336,7 @@ def _aborted(part: PartitionRead) -> list[AbortedTransaction]:
 def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
     """Answer a request that says what has changed since the one before."""
     gateway = context.gateway
-    poll, context.session.poll = context.session.poll, None
-    if poll is not None:
-        poll.stop()
+    context.session.forget_poll()
     sessions = gateway.fetch_sessions
     by_id = context.api_version >= _BY_TOPIC_ID
     session = sessions.go_on(request.session_id, request.session_epoch, uses_topic_ids=by_id)
@@ -372,11 +349,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         # The last partition has left it: as in Kafka the request counts as one without a session.
         return _complete(request, context, makes_session=False)
 
-    def find(topic: TopicKey, index: int) -> tuple[PartitionView | None, ErrorCode]:
-        partition, code = gateway.catalog.find(topic, index)
-        return None if partition is None else partition.view(request.isolation_level), code
-
-    parts = SessionParts(session, find, request.isolation_level)
+    parts = SessionParts(session, gateway.catalog, request.isolation_level)
     read = FetchRead([], *_limits(request, context), gateway.fetch_deadlines, parts)
     is_done = read.start()
     if context.received_s >= context.session.note_due_s:
@@ -385,7 +358,7 @@ def _incremental(request: FetchRequest, context: RequestContext) -> Answer:
         _note_session(session, context)
 
     def make() -> FetchResponse:
-        read.take()
+        read.read_latest()
         read.stop()
         return _changes(request, parts, context)
 
@@ -484,7 +457,7 @@ def _note_session(session: FetchSession, context: RequestContext) -> None:
     """Remember it of all partitions in a session: those at their end are in no request."""
     session.noted_s = context.received_s
     for one in session.partitions():
-        _note(cast("PartitionView | None", one.view), one.offset, context)
+        _note(one.view, one.offset, context)
 
 
 def _note(view: PartitionView | None, offset: int, context: RequestContext) -> None:

@@ -12,20 +12,23 @@ v0: KIP-339. v1: flexible (KIP-482).
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kgw.config import SERVER_SETTINGS, TOPIC_SETTINGS, SettingType
-from kgw.errors import ErrorCode, KafkaError, StorageError
-from kgw.handlers.config_resources import ResourceType, change_settings
+from kgw.errors import ErrorCode, KafkaError
+from kgw.handlers.config_resources import ResourceType, answer_resource, change_resources
 from kgw.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kgw.config import Setting
     from kgw.handlers.context import RequestContext
+    from kgw.partitions.catalog import ConfigChange
     from kgw.protocol.messages.incremental_alter_configs import (
         AlterableConfig,
         AlterConfigsResource,
@@ -45,23 +48,15 @@ class Operation(IntEnum):
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    counts = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    response = IncrementalAlterConfigsResponse()
-    for resource in request.resources:
-        try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "the request names this resource more than once"
-                )
-            await _change(resource, context, validate_only=request.validate_only)
-        except KafkaError as error:
-            answer = _answer(resource, error.code, error.message)
-        except StorageError as error:
-            answer = _answer(resource, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        else:
-            answer = _answer(resource, ErrorCode.NONE, None)
-        response.responses.append(answer)
-    return response
+    return IncrementalAlterConfigsResponse(
+        responses=await change_resources(
+            context.gateway,
+            request.resources,
+            AlterConfigsResourceResponse,
+            lambda resource: _change(resource, context),
+            validate_only=request.validate_only,
+        )
+    )
 
 
 def error_response(
@@ -71,16 +66,16 @@ def error_response(
     context: RequestContext,
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        responses=[_answer(resource, code, message) for resource in request.resources]
+        responses=[
+            answer_resource(AlterConfigsResourceResponse, resource, code, message)
+            for resource in request.resources
+        ]
     )
 
 
-async def _change(
-    resource: AlterConfigsResource, context: RequestContext, *, validate_only: bool
-) -> None:
-    if len({setting.name for setting in resource.configs}) != len(resource.configs):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has a setting more than once")
+def _change(resource: AlterConfigsResource, context: RequestContext) -> ConfigChange:
     config = context.gateway.config
+    settings = TOPIC_SETTINGS if resource.resource_type == ResourceType.TOPIC else SERVER_SETTINGS
 
     def current(name: str, texts: dict[str, str]) -> str:
         """Return a list setting's effective value, to which APPEND and SUBTRACT apply."""
@@ -94,7 +89,7 @@ async def _change(
         changed: dict[str, str | None] = dict(texts)
         for setting in resource.configs:
             if setting.config_operation == Operation.DELETE:
-                _check_known(setting.name, resource.resource_type)
+                _check_known(setting.name, settings)
                 changed.pop(setting.name, None)
             elif setting.value is None:
                 raise KafkaError(
@@ -103,33 +98,25 @@ async def _change(
             elif setting.config_operation == Operation.SET:
                 changed[setting.name] = setting.value
             else:
-                _check_list(setting, resource.resource_type)
+                _check_list(setting, settings)
                 changed[setting.name] = _changed_list(setting, current(setting.name, texts))
         return changed
 
-    await change_settings(
-        context.gateway,
-        resource.resource_type,
-        resource.resource_name,
-        change,
-        validate_only=validate_only,
-    )
+    return change
 
 
-def _check_known(name: str, resource_type: int) -> None:
-    settings = TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else SERVER_SETTINGS
+def _check_known(name: str, settings: Mapping[str, Setting]) -> None:
     if name not in settings:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name}")
 
 
-def _check_list(setting: AlterableConfig, resource_type: int) -> None:
+def _check_list(setting: AlterableConfig, settings: Mapping[str, Setting]) -> None:
     """Raise KafkaError unless the operation is one on lists, and the setting is one."""
     if setting.config_operation not in {Operation.APPEND, Operation.SUBTRACT}:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"operation {setting.config_operation} is unknown"
         )
-    _check_known(setting.name, resource_type)
-    settings = TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else SERVER_SETTINGS
+    _check_known(setting.name, settings)
     if settings[setting.name].type is not SettingType.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list to append to or subtract from"
@@ -144,14 +131,3 @@ def _changed_list(setting: AlterableConfig, text: str) -> str:
     else:
         items = [item for item in items if item not in named]
     return ",".join(items)
-
-
-def _answer(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
-) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

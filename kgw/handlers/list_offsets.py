@@ -22,9 +22,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kgw.errors import CorruptionError, ErrorCode, KafkaError, KgwError, StorageError
-from kgw.handlers.encoding_turns import encode_topics
-from kgw.handlers.places import count_places
+from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
+from kgw.handlers.places import answer_places
 from kgw.offsets.reader import ts_ns_at
 from kgw.offsets.seeker import OffsetSeeker, Seek, SeekKind
 from kgw.partitions.reader import LOOKUPS_AT_ONCE, PartitionReader
@@ -35,13 +34,14 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kgw.records.limits import DecompressionLimits
-from kgw.turns import Share, shares, take_turns
 from kgw.types import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Awaitable, Sequence
 
     from kgw.handlers.context import RequestContext
+    from kgw.offsets.reader import Answers
     from kgw.offsets.seeker import SeekResult
     from kgw.partitions.topic import Topic
     from kgw.protocol.messages.list_offsets import (
@@ -71,50 +71,24 @@ _SEEKS = {
     EARLIEST_LOCAL: Seek(SeekKind.RESET_TO_EARLIEST),
 }
 
+_REMOTE = {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
+
 PARTITIONS_PER_TURN = 150
 """Those of one turn of the loop are looked up side by side (docs/decisions/0068)."""
-ENCODED_PER_TURN = 1_000
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    queue = context.gateway.answer_turns
-    counts = await take_turns(count_places(request.topics, Share(ENCODED_PER_TURN)), queue)
     lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-    topics: list[ListOffsetsTopicResponse] = []
-    lengths = (len(wanted.partitions) for wanted in request.topics)
-    for number, turn in enumerate(shares(lengths, PARTITIONS_PER_TURN)):
-        if number:
-            await asyncio.sleep(0)
-        work = [
-            _answer_places(
-                request.topics[position].name,
-                request.topics[position].partitions[start:end],
-                counts,
-                lookups,
-                context,
-                request.isolation_level,
-            )
-            for position, start, end in turn
-        ]
-        # One topic, the usual request, needs no tasks: both ends are answered without a turn of the
-        # loop.
-        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
-        for (position, start, _), found in zip(turn, answers, strict=True):
-            if not start:
-                topics.append(ListOffsetsTopicResponse(name=request.topics[position].name))
-            topics[position].partitions += found
-    return ListOffsetsResponse(
-        topics=await take_turns(
-            encode_topics(
-                ListOffsetsResponse,
-                topics,
-                "partitions",
-                context.api_version,
-                Share(ENCODED_PER_TURN),
-            ),
-            queue,
-        )
+
+    def answer(
+        name: str, wanted: Sequence[ListOffsetsPartition], counts: Counter[tuple[str, int]]
+    ) -> Awaitable[list[ListOffsetsPartitionResponse]]:
+        return _answer_places(name, wanted, counts, lookups, context, request.isolation_level)
+
+    topics = await answer_places(
+        request, context, ListOffsetsResponse, ListOffsetsTopicResponse, PARTITIONS_PER_TURN, answer
     )
+    return ListOffsetsResponse(topics=topics)
 
 
 def error_response(
@@ -138,33 +112,20 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 async def _answer_places(
     name: str,
     wanted: Sequence[ListOffsetsPartition],
-    counts: Mapping[tuple[str, int], int],
+    counts: Counter[tuple[str, int]],
     lookups: asyncio.Semaphore,
     context: RequestContext,
     isolation: int,
 ) -> list[ListOffsetsPartitionResponse]:
     topic = context.gateway.catalog.get(name)
-    answers: dict[int, ListOffsetsPartitionResponse] = {}
-    places: dict[int, ListOffsetsPartition] = {}
-    seeks: dict[int, Seek] = {}
-    for position, place in enumerate(wanted):
-        index = place.partition_index
-        code = ErrorCode.NONE
-        if counts[name, index] > 1:
-            code = ErrorCode.INVALID_REQUEST
-        elif topic is None or topic.partition(index) is None:
-            code = why_missing(topic, index)
-        else:
-            code = _check(topic, place, context)
-        if code is not ErrorCode.NONE:
-            answers[position] = _failure(index, code)
-        elif place.timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
-            answers[position] = ListOffsetsPartitionResponse(partition_index=index)
-        else:
-            places[position] = place
-            seeks[index] = _SEEKS.get(place.timestamp) or Seek(
-                SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp)
-            )
+    codes = [_check(topic, place, counts[name, place.partition_index], context) for place in wanted]
+    seeks = {
+        place.partition_index: _SEEKS.get(place.timestamp)
+        or Seek(SeekKind.EXACT_TS_NS, ts_ns_at(place.timestamp))
+        for place, code in zip(wanted, codes, strict=True)
+        if code is ErrorCode.NONE and place.timestamp not in _REMOTE
+    }
+    found: Answers[SeekResult] = {}
     if topic is not None and seeks:
         config = context.gateway.config
         reader = PartitionReader(
@@ -175,19 +136,28 @@ async def _answer_places(
             lookups=lookups,
         )
         found = await OffsetSeeker(reader).seek(seeks)
-        for position, place in places.items():
-            answers[position] = _answer(topic, place, found[place.partition_index], context)
-    return [answers[position] for position in sorted(answers)]
+    return [
+        _answer(topic, place, found[place.partition_index], context)
+        if topic is not None and place.partition_index in seeks
+        else _failure(place.partition_index, code)
+        for place, code in zip(wanted, codes, strict=True)
+    ]
 
 
-def _check(topic: Topic, place: ListOffsetsPartition, context: RequestContext) -> ErrorCode:
+def _check(
+    topic: Topic | None, place: ListOffsetsPartition, count: int, context: RequestContext
+) -> ErrorCode:
     """Return what is wrong with a question before anything is looked up."""
+    if count > 1:
+        return ErrorCode.INVALID_REQUEST
+    partition = None if topic is None else topic.partition(place.partition_index)
+    if partition is None:
+        return why_missing(topic, place.partition_index)
     timestamp = place.timestamp
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1 << 15):
         return ErrorCode.UNSUPPORTED_VERSION
     try:
-        view = topic.partitions[place.partition_index].view()
-        view.check_leader_epoch(place.current_leader_epoch)
+        partition.view().check_leader_epoch(place.current_leader_epoch)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
@@ -200,8 +170,10 @@ def _answer(
     context: RequestContext,
 ) -> ListOffsetsPartitionResponse:
     index = place.partition_index
+    if isinstance(found, KafkaError | StorageError):
+        return _failure(index, found.code)
     if isinstance(found, KgwError):
-        return _failure(index, _code(found))
+        raise found
     if context.api_version == 0:
         return ListOffsetsPartitionResponse(
             partition_index=index, old_style_offsets=_old_style(found, place)
@@ -216,16 +188,6 @@ def _answer(
         return answer
     answer.leader_epoch = leader_epoch if context.api_version >= 4 else NO_LEADER_EPOCH
     return answer
-
-
-def _code(error: KgwError) -> ErrorCode:
-    if isinstance(error, KafkaError):
-        return error.code
-    if isinstance(error, CorruptionError):
-        return ErrorCode.CORRUPT_MESSAGE
-    if isinstance(error, StorageError):
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    raise error
 
 
 def _old_style(found: SeekResult, place: ListOffsetsPartition) -> list[int]:

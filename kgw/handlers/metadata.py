@@ -26,7 +26,7 @@ from kgw.handlers.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from kgw.handlers.context import advertised_address
 from kgw.handlers.encoding_turns import AnswerSize
 from kgw.handlers.leaders import leader
-from kgw.partitions.topic import Topic, name_problem
+from kgw.partitions.topic import Topic, why_unknown
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import encode_items
 from kgw.protocol.messages.metadata import (
@@ -108,15 +108,9 @@ def _find(wanted: MetadataRequestTopic, context: RequestContext) -> Found:
         return catalog.by_id(wanted.topic_id) or MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
         )
-    topic = catalog.get(wanted.name)
-    if topic is not None:
-        return topic
-    code = (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if name_problem(wanted.name) is None
-        else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return catalog.get(wanted.name) or MetadataResponseTopic(
+        error_code=why_unknown(wanted.name), name=wanted.name
     )
-    return MetadataResponseTopic(error_code=code, name=wanted.name)
 
 
 def _may_be_created(found: Found) -> bool:
@@ -136,16 +130,11 @@ async def _create(name: str, context: RequestContext) -> Found:
     catalog = context.gateway.catalog
     try:
         return await catalog.create(name, context.gateway.config.num_partitions, {})
-    except KafkaError as error:
+    except (KafkaError, StorageError) as error:
         code = error.code
-        if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
-            topic = catalog.get(name)
-            if topic is not None:
-                return topic
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except StorageError:
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-    return MetadataResponseTopic(error_code=code, name=name)
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return catalog.get(name) or MetadataResponseTopic(error_code=code, name=name)
 
 
 def _describe(

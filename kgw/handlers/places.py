@@ -1,21 +1,66 @@
-"""What requests of many partitions name: Kafka refuses some that name a partition twice."""
+"""Requests that ask something of many partitions, each named once: answered some at a time."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kgw.handlers.encoding_turns import encode_topics
+from kgw.turns import Share, shares, take_turns
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from kgw.turns import Share, Turns
+    from kgw.handlers.context import RequestContext
+    from kgw.protocol.schema import Response
+    from kgw.turns import Turns
+
+ENCODED_PER_TURN = 1_000
 
 
-def count_places(topics: Iterable[Any], share: Share) -> Turns[Counter[tuple[str, int]]]:
-    """Return how often each partition is named, by topic and index.
+async def answer_places(
+    request: Any,
+    context: RequestContext,
+    response_type: type[Response],
+    topic_type: type[Any],
+    partitions_per_turn: int,
+    answer: Callable[[str, Sequence[Any], Counter[tuple[str, int]]], Awaitable[list[Any]]],
+) -> Any:
+    """Return the topics of a response, with the answers for all partitions that a request names.
 
-    Topics have `name` and `partitions`, and those `partition_index`.
+    `answer` is given a topic's name, some of its partitions, and how often the request names each
+    partition. Those of one turn of the loop are answered side by side.
     """
+    queue = context.gateway.answer_turns
+    counts = await take_turns(_count(request.topics, Share(ENCODED_PER_TURN)), queue)
+    topics: list[Any] = []
+    lengths = (len(wanted.partitions) for wanted in request.topics)
+    for number, turn in enumerate(shares(lengths, partitions_per_turn)):
+        if number:
+            await asyncio.sleep(0)
+        work = [
+            answer(
+                request.topics[position].name,
+                request.topics[position].partitions[start:end],
+                counts,
+            )
+            for position, start, end in turn
+        ]
+        # One topic, the usual request, needs no task.
+        answers = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
+        for (position, start, _), found in zip(turn, answers, strict=True):
+            if not start:
+                topics.append(topic_type(name=request.topics[position].name))
+            topics[position].partitions += found
+    encoding = encode_topics(
+        response_type, topics, "partitions", context.api_version, Share(ENCODED_PER_TURN)
+    )
+    return await take_turns(encoding, queue)
+
+
+def _count(topics: Iterable[Any], share: Share) -> Turns[Counter[tuple[str, int]]]:
+    """Return how often each partition is named, by topic and index."""
     counts: Counter[tuple[str, int]] = Counter()
     for topic in topics:
         for place in topic.partitions:

@@ -70,7 +70,7 @@ class RecordAges:
                 return None
             if found is None or not found.buffers:
                 return None
-            timestamp_ms = self._take(key, found)
+            timestamp_ms = self._remember(key, found)
         return record_age_ms(timestamp_ms, now_ms)
 
     async def read(self, log: PartitionLog, offset: int, now_ms: int) -> int | None:
@@ -86,9 +86,9 @@ class RecordAges:
             return None
         if not found.buffers:
             return None
-        return record_age_ms(self._take((log.key, offset), found), now_ms)
+        return record_age_ms(self._remember((log.key, offset), found), now_ms)
 
-    def _take(self, key: tuple[PartitionKey, int], found: ReadResult) -> int:
+    def _remember(self, key: tuple[PartitionKey, int], found: ReadResult) -> int:
         batch = read_header(memoryview(found.buffers[0])[:HEADER_BYTES])
         timestamp_ms = batch.base_timestamp_ms
         if timestamp_ms == NO_TIMESTAMP_MS or batch.attributes & _NOT_ITS_FIRST_TIME:

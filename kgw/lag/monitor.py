@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from heapq import heappush, heappushpop, nsmallest
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kgw.errors import KgwError, StorageError
 from kgw.lag.ages import RecordAges
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kgw.clock import Clock
+    from kgw.config import Config
     from kgw.lag.positions import ClientPositions
     from kgw.lag.sources import Forecast, Groups, Topics, WatchedPartition, WatchedTopic
     from kgw.metrics import Metrics
@@ -48,18 +49,6 @@ OTHER = "other"
 _ALL = (LagAnomaly.COMMITTED_AHEAD, LagAnomaly.COMMITTED_BELOW_START, LagAnomaly.COMMITTED_DAMAGED)
 
 
-class LagSettings(NamedTuple):
-    """The section of the configuration that concerns lag."""
-
-    interval_s: float = 60.0
-    risk_ms: int = 3_600_000
-    metric_groups: int = 100
-    client_idle_s: float = 600.0
-    history_ms: int = 86_400_000
-    history_samples: int = 100_000
-    at_risk_listed: int = 1_000
-
-
 class LagMonitor:
     """All that is known of lag in this process. Called in the event loop's thread only."""
 
@@ -69,15 +58,16 @@ class LagMonitor:
         topics: Topics,
         forecast: Forecast,
         clock: Clock,
-        settings: LagSettings,
+        config: Config,
         metrics: Metrics,
         history: LagHistory,
         positions: ClientPositions,
         report_bug: Callable[[BaseException], None],
     ) -> None:
-        self.settings = settings
+        self.config = config
         self.positions = positions
         self.latest: LagSample | None = None
+        self.at_risk_listed = 1_000
         self.events: deque[Event] = deque(maxlen=EVENTS_LISTED)
         """The latest anomalies that happened and were over at once."""
         self._groups = groups
@@ -123,7 +113,7 @@ class LagMonitor:
                 self._metrics.lag_failures += 1
                 self._report_bug(error)
             # From the schedule, not from the end of the last one: series with even steps.
-            due_s = max(due_s + self.settings.interval_s, self._clock.monotonic_s())
+            due_s = max(due_s + self.config.lag_interval_ms / 1000, self._clock.monotonic_s())
             await self._clock.sleep_until(due_s)
 
     # --- what others tell ------------------------------------------------------------------------
@@ -211,7 +201,7 @@ class LagMonitor:
             await self._look_at_group(group_id, look)
         self._open.finish_look()
         self._log_what_was_left_out()
-        self.positions.expire(self._clock.monotonic_s() - self.settings.client_idle_s)
+        self.positions.expire(self._clock.monotonic_s() - self.config.lag_client_idle_ms / 1000)
         took_s = self._clock.monotonic_s() - began_s
         sample = look.sample(took_s)
         self.latest = sample
@@ -220,13 +210,13 @@ class LagMonitor:
 
     async def _remember(self, sample: LagSample) -> None:
         """Add a sample to the history, and take out what is too old or too much."""
-        settings = self.settings
-        points = await _apart(sample, lambda: history_points(sample)) if settings.history_ms else []
+        history_ms = self.config.lag_history_ms
+        points = await _apart(sample, lambda: history_points(sample)) if history_ms else []
         if not points:
             return  # a gateway without groups writes nothing
         await self._history.append(points)
         await self._history.prune(
-            before_ms=sample.taken_ms - settings.history_ms, keep=settings.history_samples
+            before_ms=sample.taken_ms - history_ms, keep=self.config.lag_history_samples_max
         )
 
     async def _look_at_logs(self) -> None:
@@ -295,14 +285,14 @@ class LagMonitor:
         next_start = look.next_starts.get(log.key)
         if next_start is None:
             try:
-                next_start = await self._forecast(log.key, look.taken_ms + self.settings.risk_ms)
+                next_start = await self._forecast(log.key, look.taken_ms + self.config.lag_risk_ms)
             except KgwError:
                 self._metrics.lag_failures += 1
                 next_start = log.log_start_offset
             look.next_starts[log.key] = next_start
         if lag.lost_by(next_start):
             look.at_risk_count += 1
-            if len(look.at_risk) < self.settings.at_risk_listed:
+            if len(look.at_risk) < self.at_risk_listed:
                 look.at_risk.append(
                     AtRisk(group_id, partition.topic.name, partition.index, lag, next_start)
                 )
@@ -383,7 +373,7 @@ class LagMonitor:
         metrics.lag_sample_s = sample.took_s
         metrics.lag_failures += self._ages.failures
         self._ages.failures = 0
-        named_before, limit = metrics.group_lag, self.settings.metric_groups
+        named_before, limit = metrics.group_lag, self.config.lag_metrics_groups
         metrics.group_lag, metrics.group_time_lag_s = await _apart(
             sample, lambda: _by_group(sample, named_before, limit)
         )

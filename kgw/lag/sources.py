@@ -109,7 +109,7 @@ class LagSample(NamedTuple):
     took_s: float
     groups: dict[str, GroupSample]
     at_risk: tuple[AtRisk, ...]
-    """At most `LagSettings.at_risk_listed`; `at_risk_count` has them all."""
+    """At most `at_risk_listed` of the monitor; `at_risk_count` has them all."""
     at_risk_count: int
     largest: tuple[tuple[str, Standing], ...]
     """Group id and place of the partitions with the greatest lags."""

@@ -29,7 +29,7 @@ class OffsetInvariantError(KgwError):
 class PartitionOffsetManager:
     """The owner of one partition's next offset, durable end, high watermark and log start."""
 
-    __slots__ = ("_durable_end", "_high_watermark", "_log_start_offset", "_next_offset")
+    __slots__ = ("durable_end", "high_watermark", "log_start_offset", "next_offset")
 
     def __init__(self, log_start_offset: int = 0, next_offset: int | None = None) -> None:
         """Go on at `next_offset`, everything below it being durable and committed.
@@ -39,47 +39,32 @@ class PartitionOffsetManager:
         end = log_start_offset if next_offset is None else next_offset
         if not 0 <= log_start_offset <= end <= MAX_OFFSET:
             raise OffsetInvariantError(f"no log runs from {log_start_offset} to {end}")
-        self._log_start_offset = log_start_offset
-        self._high_watermark = end
-        self._durable_end = end
-        self._next_offset = end
+        # Read by everybody, changed by the methods alone.
+        self.log_start_offset = log_start_offset
+        """The first offset that can be read."""
+        self.high_watermark = end
+        """The end of what is committed: what consumers see. Never goes back."""
+        self.durable_end = end
+        """The end of what no power loss takes away. Never goes back."""
+        self.next_offset = end
+        """The next offset to be assigned."""
 
     def __repr__(self) -> str:
         return (
-            f"<PartitionOffsetManager start={self._log_start_offset} "
-            f"high_watermark={self._high_watermark} durable_end={self._durable_end} "
-            f"next={self._next_offset}>"
+            f"<PartitionOffsetManager start={self.log_start_offset} "
+            f"high_watermark={self.high_watermark} durable_end={self.durable_end} "
+            f"next={self.next_offset}>"
         )
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self._log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """The end of what is committed: what consumers see. Never goes back."""
-        return self._high_watermark
-
-    @property
-    def durable_end(self) -> int:
-        """The end of what no power loss takes away. Never goes back."""
-        return self._durable_end
-
-    @property
-    def next_offset(self) -> int:
-        """The next offset to be assigned."""
-        return self._next_offset
 
     def assign(self, count: int) -> int:
         """Reserve `count` consecutive offsets and return the first.
 
         Raises OffsetInvariantError for a count below one or past the largest int64.
         """
-        base_offset = self._next_offset
+        base_offset = self.next_offset
         if count < 1 or base_offset + count > MAX_OFFSET:
             raise OffsetInvariantError(f"cannot assign {count} offsets from {base_offset}")
-        self._next_offset = base_offset + count
+        self.next_offset = base_offset + count
         return base_offset
 
     def assign_many(self, counts: Iterable[int]) -> list[int]:
@@ -88,13 +73,13 @@ class PartitionOffsetManager:
         All or nothing; raises as `assign` does.
         """
         base_offsets: list[int] = []
-        next_offset = self._next_offset
+        next_offset = self.next_offset
         for count in counts:
             if count < 1 or next_offset + count > MAX_OFFSET:
                 raise OffsetInvariantError(f"cannot assign {count} offsets from {next_offset}")
             base_offsets.append(next_offset)
             next_offset += count
-        self._next_offset = next_offset
+        self.next_offset = next_offset
         return base_offsets
 
     def advance_durable(self, end: int) -> bool:
@@ -102,16 +87,16 @@ class PartitionOffsetManager:
 
         Raises OffsetInvariantError when `end` goes back or passes what was assigned.
         """
-        if not self._durable_end <= end <= self._next_offset:
+        if not self.durable_end <= end <= self.next_offset:
             raise OffsetInvariantError(
-                f"durable end cannot go from {self._durable_end} to {end} "
-                f"with {self._next_offset} next"
+                f"durable end cannot go from {self.durable_end} to {end} "
+                f"with {self.next_offset} next"
             )
-        self._durable_end = end
+        self.durable_end = end
         # One copy: durable is committed. With replicas the high watermark gets a step of its own.
-        if end <= self._high_watermark:
+        if end <= self.high_watermark:
             return False
-        self._high_watermark = end
+        self.high_watermark = end
         return True
 
     def advance_written(self, end: int) -> bool:
@@ -121,13 +106,13 @@ class PartitionOffsetManager:
         but never gives their offsets to others. Raises OffsetInvariantError when `end` goes back or
         passes what was assigned.
         """
-        if not self._high_watermark <= end <= self._next_offset:
+        if not self.high_watermark <= end <= self.next_offset:
             raise OffsetInvariantError(
-                f"high watermark cannot go from {self._high_watermark} to {end} "
-                f"with {self._next_offset} next"
+                f"high watermark cannot go from {self.high_watermark} to {end} "
+                f"with {self.next_offset} next"
             )
-        moved = end > self._high_watermark
-        self._high_watermark = end
+        moved = end > self.high_watermark
+        self.high_watermark = end
         return moved
 
     def rewind(self, next_offset: int) -> None:
@@ -136,23 +121,23 @@ class PartitionOffsetManager:
         Only the owner of the log may say that nobody saw them: they were neither committed nor
         answered. Raises OffsetInvariantError below the high watermark or above the next offset.
         """
-        if not self._high_watermark <= next_offset <= self._next_offset:
+        if not self.high_watermark <= next_offset <= self.next_offset:
             raise OffsetInvariantError(
-                f"cannot rewind to {next_offset}: high watermark {self._high_watermark}, "
-                f"next {self._next_offset}"
+                f"cannot rewind to {next_offset}: high watermark {self.high_watermark}, "
+                f"next {self.next_offset}"
             )
-        self._next_offset = next_offset
+        self.next_offset = next_offset
 
     def raise_log_start(self, offset: int) -> bool:
         """Let the log begin at `offset`; whether that moved it. A lower one changes nothing.
 
         Raises OffsetInvariantError above the high watermark.
         """
-        if offset > self._high_watermark:
+        if offset > self.high_watermark:
             raise OffsetInvariantError(
-                f"log start cannot be {offset}, above the high watermark {self._high_watermark}"
+                f"log start cannot be {offset}, above the high watermark {self.high_watermark}"
             )
-        if offset <= self._log_start_offset:
+        if offset <= self.log_start_offset:
             return False
-        self._log_start_offset = offset
+        self.log_start_offset = offset
         return True

@@ -115,14 +115,14 @@ class CheckQueue:
             if rules is None
             else self._thread.run(partial(validate_records, batch, rules, limits))
         )
-        task = asyncio.ensure_future(_take_turn(check, self._last, enter, result))
+        task = asyncio.ensure_future(_enter_in_order(check, self._last, enter, result))
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return result
 
 
-async def _take_turn(
+async def _enter_in_order(
     check: Future[None] | None,
     before: Task[None] | None,
     enter: Callable[[], Appended],

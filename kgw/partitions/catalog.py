@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from kgw.errors import ErrorCode, KafkaError, KgwError, StorageError
 from kgw.partitions.appending import CheckThread
@@ -40,7 +40,6 @@ from kgw.types import PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterator,
         Awaitable,
         Callable,
         Coroutine,
@@ -68,21 +67,14 @@ _PARTITIONS_PER_TURN = 200
 TOPIC_COST: Final = 50
 """What it takes to work out the settings of a topic, in logs that are given other settings."""
 
+_ADOPT_TOPICS: Final = "makes them anew from the logs, with default settings"
+_ADOPT_CHANGES: Final = "removes them, and what they were about stays on disk"
+
 ConfigChange: TypeAlias = "Callable[[dict[str, str]], Mapping[str, str | None]]"
 """Makes new settings of a topic's own ones, both as texts."""
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
-
-
-class _Turn:
-    """The right to change one name, and how many want it."""
-
-    __slots__ = ("lock", "users")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
 
 
 class TopicCatalog:
@@ -118,11 +110,12 @@ class TopicCatalog:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_unified_name: dict[str, TopicName] = {}
-        self._turns: dict[str, _Turn] = {}
+        # Of names that are being changed; a lock goes when nobody holds it or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._changes: set[asyncio.Task[object]] = set()
         self._partition_count = 0
         # Checkpoints by time and by size may meet; a snapshot's file is written by one of them.
-        self._snapshot_turn = asyncio.Lock()
+        self._snapshot_lock = asyncio.Lock()
         self._log_slots = asyncio.Semaphore(_LOGS_AT_A_TIME)
         self._check_thread = CheckThread()
         self.encoded = EncodedTopics()
@@ -175,12 +168,12 @@ class TopicCatalog:
         state = self._backend.state
         await self._undo_creations()
         rows: list[TopicRow] = []
-        for key, row in (await self._load_topics()).items():
+        for key, row in (await self._load(TOPIC, _ADOPT_TOPICS)).items():
             try:
                 rows.append(TopicRow.decode(row.value))
             except ValueError as error:
                 raise StorageError(f"the row of topic {key} cannot be read: {error}") from error
-        for key, row in (await self._load_unfinished(TOPIC_DELETION)).items():
+        for key, row in (await self._load(TOPIC_DELETION, _ADOPT_CHANGES)).items():
             await self._remove_logs(TopicRow.decode(row.value))
             await state.apply([Change(TOPIC_DELETION, key, None)])
         keys_here: dict[Topic, list[PartitionKey]] = {}
@@ -199,22 +192,15 @@ class TopicCatalog:
         for topic, keys in keys_here.items():
             topic.partitions = {key.partition: opened[key] for key in keys}
 
-    async def _load_topics(self) -> dict[str, Row]:
-        try:
-            return await self._backend.state.load(TOPIC)
-        except DamagedRowsError as error:
-            # To go on without them would let clients create them anew, at offset 0.
-            raise StorageError(
-                f"{error}; `kgw log adopt` makes them anew from the logs, with default settings"
-            ) from error
+    async def _load(self, kind: str, adoption: str) -> dict[str, Row]:
+        """Return the rows of a kind. To go on without damaged ones might lose records.
 
-    async def _load_unfinished(self, kind: str) -> dict[str, Row]:
+        Without a topic's row, clients could create the topic anew, at offset 0.
+        """
         try:
             return await self._backend.state.load(kind)
         except DamagedRowsError as error:
-            raise StorageError(
-                f"{error}; `kgw log adopt` removes them, and what they were about stays on disk"
-            ) from error
+            raise StorageError(f"{error}; `kgw log adopt` {adoption}") from error
 
     async def aclose(self) -> None:
         """Wait for the changes under way."""
@@ -228,7 +214,7 @@ class TopicCatalog:
         Of many partitions those that have grown the most, and so many of them that the others leave
         it that much to replay: each takes two syncs.
         """
-        async with self._snapshot_turn:
+        async with self._snapshot_lock:
             share, expiration_ms = (
                 Share(self._expiries_per_turn),
                 self._config.producer_id_expiration_ms,
@@ -311,7 +297,7 @@ class TopicCatalog:
     async def _create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
     ) -> Topic:
-        async with self._turn(name):
+        async with self._lock(name):
             own = self.check_new(name, partition_count, configs)
             config = self._config
             topic = Topic(
@@ -341,7 +327,7 @@ class TopicCatalog:
             return topic
 
     async def _delete(self, topic: Topic) -> None:
-        async with self._turn(topic.name):
+        async with self._lock(topic.name):
             self._check_exists(topic)
             row = topic.row()
             state = self._backend.state
@@ -365,7 +351,7 @@ class TopicCatalog:
             await self._backend.state.apply([Change(TOPIC_DELETION, row.key, None)])
 
     async def _grow(self, topic: Topic, partition_count: int) -> None:
-        async with self._turn(topic.name):
+        async with self._lock(topic.name):
             self._check_exists(topic)
             self.check_growth(topic, partition_count)
             added_count = partition_count - topic.partition_count
@@ -387,7 +373,7 @@ class TopicCatalog:
             self.encoded.forget(topic)
 
     async def _configure(self, topic: Topic, change: ConfigChange) -> None:
-        async with self._turn(topic.name):
+        async with self._lock(topic.name):
             self._check_exists(topic)
             own = parse_own_settings(change(topic.config.own_texts()))
             config = TopicConfig(own, self._config)
@@ -408,21 +394,9 @@ class TopicCatalog:
     def _config_share(self) -> Share:
         return Share(self._configured_per_turn)
 
-    @asynccontextmanager
-    async def _turn(self, name: str) -> AsyncIterator[None]:
-        """Hold the turn of a name, and of the names that collide with it."""
-        unified = unified_name(name)
-        turn = self._turns.get(unified)
-        if turn is None:
-            turn = self._turns[unified] = _Turn()
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[unified]
+    def _lock(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name, and of the names that collide with it."""
+        return self._locks.setdefault(unified_name(name), asyncio.Lock())
 
     async def _complete(self, change: Coroutine[object, object, ResultT]) -> ResultT:
         task = asyncio.ensure_future(change)
@@ -471,7 +445,7 @@ class TopicCatalog:
     async def _undo_creations(self) -> None:
         """Remove the logs of creations that were interrupted. They are empty; if not, they stay."""
         state = self._backend.state
-        for key, stored in (await self._load_unfinished(TOPIC_CREATION)).items():
+        for key, stored in (await self._load(TOPIC_CREATION, _ADOPT_CHANGES)).items():
             row = TopicRow.decode(stored.value)
             settings = TopicConfig({}, self._config).log_settings
             is_empty = True

@@ -137,7 +137,7 @@ class Compactor:
             )
         )
         if not is_dry_run:
-            self._note(partition, report, self._clock.monotonic_s() - began_s)
+            self._report(partition, report, self._clock.monotonic_s() - began_s)
         return report
 
     async def measure(self, partition: Partition, now_ms: int) -> Dirtiness:
@@ -193,7 +193,7 @@ class Compactor:
             error,
         )
 
-    def _note(self, partition: Partition, report: CompactionReport, elapsed_s: float) -> None:
+    def _report(self, partition: Partition, report: CompactionReport, elapsed_s: float) -> None:
         metrics = self._metrics
         count(metrics.compactions, "complete" if report.is_complete else "partial")
         metrics.compaction_seconds += elapsed_s

@@ -21,15 +21,16 @@ changed, not as much as the session is large.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+
+    from kgw.partitions.view import PartitionListener, PartitionView
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -42,7 +43,7 @@ EVICTION_S: Final = 120.0
 """Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session is safe from others."""
 
 _LAST_EPOCH: Final = 0x7FFF_FFFF
-_TURN: Final = attrgetter("turn")
+_RANK: Final = attrgetter("rank")
 
 TopicKey: TypeAlias = bytes | str
 """A topic's id where the session goes by ids (KIP-516: Fetch 13 and later), else its name."""
@@ -69,26 +70,6 @@ class Told(NamedTuple):
     has_error: bool = False
 
 
-class Watched(Protocol):
-    """A view of a partition, as far as a session listens to it."""
-
-    def listen(self, listener: Any) -> None:
-        """Have it told of what changes."""
-
-    def ignore(self, listener: Any) -> None:
-        """Tell it nothing more."""
-
-
-class Waiting(Protocol):
-    """A request of the session that waits for more."""
-
-    def advanced(self, size_bytes: int) -> None:
-        """Take note that so many bytes more can be read."""
-
-    def fire(self) -> None:
-        """End the wait now."""
-
-
 def next_epoch(epoch: int) -> int:
     """Return the epoch that follows."""
     return 1 if epoch == _LAST_EPOCH else epoch + 1
@@ -107,11 +88,11 @@ class SessionPartition:
         "last_fetched_epoch",
         "max_bytes",
         "offset",
+        "rank",
         "session",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
-        "turn",
         "view",
     )
 
@@ -119,14 +100,14 @@ class SessionPartition:
         self.session = session
         self.topic = topic
         self.index = index
-        self.view: Watched | None = None
+        self.view: PartitionView | None = None
         self.offset = NO_OFFSET
         self.max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.told_high_watermark = NO_OFFSET
         self.told_log_start_offset = NO_OFFSET
-        self.turn = session.take_turn()
+        self.rank = session.next_rank()
 
     def __repr__(self) -> str:
         return f"<SessionPartition {self.topic!r}-{self.index} offset={self.offset}>"
@@ -153,7 +134,7 @@ class SessionPartition:
         self.told_high_watermark = NO_OFFSET if has_error else high_watermark
         self.told_log_start_offset = log_start_offset
         if has_records:
-            self.turn = self.session.take_turn()
+            self.rank = self.session.next_rank()
         return is_news or has_records or has_error or diverges
 
     # --- what the partition says -----------------------------------------------------------------
@@ -182,17 +163,16 @@ class FetchSession:
     """What one client fetches from, and how far its requests have come."""
 
     __slots__ = (
+        "_rank",
         "_topics",
-        "_turn",
-        "counted",
         "created_s",
         "dirty",
         "epoch",
         "id",
         "is_closed",
-        "is_evictable",
         "noted_s",
         "size",
+        "used_s",
         "uses_topic_ids",
         "wait",
     )
@@ -201,28 +181,26 @@ class FetchSession:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = next_epoch(INITIAL_EPOCH)
-        self.created_s = now_s
+        self.created_s = self.used_s = now_s
         self.size = 0
         """Partitions in it."""
         self.dirty: dict[SessionPartition, None] = {}
         """Partitions that may have something to say."""
-        self.wait: Waiting | None = None
+        self.wait: PartitionListener | None = None
+        """The request that waits for more."""
         self.is_closed = False
-        # What the cache has counted of it.
-        self.counted = 0
-        self.is_evictable = False
         self.noted_s = now_s
         """When its positions were taken down last."""
         self._topics: dict[TopicKey, dict[int, SessionPartition]] = {}
-        self._turn = 0
+        self._rank = 0
 
     def __repr__(self) -> str:
         return f"<FetchSession {self.id} epoch={self.epoch} size={self.size}>"
 
-    def take_turn(self) -> int:
-        """Return the end of the line."""
-        self._turn += 1
-        return self._turn
+    def next_rank(self) -> int:
+        """Return the rank of the end of the line."""
+        self._rank += 1
+        return self._rank
 
     def partitions(self) -> Iterable[SessionPartition]:
         """Every partition, by topic."""
@@ -258,9 +236,9 @@ class FetchSession:
         if one.view is not None:
             one.view.ignore(one)
 
-    def in_turn(self) -> list[SessionPartition]:
+    def in_line(self) -> list[SessionPartition]:
         """Return what may have something to say, those first that were served longest ago."""
-        return sorted(self.dirty, key=_TURN)
+        return sorted(self.dirty, key=_RANK)
 
     def settle(self, one: SessionPartition) -> None:
         """Leave a partition alone until it says that something has changed."""
@@ -285,36 +263,27 @@ class FetchSession:
 class FetchSessionCache:
     """Every session of this process: `slots` of them, with `partitions_max` partitions together."""
 
-    __slots__ = (
-        "_by_size",
-        "_new_id",
-        "_sessions",
-        "_used_s",
-        "evictions",
-        "limit",
-        "size",
-        "slots",
-    )
+    __slots__ = ("_new_id", "_sessions", "evictions", "limit", "slots")
 
     def __init__(self, slots: int, partitions_max: int, new_id: Callable[[], int]) -> None:
         """`new_id` returns a random number from 1 to 2^31 - 1."""
         self.slots = slots
         self.limit = partitions_max
-        self.size = 0
-        """Partitions in all sessions."""
         self.evictions = 0
         self._new_id = new_id
+        # The one longest unused first.
         self._sessions: dict[int, FetchSession] = {}
-        # When each was used last, the one longest unused first.
-        self._used_s: dict[int, float] = {}
-        # Those that a larger one may replace: (size, id), in order.
-        self._by_size: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __repr__(self) -> str:
         return f"<FetchSessionCache sessions={len(self)} partitions={self.size}>"
+
+    @property
+    def size(self) -> int:
+        """Partitions in all sessions."""
+        return sum(session.size for session in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
@@ -326,7 +295,7 @@ class FetchSessionCache:
 
         `size` is how many partitions these are, at most.
         """
-        if not self._make_room(size, 1, None, now_s):
+        if not self._make_room(size, None, now_s):
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -339,11 +308,9 @@ class FetchSessionCache:
             if not number % PARTITIONS_PER_TURN:
                 yield
         # Others may have come meanwhile.
-        if session_id in self._sessions or not self._make_room(size, 1, None, now_s):
+        if session_id in self._sessions or not self._make_room(size, None, now_s):
             return None
         self._sessions[session_id] = session
-        self._use(session, now_s)
-        self._recount(session, now_s)
         return session
 
     def go_on(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
@@ -395,6 +362,7 @@ class FetchSessionCache:
         now_s: float,
     ) -> bool:
         session.epoch = next_epoch(session.epoch)
+        size_before = session.size
         for one in asked:
             session.ask(one)
         for topic, index in forgotten:
@@ -402,16 +370,14 @@ class FetchSessionCache:
         if not session.size:
             self.remove(session)
             return False
-        self._use(session, now_s)
-        if session.size > session.counted and not self._make_room(
-            session.size - session.counted, 0, session, now_s
-        ):
+        session.used_s = now_s
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        if session.size > size_before and not self._make_room(session.size, session, now_s):
             self.remove(session)
             self.evictions += 1
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} has become too large"
             )
-        self._recount(session, now_s)
         return True
 
     def close(self, session_id: int) -> None:
@@ -423,50 +389,35 @@ class FetchSessionCache:
     def remove(self, session: FetchSession) -> None:
         """Close a session that is here."""
         del self._sessions[session.id]
-        del self._used_s[session.id]
-        self._count(session, 0, is_evictable=False)
         session.close()
 
-    def _use(self, session: FetchSession, now_s: float) -> None:
-        self._used_s.pop(session.id, None)
-        self._used_s[session.id] = now_s
+    def _make_room(self, size: int, grown: FetchSession | None, now_s: float) -> bool:
+        """Evict what the rules allow until there is room for a session of this size; or refuse.
 
-    def _recount(self, session: FetchSession, now_s: float) -> None:
-        is_evictable = session.is_evictable or now_s - session.created_s > EVICTION_S
-        if session.size != session.counted or is_evictable is not session.is_evictable:
-            self._count(session, session.size, is_evictable=is_evictable)
-
-    def _count(self, session: FetchSession, size: int, *, is_evictable: bool) -> None:
-        if session.is_evictable:
-            del self._by_size[bisect_left(self._by_size, (session.counted, session.id))]
-        if is_evictable:
-            insort(self._by_size, (size, session.id))
-        self.size += size - session.counted
-        session.counted = size
-        session.is_evictable = is_evictable
-
-    def _make_room(
-        self, partitions: int, slots: int, grown: FetchSession | None, now_s: float
-    ) -> bool:
-        """Evict what the rules allow until there is room; whether there is."""
-        size = partitions if grown is None else grown.size
+        It is a new one, or one that is here and has grown.
+        """
         if size > self.limit:
             return False
-        while len(self._sessions) + slots > self.slots or self.size + partitions > self.limit:
+        sessions, partitions = len(self), self.size
+        if grown is None:
+            sessions, partitions = sessions + 1, partitions + size
+        while sessions > self.slots or partitions > self.limit:
             evicted = self._evictable(size, now_s)
             if evicted is None or evicted is grown:
                 return False
+            sessions, partitions = sessions - 1, partitions - evicted.size
             self.remove(evicted)
             self.evictions += 1
         return True
 
     def _evictable(self, size: int, now_s: float) -> FetchSession | None:
         """Return the session whose place one of this size may take."""
-        session_id = next(iter(self._used_s), None)
-        if session_id is None:
-            return None
-        if now_s - self._used_s[session_id] > EVICTION_S:
-            return self._sessions[session_id]
-        if self._by_size and self._by_size[0][0] < size:
-            return self._sessions[self._by_size[0][1]]
-        return None
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_s - oldest.used_s > EVICTION_S:
+            return oldest
+        smaller = [
+            (one.size, one.id)
+            for one in self._sessions.values()
+            if one.size < size and one.used_s - one.created_s > EVICTION_S
+        ]
+        return self._sessions[min(smaller)[1]] if smaller else None

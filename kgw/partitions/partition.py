@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kgw.partitions.appending import CheckThread
     from kgw.partitions.producer_state import BatchEntry
     from kgw.partitions.topic_config import TopicConfig
-    from kgw.partitions.view import Listener
+    from kgw.partitions.view import PartitionListener
     from kgw.records.batch import RecordBatch
     from kgw.turns import Turns
     from kgw.types import Buffer
@@ -100,7 +100,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.listeners: dict[Listener, None] = {}
+        self.listeners: dict[PartitionListener, None] = {}
         """Who is told of what becomes of the partition: to be changed by its views."""
         self.skip_count = 0
         """Appends that began past the end of the one before: nothing here explains the hole."""
@@ -211,11 +211,12 @@ class Partition:
         config = self.topic.config
         now_ms = self._clock.wall_ms()
         batch = read_produced_batch(records)
-        validate_batch(batch, config, now_ms, zstd_allowed=zstd_allowed)
+        rules = config.batches
+        validate_batch(batch, rules, now_ms, zstd_allowed=zstd_allowed)
         # Properties cost a call each; this runs ten thousand times a second.
         if batch.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-        append_time_ms = now_ms if config.uses_log_append_time else NO_TIMESTAMP_MS
+        append_time_ms = now_ms if rules.uses_log_append_time else NO_TIMESTAMP_MS
         if config.checks_records or self._check_queue is not None:
             return self._append_checked(batch, now_ms, append_time_ms)
         return self._enter(batch, now_ms, append_time_ms)
@@ -224,7 +225,7 @@ class Partition:
         """Submit a batch once its records have been looked at, and all before it have entered."""
         config = self.topic.config
         limits = config.decompression_limits
-        rules = record_rules(config, now_ms) if config.checks_records else None
+        rules = record_rules(config.batches, now_ms)
         if rules is not None and is_checked_at_once(batch):
             validate_records(batch, rules, limits)
             rules = None
@@ -239,42 +240,40 @@ class Partition:
 
     def _enter(self, batch: RecordBatch, now_ms: int, append_time_ms: int) -> Appended:
         """Submit a batch that is valid, unless it is known already. Raises KafkaError."""
-        if batch.producer_id == NO_PRODUCER_ID:
-            if append_time_ms >= 0:
-                batch.set_log_append_time(append_time_ms)
-            result = self.log.append((batch,))
-            self._in_flight_count += 1
-            if result.is_done:
-                self._answered(None, result)
-            else:
-                result.when_done(partial(self._answered, None))
-            return Appended(result, NO_OFFSET, append_time_ms)
-        if self._is_fenced:
-            if not self._in_flight_of_producers:
-                self._lift_fence()  # the last attempt may have failed
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
-            )
-        known = self.producers.check(batch)
-        if known is None:
-            if append_time_ms >= 0:
-                batch.set_log_append_time(append_time_ms)
-            result = self.log.append((batch,))
+        has_producer = batch.producer_id != NO_PRODUCER_ID
+        if has_producer:
+            if self._is_fenced:
+                if not self._in_flight_of_producers:
+                    self._lift_fence()  # the last attempt may have failed
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, "the producers' state is being read from the log"
+                )
+            known = self.producers.check(batch)
+            if isinstance(known, InFlight):
+                result, append_time_ms = cast("tuple[Append, int]", known.token)
+                return Appended(result, NO_OFFSET, append_time_ms)
+            if known is not None:
+                return Appended(None, known.base_offset, self._append_time(known))
+        if append_time_ms >= 0:
+            batch.set_log_append_time(append_time_ms)
+        result = self.log.append((batch,))
+        entry = None
+        if has_producer:
             entry = self.producers.submit(batch, (result, append_time_ms), now_ms)
-            self._in_flight_count += 1
             self._in_flight_of_producers += 1
-            if result.is_done:
-                self._answered(entry, result)
-            else:
-                result.when_done(partial(self._answered, entry))
-            return Appended(result, NO_OFFSET, append_time_ms)
-        if isinstance(known, InFlight):
-            result, append_time_ms = cast("tuple[Append, int]", known.token)
-            return Appended(result, NO_OFFSET, append_time_ms)
-        return Appended(None, known.base_offset, self._append_time(known))
+        self._in_flight_count += 1
+        if result.is_done:
+            self._answered(entry, result)
+        else:
+            result.when_done(partial(self._answered, entry))
+        return Appended(result, NO_OFFSET, append_time_ms)
 
     def _append_time(self, known: Duplicate) -> int:
-        return known.max_timestamp_ms if self.topic.config.uses_log_append_time else NO_TIMESTAMP_MS
+        return (
+            known.max_timestamp_ms
+            if self.topic.config.batches.uses_log_append_time
+            else NO_TIMESTAMP_MS
+        )
 
     def _answered(self, entry: BatchEntry | None, append: Append) -> None:
         """Take note of an append's result. Runs before whoever else waits for it."""

@@ -8,6 +8,7 @@ it stands but at a random place.
 
 from __future__ import annotations
 
+from asyncio import Lock
 from os import urandom
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from kgw.state.base import Change, ConflictError
 from kgw.turns import Share, take_turns
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Iterable, Sequence
 
     from kgw.state.base import StateStore
@@ -56,47 +56,33 @@ class ProducerIds:
         self._is_first_claim = True
         self._next = 0
         self._end = 0
-        self._claim: Future[None] | None = None
+        self._lock = Lock()
 
     async def next_id(self) -> int:
         """Return an id that nobody has had before. Raises StorageError."""
-        while self._next == self._end:
-            await self._claim_block()
-        producer_id = self._next
-        self._next += 1
-        return producer_id
+        # Those who come while a block is claimed get theirs of it.
+        async with self._lock:
+            while self._next == self._end:
+                await self._claim()
+            producer_id = self._next
+            self._next += 1
+            return producer_id
 
-    async def _claim_block(self) -> None:
-        """Claim a block; callers that come meanwhile wait for the same one."""
-        from asyncio import ensure_future, shield
-
-        if self._claim is None:
-            self._claim = ensure_future(self._claim_durably())
-            self._claim.add_done_callback(self._claimed)
-        # A caller that goes away must not take the others' block with it.
-        await shield(self._claim)
-
-    def _claimed(self, claim: Future[None]) -> None:
-        self._claim = None
-        if not claim.cancelled():
-            claim.exception()  # the callers have it; the loop need not report it as well
-
-    async def _claim_durably(self) -> None:
-        while True:
-            rows = await self._state.load(KIND)
-            row = rows.get(KEY)
-            begin = self._random_place() if row is None else int(row.value)
-            if self._is_first_claim and await take_turns(self._is_behind_logs(begin)):
-                begin = self._random_place()
-            end = begin + BLOCK_SIZE
-            version = 0 if row is None else row.version
-            try:
-                await self._state.apply([Change(KIND, KEY, str(end).encode(), version)])
-            except ConflictError:
-                continue
-            self._next, self._end = begin, end
-            self._is_first_claim = False
+    async def _claim(self) -> None:
+        """Claim a block. When the caller is cancelled, what was claimed is lost."""
+        rows = await self._state.load(KIND)
+        row = rows.get(KEY)
+        begin = self._random_place() if row is None else int(row.value)
+        if self._is_first_claim and await take_turns(self._is_behind_logs(begin)):
+            begin = self._random_place()
+        end = begin + BLOCK_SIZE
+        version = 0 if row is None else row.version
+        try:
+            await self._state.apply([Change(KIND, KEY, str(end).encode(), version)])
+        except ConflictError:
             return
+        self._next, self._end = begin, end
+        self._is_first_claim = False
 
     def _is_behind_logs(self, begin: int) -> Turns[bool]:
         """Whether logs hold ids that the database would hand out again before long."""

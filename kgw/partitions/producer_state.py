@@ -156,14 +156,13 @@ class ProducerState:
     and `replay`.
     """
 
-    __slots__ = ("_entries", "_in_flight_count", "_max_producers", "changed")
+    __slots__ = ("_entries", "_max_producers", "changed")
 
     def __init__(self, max_producers: int = MAX_PRODUCERS) -> None:
         """Begin without a producer."""
         self._max_producers = max_producers
         # The one that wrote longest ago first.
         self._entries: dict[int, ProducerEntry] = {}
-        self._in_flight_count = 0
         self.changed: set[int] | None = None
         """While a snapshot is made: the producers of which more has been stored since."""
 
@@ -172,11 +171,6 @@ class ProducerState:
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self._entries.values())
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many batches were submitted and neither completed nor rolled back."""
-        return self._in_flight_count
 
     def ids(self) -> list[int]:
         """Return every producer's id."""
@@ -260,7 +254,6 @@ class ProducerState:
             token,
         )
         entry.batches.append(noted)
-        self._in_flight_count += 1
         return noted
 
     def complete(self, noted: BatchEntry, base_offset: int) -> None:
@@ -269,7 +262,6 @@ class ProducerState:
             return
         noted.base_offset = base_offset
         noted.token = None
-        self._in_flight_count -= 1
         entry = noted.owner
         if self.changed is not None:
             self.changed.add(entry.producer_id)
@@ -284,8 +276,6 @@ class ProducerState:
         after all. A producer that has stored nothing yet stays known by the sequence that failed
         first: what it had sent after that one must not overtake it.
         """
-        if not self._in_flight_count:
-            return
         for producer_id, newest in list(self._entries.items()):
             entry = newest
             while not entry.is_stored and entry.replaced is not None:
@@ -295,7 +285,6 @@ class ProducerState:
                 entry.first_sequence = entry.batches[0].base_sequence
             _drop_in_flight(entry)
             self._entries[producer_id] = entry
-        self._in_flight_count = 0
 
     def replay(self, batch: RecordBatch, now_ms: int) -> None:
         """Learn from a batch that the log holds; one that is known already changes nothing.
@@ -371,7 +360,6 @@ class ProducerState:
         """Forget everything, before a rebuild from the log."""
         self._entries.clear()
         self.changed = None
-        self._in_flight_count = 0
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Replace everything by what a snapshot held."""
@@ -412,7 +400,7 @@ def _drop_in_flight(entry: ProducerEntry) -> None:
     kept: list[BatchEntry] = []
     for known in entry.batches:
         if known.base_offset == IN_FLIGHT_OFFSET:
-            # So that a late `complete` cannot count it twice.
+            # So that a late `complete` leaves it alone.
             known.token = None
         else:
             kept.append(known)

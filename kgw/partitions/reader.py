@@ -15,7 +15,8 @@ from kgw.offsets.reader import (
     timestamp_ms_at,
 )
 from kgw.partitions.answer_room import AnswerBudget
-from kgw.partitions.reading import FetchRead, PartitionRead
+from kgw.partitions.fetch_parts import PartitionRead
+from kgw.partitions.reading import FetchRead
 from kgw.partitions.view import Isolation
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class PartitionReader(RecordReader):
         try:
             if not read.start():
                 await read
-                read.take()
+                read.read_latest()
         finally:
             read.stop()
         return {index: await self._answer(index, part) for index, part in parts.items()}
@@ -121,27 +122,18 @@ class PartitionReader(RecordReader):
         find: Callable[[int, PartitionView], Awaitable[_ResultT]],
     ) -> Answers[_ResultT]:
         """Look something up in each partition, several at a time."""
-        answers: Answers[_ResultT] = {}
-        left = iter(partitions)
 
-        async def work() -> None:
-            for index in left:
-                view = self._view(index)
-                if view is None:
-                    answers[index] = self._unknown(index)
-                    continue
-                try:
-                    async with self._lookups:
-                        answers[index] = await find(index, view)
-                except KgwError as error:
-                    answers[index] = self._unknown(index) if self._topic.is_deleted else error
+        async def look(index: int) -> _ResultT | KgwError:
+            view = self._view(index)
+            if view is None:
+                return self._unknown(index)
+            try:
+                async with self._lookups:
+                    return await find(index, view)
+            except KgwError as error:
+                return self._unknown(index) if self._topic.is_deleted else error
 
-        if len(partitions) == 1:
-            await work()
-        else:
-            workers = min(LOOKUPS_AT_ONCE, len(partitions))
-            await asyncio.gather(*(work() for _ in range(workers)))
-        return answers
+        return dict(zip(partitions, await asyncio.gather(*map(look, partitions)), strict=True))
 
     def _unknown(self, index: int) -> KafkaError:
         if self._topic.is_deleted:

@@ -3,188 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kgw.completion import Completion
-from kgw.errors import CorruptionError, ErrorCode, KafkaError, StorageError
-from kgw.partitions.view import Bounds
+from kgw.errors import StorageError
+from kgw.partitions.fetch_parts import NamedParts
 from kgw.partitions.waits import FetchWait
 from kgw.turns import Share
-from kgw.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgw.backend.base import EpochEnd
     from kgw.partitions.answer_room import AnswerBudget
-    from kgw.partitions.view import PartitionView
+    from kgw.partitions.fetch_parts import PartitionRead, SessionParts
     from kgw.partitions.waits import FetchDeadlines
-    from kgw.types import Buffer
 
 PARTS_PER_TURN: Final = 400
 """More are read some at a time, like what comes from the disk (docs/decisions/0068)."""
-
-_NO_BOUNDS: Final = Bounds(NO_OFFSET, NO_OFFSET, NO_OFFSET, NO_OFFSET)
-
-
-class PartitionRead:
-    """One partition of a Fetch: what is asked of it, and what came of it.
-
-    `gone_code` answers when the partition does not exist, or no longer.
-    """
-
-    __slots__ = (
-        "bounds",
-        "buffers",
-        "current_leader_epoch",
-        "diverging",
-        "error_code",
-        "gone_code",
-        "last_fetched_epoch",
-        "max_bytes",
-        "next_offset",
-        "offset",
-        "view",
-    )
-
-    def __init__(
-        self,
-        view: PartitionView | None,
-        offset: int,
-        max_bytes: int,
-        current_leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        gone_code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ) -> None:
-        self.view = view
-        self.offset = offset
-        self.max_bytes = max_bytes
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        self.gone_code = gone_code
-        self.error_code = ErrorCode.NONE
-        self.bounds = _NO_BOUNDS
-        self.diverging: EpochEnd | None = None
-        self.buffers: list[Buffer] = []
-        self.next_offset = offset
-        """The offset behind what was read."""
-
-    def fail(self, code: ErrorCode) -> None:
-        self.bounds = _NO_BOUNDS
-        self.diverging = None
-        self.buffers = []
-        self.error_code = code
-
-    def fail_with(self, error: StorageError) -> None:
-        """Answer with what a failed read means.
-
-        CORRUPT_MESSAGE makes clients tell their application, which can seek past the damage. After
-        KAFKA_STORAGE_ERROR they would ask again for ever, and say nothing.
-        """
-        if self.view is not None and self.view.topic.is_deleted:
-            self.fail(self.gone_code)
-        elif isinstance(error, CorruptionError):
-            self.fail(ErrorCode.CORRUPT_MESSAGE)
-        else:
-            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether waiting longer could not make this answer better."""
-        return self.error_code is not ErrorCode.NONE or self.diverging is not None
-
-    @property
-    def is_examined(self) -> bool:
-        """Whether anything is known of the partition."""
-        return self.bounds is not _NO_BOUNDS or self.error_code is not ErrorCode.NONE
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the partition is not, or no longer, what was found when it was examined."""
-        view = self.view
-        if view is None or view.topic.is_deleted:
-            return self.error_code is ErrorCode.NONE
-        return view.bounds() != self.bounds
-
-    def examine(self) -> PartitionView | None:
-        """Look at where the partition stands; return it when there is something to read.
-
-        Sets bounds, error and divergence. An offset at the visible end has nothing to read yet.
-        """
-        view = self.view
-        if view is None or view.topic.is_deleted:
-            self.fail(self.gone_code)
-            return None
-        self.error_code = ErrorCode.NONE
-        self.diverging = None
-        self.buffers = []
-        offset = self.offset
-        if self.current_leader_epoch >= 0:
-            try:
-                view.check_leader_epoch(self.current_leader_epoch)
-            except KafkaError as error:
-                self.fail(error.code)
-                return None
-        bounds = self.bounds = view.bounds()
-        if self.last_fetched_epoch >= 0 and self._diverges(view):
-            return None
-        if not view.is_readable(offset, bounds):
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return None
-        return view if offset < bounds.end_offset else None
-
-    def _diverges(self, view: PartitionView) -> bool:
-        """Whether the client has records that are not in this log (KIP-595's check, for Fetch)."""
-        end = view.epoch_end(self.last_fetched_epoch)
-        if end is None:
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return True
-        if end.leader_epoch < self.last_fetched_epoch or end.end_offset < self.offset:
-            self.diverging = end
-            return True
-        return False
-
-
-class SessionRequest(Protocol):
-    """One request of a fetch session: which partitions it reads, and how it hears of them."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether waiting is of no use, whatever comes."""
-
-    def collect(self) -> list[PartitionRead]:
-        """Return the partitions that are to be read now."""
-
-    def settle(self) -> None:
-        """Take in that all of them have been read."""
-
-    def collect_more(self) -> None:
-        """Add what has something to say since."""
-
-    def listen(self, wait: FetchWait) -> None:
-        """Have a wait told of what changes."""
-
-    def ignore(self, wait: FetchWait) -> None:
-        """Tell a wait nothing more."""
-
-
-class NamedParts:
-    """What a request without a session waits for: the partitions that it names."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: Sequence[PartitionRead]) -> None:
-        self._parts = parts
-
-    def listen(self, wait: FetchWait) -> None:
-        for part in self._parts:
-            if part.view is not None:
-                part.view.listen(wait)
-
-    def ignore(self, wait: FetchWait) -> None:
-        for part in self._parts:
-            if part.view is not None:
-                part.view.ignore(wait)
 
 
 class FetchRead(Completion[None]):
@@ -192,7 +27,7 @@ class FetchRead(Completion[None]):
 
     `start` says whether the parts can be answered at once. If not, they can be when it `is_done`:
     enough bytes have come, an error has, or the deadline. Reads from disk count against the
-    deadline, too. Whoever answers calls `take` before and `stop` after.
+    deadline, too. Whoever answers calls `read_latest` before and `stop` after.
 
     It is done in the turn of the loop in which the records have become durable.
     """
@@ -215,7 +50,7 @@ class FetchRead(Completion[None]):
         budget: AnswerBudget,
         deadline_s: float,
         deadlines: FetchDeadlines,
-        session: SessionRequest | None = None,
+        session: SessionParts | None = None,
     ) -> None:
         """`parts` are in the order in which the client wants them served.
 
@@ -261,7 +96,7 @@ class FetchRead(Completion[None]):
         self._wait_for_more()
         return True
 
-    def take(self) -> None:
+    def read_latest(self) -> None:
         """Read what has ended the wait: to be called once this is done, before it is answered.
 
         One flush of the disk is heard of partition by partition, and the first one ends the wait:

@@ -131,6 +131,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def why_unknown(name: str) -> ErrorCode:
+    """Return the error for a topic, asked for by its name, that does not exist."""
+    if name_problem(name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def unified_name(name: str) -> str:
     """Return the form in which names collide: metrics write '.' and '_' alike (KAFKA-495)."""
     return name.replace(".", "_")

@@ -9,7 +9,7 @@ from kgw.config import TOPIC_SETTINGS, ConfigError, parse_topic_config
 from kgw.errors import ErrorCode, KafkaError
 from kgw.partitions.compaction_rules import CompactionRules
 from kgw.partitions.retention import NO_LIMIT, RetentionRules
-from kgw.partitions.validation import NO_BEFORE_MAX_MS
+from kgw.partitions.validation import BatchRules, record_rules
 from kgw.records.limits import DecompressionLimits
 
 if TYPE_CHECKING:
@@ -22,39 +22,34 @@ class TopicConfig:
     """The effective settings of one topic, as values to act on. It never changes."""
 
     __slots__ = (
+        "batches",
         "checks_records",
         "compaction",
         "decompression_limits",
         "deletes",
         "is_compacted",
         "log_settings",
-        "max_message_bytes",
         "own",
         "retention",
-        "timestamp_after_max_ms",
-        "timestamp_before_max_ms",
-        "uses_log_append_time",
-        "validates_records",
         "values",
     )
 
     def __init__(self, own: Mapping[str, Value], config: Config) -> None:
         self.own = dict(own)
         self.values = values = config.topic_values(own)
-        self.max_message_bytes = cast("int", values["max.message.bytes"])
-        self.uses_log_append_time = values["message.timestamp.type"] == "LogAppendTime"
-        self.timestamp_before_max_ms = cast("int", values["message.timestamp.before.max.ms"])
-        self.timestamp_after_max_ms = cast("int", values["message.timestamp.after.max.ms"])
         policies = cast("tuple[str, ...]", values["cleanup.policy"])
         self.deletes = "delete" in policies
         self.is_compacted = "compact" in policies
-        self.validates_records = values["kgw.validation"] == "records"
-        # On the way of every batch, so that most need not ask further.
-        self.checks_records = (
-            self.is_compacted
-            or self.validates_records
-            or self.timestamp_before_max_ms != NO_BEFORE_MAX_MS
+        self.batches = BatchRules(
+            max_message_bytes=cast("int", values["max.message.bytes"]),
+            uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+            timestamp_before_max_ms=cast("int", values["message.timestamp.before.max.ms"]),
+            timestamp_after_max_ms=cast("int", values["message.timestamp.after.max.ms"]),
+            needs_keys=self.is_compacted,
+            validates_records=values["kgw.validation"] == "records",
         )
+        # On the way of every batch, so that most need not ask further.
+        self.checks_records = record_rules(self.batches, 0) is not None
         self.decompression_limits = DecompressionLimits(
             config.decompressed_bytes_max, config.decompression_ratio_max
         )

@@ -8,7 +8,7 @@ the code that Kafka's broker gives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import (
@@ -51,43 +51,21 @@ _KNOWN_ATTRIBUTES: Final = (
 )
 
 
-class BatchRules(Protocol):
-    """The settings of a topic that decide what may enter it."""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """max.message.bytes: of a whole batch, as it came."""
-
-    @property
-    def is_compacted(self) -> bool:
-        """cleanup.policy has compact: every record needs a key."""
-
-    @property
-    def validates_records(self) -> bool:
-        """kgw.validation=records: they are what the header says."""
-
-    @property
-    def uses_log_append_time(self) -> bool:
-        """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
-
-    @property
-    def timestamp_before_max_ms(self) -> int:
-        """message.timestamp.before.max.ms: how far behind now a record may be."""
-
-    @property
-    def timestamp_after_max_ms(self) -> int:
-        """message.timestamp.after.max.ms: how far ahead of now a record may be."""
-
-
-class FixedRules(NamedTuple):
-    """Rules as plain values, with Kafka's defaults."""
+class BatchRules(NamedTuple):
+    """What a topic's settings say of the batches that may enter it; Kafka's defaults."""
 
     max_message_bytes: int = 1_048_588
+    """max.message.bytes: of a whole batch, as it came."""
     uses_log_append_time: bool = False
+    """message.timestamp.type=LogAppendTime: the clients' timestamps do not count."""
     timestamp_before_max_ms: int = NO_BEFORE_MAX_MS
+    """message.timestamp.before.max.ms: how far behind now a record may be."""
     timestamp_after_max_ms: int = 3_600_000
-    is_compacted: bool = False
+    """message.timestamp.after.max.ms: how far ahead of now a record may be."""
+    needs_keys: bool = False
+    """cleanup.policy has compact: every record needs a key."""
     validates_records: bool = False
+    """kgw.validation=records: they are what the header says."""
 
 
 class RecordRules(NamedTuple):
@@ -185,9 +163,9 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
     if not rules.uses_log_append_time:
         earliest_ms = max(0, now_ms - rules.timestamp_before_max_ms)
         time_range = earliest_ms, now_ms + rules.timestamp_after_max_ms
-    if rules.is_compacted or rules.validates_records:
+    if rules.needs_keys or rules.validates_records:
         return RecordRules(
-            needs_keys=rules.is_compacted,
+            needs_keys=rules.needs_keys,
             time_range=time_range,
             holds_max_timestamp=rules.validates_records and not rules.uses_log_append_time,
         )
@@ -197,7 +175,7 @@ def record_rules(rules: BatchRules, now_ms: int) -> RecordRules | None:
 
 
 def validate_records(batch: RecordBatch, rules: RecordRules, limits: DecompressionLimits) -> None:
-    """Return when every record of a valid batch may enter. May take long: see `entering`.
+    """Return when every record of a valid batch may enter. May take long: see `appending`.
 
     Raises UnfitRecordsError with INVALID_TIMESTAMP when one is out of range, else with
     INVALID_RECORD for those without a key; RecordError for a payload that cannot be read.

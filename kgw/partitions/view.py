@@ -60,7 +60,7 @@ class ReadTopic(Protocol):
     is_deleted: bool
 
 
-class Listener(Protocol):
+class PartitionListener(Protocol):
     """What is told when there is more, or less, to be seen of a partition."""
 
     def advanced(self, size_bytes: int) -> None:
@@ -80,7 +80,7 @@ class PartitionView:
         topic: ReadTopic,
         index: int,
         log: PartitionLog,
-        listeners: dict[Listener, None],
+        listeners: dict[PartitionListener, None],
         isolation: Isolation,
     ) -> None:
         """`listeners` are the partition's own: all of its views share them."""
@@ -186,11 +186,11 @@ class PartitionView:
 
     # --- hearing of more -------------------------------------------------------------------------
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PartitionListener) -> None:
         """Have a listener told of what changes; more than once is once."""
         self._listeners[listener] = None
 
-    def ignore(self, listener: Listener) -> None:
+    def ignore(self, listener: PartitionListener) -> None:
         """Tell a listener nothing more; one that does not listen is no error."""
         self._listeners.pop(listener, None)
 

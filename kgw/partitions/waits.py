@@ -24,13 +24,10 @@ _ROUNDING_MS = 1e-3
 class FetchDeadlines:
     """Ends waits whose time is up, all those of one tick in one call of the loop."""
 
-    __slots__ = ("_spare_ms", "_ticks", "clock")
+    __slots__ = ("_ticks", "clock")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        # The tick that was left last by the last who waited for it. Its timer is kept: a consumer
-        # at the end of a topic waits two thousand times a second, forty times in one tick.
-        self._spare_ms = 0
         self._ticks: dict[int, tuple[Timer, dict[FetchWait, None]]] = {}
 
     def add(self, wait: FetchWait, deadline_s: float) -> int:
@@ -47,22 +44,14 @@ class FetchDeadlines:
         return due_ms
 
     def remove(self, wait: FetchWait, due_ms: int) -> None:
-        """Forget a wait that has ended otherwise; of timers that nobody waits for one is kept."""
+        """Forget a wait that has ended otherwise, and a timer that nobody waits for."""
         tick = self._ticks.get(due_ms)
         if tick is None:
             return
-        waits = tick[1]
+        timer, waits = tick
         waits.pop(wait, None)
         if not waits:
-            spare_ms, self._spare_ms = self._spare_ms, due_ms
-            if spare_ms != due_ms:
-                self._drop(spare_ms)
-
-    def _drop(self, due_ms: int) -> None:
-        """Forget a timer if still nobody waits for it."""
-        tick = self._ticks.get(due_ms)
-        if tick is not None and not tick[1]:
-            tick[0].cancel()
+            timer.cancel()
             del self._ticks[due_ms]
 
     def _expire(self, due_ms: int) -> None:

@@ -13,7 +13,8 @@ from kgw.testing.gateway import InProcessGateway
 from tests.admin.asking import Admin
 from tests.groups.wire import WireMember
 from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
-from tests.lag.test_monitor import commit, settled
+from tests.lag.test_monitor import commit
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +30,7 @@ async def gateway() -> AsyncIterator[InProcessGateway]:
         await create_topic(running, "aside")
         for _ in range(10):
             await produce(running, batch(timestamps_ms=[START_MS]))
-        await settled(running)
+        await turns(20)
         yield running
 
 
@@ -250,7 +251,7 @@ class TestLag:
         await commit(gateway, 4)
         for _ in range(3):
             gateway.manual_clock.advance(60)
-            await settled(gateway)
+            await turns(20)
         value = await admin.value("/api/v1/lag/history?group=group")
         assert [6, 6, 6] == [one["lag"] for one in value["samples"]]
         assert 120_000 == value["samples"][2]["at_ms"] - value["samples"][0]["at_ms"]

@@ -132,7 +132,7 @@ def test_more_at_risk_than_are_named(
 ) -> None:
     """A check fails when there are places at risk that the admin listener does not name."""
     lag = server.gateway.lag
-    monkeypatch.setattr(lag, "settings", lag.settings._replace(at_risk_listed=0))
+    monkeypatch.setattr(lag, "at_risk_listed", 0)
     kgw.succeed("topics", "alter", behind, "--set", "kgw.retention.offset=5")
     server.run(server.gateway.lag.sample())
     result = kgw.run("offsets", "lag", "-g", "quick", "--check", "--admin", server.admin)

@@ -136,9 +136,12 @@ async def create_topic(
         CreateTopicsResponse,
     )
     assert ErrorCode.NONE == response.topics[0].error_code, response.topics[0].error_message
-    topic = gateway.gateway.catalog.get(name)
-    assert topic is not None
-    return topic
+    return topic_of(gateway, name)
+
+
+def topic_of(gateway: InProcessGateway, name: str = "orders") -> Topic:
+    """Return a topic that is there."""
+    return gateway.gateway.catalog.topics[name]
 
 
 def produce_request(

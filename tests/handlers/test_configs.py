@@ -10,7 +10,7 @@ from kgw.handlers.config_resources import ConfigSource, ResourceType
 from kgw.handlers.incremental_alter_configs import Operation
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, call, create_topic, produce
+from tests.handlers.support import batch, call, create_topic, produce, topic_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,8 +83,7 @@ async def change(
 
 def own_texts(gateway: InProcessGateway) -> dict[str, str]:
     """Return what the topic has set itself."""
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     return topic.config.own_texts()
 
 

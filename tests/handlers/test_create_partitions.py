@@ -8,7 +8,7 @@ from kgw.config import Config
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
-from tests.handlers.support import batch, call, create_topic, produce
+from tests.handlers.support import batch, call, create_topic, produce, topic_of
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
@@ -40,8 +40,7 @@ async def test_lets_a_topic_grow(backend: MemoryBackend, version: int) -> None:
         assert 0 == (await produce(gateway, batch(b"b"), index=3)).base_offset
         assert 1 == (await produce(gateway, batch(b"c"), index=1)).base_offset
     async with InProcessGateway(backend=backend) as gateway:
-        topic = gateway.gateway.catalog.get("orders")
-        assert topic is not None
+        topic = topic_of(gateway)
         assert [0, 2, 0, 1] == [one.log.end_offset for one in topic.partitions.values()]
         assert 4 == gateway.gateway.catalog.partition_count
 

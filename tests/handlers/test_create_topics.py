@@ -10,7 +10,7 @@ from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import ZERO_TOPIC_ID
-from tests.handlers.support import call
+from tests.handlers.support import call, topic_of
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
@@ -58,8 +58,7 @@ async def test_creates(gateway: InProcessGateway, version: int) -> None:
     """The topic exists when the answer comes, which says as much as its version can."""
     (result,) = await create(gateway, wanted(partitions=3), version=version)
     assert ("orders", ErrorCode.NONE) == (result.name, result.error_code)
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     assert 3 == len(topic.partitions)
     assert (topic.topic_id if version >= 7 else ZERO_TOPIC_ID) == result.topic_id
     if version >= 5:
@@ -97,7 +96,9 @@ async def test_named_twice_in_a_request(gateway: InProcessGateway) -> None:
     assert ["b"] == list(gateway.gateway.catalog.topics)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "a\0", "x" * 250])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 250, "a b", "a/b", "../a", "a\0", "a\n", "é", "日本"]
+)
 async def test_impossible_names(gateway: InProcessGateway, name: str) -> None:
     """Kafka's rules for names, checked before one reaches a path or a log line."""
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == await code_of(gateway, wanted(name))
@@ -208,8 +209,7 @@ async def test_topics_survive_a_restart(backend: MemoryBackend) -> None:
     """Names, ids, partitions and settings are as they were."""
     async with InProcessGateway(backend=backend) as gateway:
         await create(gateway, wanted(partitions=3, configs={"segment.bytes": "4096"}))
-        topic = gateway.gateway.catalog.get("orders")
-        assert topic is not None
+        topic = topic_of(gateway)
     async with InProcessGateway(backend=backend) as gateway:
         found = gateway.gateway.catalog.by_id(topic.topic_id)
         assert found is not None
@@ -219,11 +219,3 @@ async def test_topics_survive_a_restart(backend: MemoryBackend) -> None:
             found.config.own_texts(),
         )
         assert 3 == gateway.gateway.catalog.partition_count
-
-
-@pytest.mark.slow
-async def test_many_topics(gateway: InProcessGateway) -> None:
-    """Many topics in one request are created together."""
-    results = await create(gateway, *(wanted(f"topic-{number}") for number in range(200)))
-    assert 200 == len(results)
-    assert {ErrorCode.NONE} == {one.error_code for one in results}

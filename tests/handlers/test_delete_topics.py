@@ -7,11 +7,11 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.protocol.api_keys import ApiKey
-from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import batch, call, create_topic, fetch, fetch_request, produce
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
+    from kgw.testing.gateway import InProcessGateway
 
 
 async def delete(gateway: InProcessGateway, *names: str, version: int = 6) -> list[Any]:
@@ -80,12 +80,3 @@ async def test_concurrent_deletes(gateway: InProcessGateway) -> None:
     results = await asyncio.gather(*(delete(gateway, "orders") for _ in range(5)))
     codes = sorted(ErrorCode(one.error_code) for (one,) in results)
     assert [ErrorCode.NONE] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4 == codes
-
-
-async def test_deletion_survives_a_restart(backend: MemoryBackend) -> None:
-    """A deleted topic does not come back."""
-    async with InProcessGateway(backend=backend) as gateway:
-        await create_topic(gateway)
-        await delete(gateway, "orders")
-    async with InProcessGateway(backend=backend) as gateway:
-        assert {} == gateway.gateway.catalog.topics

@@ -8,7 +8,7 @@ import pytest
 from kgw.backend.base import ReadResult
 from kgw.errors import CorruptionError, ErrorCode, StorageError
 from kgw.handlers.context import Session
-from kgw.partitions.reading import PartitionRead
+from kgw.partitions.fetch_parts import PartitionRead
 from kgw.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
@@ -26,7 +26,9 @@ from tests.handlers.support import (
     offsets_in,
     produce,
     produce_request,
+    topic_of,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.backend.base import PartitionLog
@@ -35,12 +37,6 @@ if TYPE_CHECKING:
     from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 VERSIONS = range(4, 13)
-
-
-async def turns(count: int = 10) -> None:
-    """Let the loop turn: what waits for nothing else happens."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def answer_of(pending: PendingResponse) -> PartitionData:
@@ -279,17 +275,6 @@ async def test_what_is_not_in_memory_is_left_to_the_next_request_behind_a_large_
 # --- long polls -----------------------------------------------------------------------------------
 
 
-async def test_waits_until_an_append(gateway: InProcessGateway) -> None:
-    """A long poll is answered by the append that it waits for."""
-    await create_topic(gateway)
-    pending = gateway.start(fetch_request(max_wait_ms=10_000), 12)
-    await turns()
-    assert not pending.done
-    await produce(gateway, batch(b"a"))
-    data = await answer_of(pending)
-    assert [b"a"] == values_in(data)
-
-
 async def test_is_not_woken_by_other_partitions(gateway: InProcessGateway) -> None:
     """A thousand long polls cost nothing while other partitions are written."""
     await create_topic(gateway, partitions=2)
@@ -381,7 +366,7 @@ async def test_delete_ends_the_wait(gateway: InProcessGateway) -> None:
 
 
 async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None:
-    """Every long poll of a partition is answered, and one timer is left for those to come."""
+    """Every long poll of a partition is answered, and no timer is left."""
     topic = await create_topic(gateway)
     timers = gateway.manual_clock.pending
     pending = [gateway.start(fetch_request(max_wait_ms=10_000), 12) for _ in range(100)]
@@ -389,7 +374,7 @@ async def test_many_waits_end_with_one_append(gateway: InProcessGateway) -> None
     answers = [await answer_of(one) for one in pending]
     assert all([(0, 0)] == offsets_in(one) for one in answers)
     assert {} == topic.partitions[0].listeners
-    assert timers + 1 == gateway.manual_clock.pending
+    assert timers == gateway.manual_clock.pending
 
 
 # --- the same request again -----------------------------------------------------------------------
@@ -591,14 +576,6 @@ async def test_divergence_is_named(backend: MemoryBackend) -> None:
         assert ErrorCode.OFFSET_OUT_OF_RANGE == data.error_code
 
 
-async def test_isolation_level_is_accepted(gateway: InProcessGateway) -> None:
-    """Without transactions both levels see the same; committed readers get an empty list."""
-    await create_topic(gateway)
-    await produce(gateway, batch(b"a"))
-    data = await fetch(gateway, fetch_request(isolation_level=1))
-    assert ([b"a"], []) == (values_in(data), data.aborted_transactions)
-
-
 # --- disks ----------------------------------------------------------------------------------------
 
 
@@ -614,8 +591,7 @@ class ColdLog:
     """Makes a partition's reads go to a disk that fails or takes its time."""
 
     def __init__(self, gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        topic = gateway.gateway.catalog.get("orders")
-        assert topic is not None
+        topic = topic_of(gateway)
         log = topic.partitions[0].log
         real = log.read_hot
         self.errors: dict[int, Exception] = {}

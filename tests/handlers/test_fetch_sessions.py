@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +30,9 @@ from tests.handlers.support import (
     offsets_in,
     produce,
     produce_request,
+    topic_of,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,41 +81,43 @@ class Client:
 
     def start(self, *, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> PendingResponse:
         """Send the next request: everything at first, then only what has changed."""
-        changed = {
-            place: offset
+        changed = [
+            place
             for place, offset in self.wanted.items()
             if not self.epoch or self.sent.get(place) != offset
-        }
+        ]
         gone = [place for place in self.sent if self.epoch and place not in self.wanted]
         self.sent = dict(self.wanted)
-        request = FetchRequest(
+        request = self.request(
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
             max_bytes=max_bytes,
-            session_id=self.session_id,
-            session_epoch=self.epoch,
-            topics=[
-                self.topic(
-                    place,
-                    FetchPartition(
-                        partition=place.partition, fetch_offset=offset, partition_max_bytes=1 << 20
-                    ),
-                )
-                for place, offset in changed.items()
+            topics=self.topics(changed),
+            forgotten_topics_data=[
+                ForgottenTopic(**named(place), partitions=[place.partition]) for place in gone
             ],
-            forgotten_topics_data=[self.forgotten(place) for place in gone],
         )
         return self.gateway.start(request, self.version)
 
-    def topic(self, place: Place, asked: FetchPartition) -> FetchTopic:
-        if isinstance(place.topic, str):
-            return FetchTopic(topic=place.topic, partitions=[asked])
-        return FetchTopic(topic_id=place.topic, partitions=[asked])
+    def request(self, **fields: Any) -> FetchRequest:
+        """Return a request of the session."""
+        session = {"session_id": self.session_id, "session_epoch": self.epoch}
+        return FetchRequest(**({"min_bytes": 1, "max_bytes": 1 << 20} | session | fields))
 
-    def forgotten(self, place: Place) -> ForgottenTopic:
-        if isinstance(place.topic, str):
-            return ForgottenTopic(topic=place.topic, partitions=[place.partition])
-        return ForgottenTopic(topic_id=place.topic, partitions=[place.partition])
+    def topics(self, places: Iterable[Place]) -> list[FetchTopic]:
+        """Return what a request says of partitions as they are wanted."""
+        return [
+            FetchTopic(
+                **named(place),
+                partitions=[
+                    FetchPartition(
+                        partition=place.partition,
+                        fetch_offset=self.wanted[place],
+                        partition_max_bytes=1 << 20,
+                    )
+                ],
+            )
+            for place in places
+        ]
 
     def apply(self, response: FetchResponse) -> dict[Place, PartitionData]:
         """Take an answer; return what it says of each partition that it names."""
@@ -122,11 +126,7 @@ class Client:
             return {}
         self.session_id = response.session_id
         self.epoch = self.epoch + 1 if response.session_id else 0
-        answers = {
-            Place(topic.topic or topic.topic_id, data.partition_index): data
-            for topic in response.responses
-            for data in topic.partitions
-        }
+        answers = answers_in(response)
         self.named = [*answers]
         for place, data in answers.items():
             self.views[place] = view(data)
@@ -149,27 +149,23 @@ class Client:
 
     async def full(self, places: Iterable[Place]) -> dict[Place, View]:
         """Return what a complete fetch without a session says of partitions as they are wanted."""
-        request = FetchRequest(
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            topics=[
-                self.topic(
-                    place,
-                    FetchPartition(
-                        partition=place.partition,
-                        fetch_offset=self.wanted[place],
-                        partition_max_bytes=1 << 20,
-                    ),
-                )
-                for place in places
-            ],
-        )
+        request = self.request(session_id=0, session_epoch=-1, topics=self.topics(places))
         response = await self.gateway.ask(request, self.version, FetchResponse)
-        return {
-            Place(topic.topic or topic.topic_id, data.partition_index): view(data)
-            for topic in response.responses
-            for data in topic.partitions
-        }
+        return {place: view(data) for place, data in answers_in(response).items()}
+
+
+def named(place: Place) -> dict[str, Any]:
+    """Return how a request names a topic."""
+    return {"topic" if isinstance(place.topic, str) else "topic_id": place.topic}
+
+
+def answers_in(response: FetchResponse) -> dict[Place, PartitionData]:
+    """Return what an answer says of each partition."""
+    return {
+        Place(topic.topic or topic.topic_id, data.partition_index): data
+        for topic in response.responses
+        for data in topic.partitions
+    }
 
 
 def view(data: PartitionData) -> View:
@@ -180,12 +176,6 @@ def view(data: PartitionData) -> View:
 def orders(*indexes: int) -> list[Place]:
     """Return partitions of the topic that is called so."""
     return [Place("orders", index) for index in indexes]
-
-
-async def turns(count: int = 10) -> None:
-    """Let the loop turn: what waits for nothing else happens."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def answered(pending: PendingResponse) -> FetchResponse:
@@ -244,37 +234,6 @@ async def test_topics_by_id(gateway: InProcessGateway, version: int) -> None:
         assert ErrorCode.UNKNOWN_TOPIC_ID == client.views[place].error_code
 
 
-async def test_a_topic_made_again_under_its_name(gateway: InProcessGateway, client: Client) -> None:
-    """By name the session goes on with the new topic, and says where it stands."""
-    await produce(gateway, batch(b"a"), index=0)
-    await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
-    await gateway.gateway.catalog.delete(topic)
-    await client.poll()
-    assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
-        one.error_code for one in client.views.values()
-    }
-    await create_topic(gateway, partitions=4)
-    await client.poll()
-    assert View(ErrorCode.OFFSET_OUT_OF_RANGE, 0, 0) == client.views[Place("orders", 0)]
-    assert View(ErrorCode.NONE, 0, 0) == client.views[Place("orders", 1)]
-
-
-async def test_a_partition_that_comes_later(gateway: InProcessGateway, client: Client) -> None:
-    """One that is asked for too early is an error each time, until it is there."""
-    place = Place("payments", 0)
-    client.want(place)
-    for _ in range(2):
-        await client.poll()
-        assert [place] == client.named
-    await create_topic(gateway, "payments")
-    await client.poll()
-    assert View(ErrorCode.NONE, 0, 0) == client.views[place]
-    await client.poll()
-    assert [] == client.named
-
-
 async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client: Client) -> None:
     """What has left the session is not read, and listens no more."""
     del client.wanted[Place("orders", 1)]
@@ -282,8 +241,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
     await produce(gateway, batch(b"a"), index=1)
     await client.poll()
     assert [] == client.named
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     assert {} == topic.partitions[1].listeners
     client.want(Place("orders", 1))
     await client.poll()
@@ -292,7 +250,7 @@ async def test_forgotten_partitions_are_silent(gateway: InProcessGateway, client
 
 async def test_the_last_partition_leaves(gateway: InProcessGateway, client: Client) -> None:
     """A request that empties the session is answered without one, and the session is gone."""
-    epoch, session_id = client.epoch, client.session_id
+    gone = client.request(session_epoch=client.epoch + 1)
     client.wanted.clear()
     response = await client.poll()
     assert (ErrorCode.NONE, 0, []) == (
@@ -300,23 +258,8 @@ async def test_the_last_partition_leaves(gateway: InProcessGateway, client: Clie
         response.session_id,
         response.responses,
     )
-    request = FetchRequest(session_id=session_id, session_epoch=epoch + 1)
-    response = await gateway.ask(request, BY_NAME, FetchResponse)
+    response = await gateway.ask(gone, BY_NAME, FetchResponse)
     assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == response.error_code
-
-
-async def test_log_starts_are_told(gateway: InProcessGateway, client: Client) -> None:
-    """A log start that moves is news, without any record."""
-    await produce(gateway, batch(b"a", b"b"), index=2)
-    await client.poll()
-    await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
-    await topic.partitions[2].delete_before(1)
-    await client.poll()
-    assert {Place("orders", 2): View(ErrorCode.NONE, 2, 1)} == {
-        place: client.views[place] for place in client.named
-    }
 
 
 async def test_wrong_leader_epochs_are_told_each_time(
@@ -336,12 +279,9 @@ async def test_wrong_leader_epochs_are_told_each_time(
         )
         topics, codes = [FetchTopic(topic="orders", partitions=[asked])], []
         for _ in range(2):
-            request = FetchRequest(
-                session_id=client.session_id, session_epoch=client.epoch, topics=topics
-            )
+            response = await gateway.ask(client.request(topics=topics), BY_NAME, FetchResponse)
             client.epoch += 1
-            response = await gateway.ask(request, BY_NAME, FetchResponse)
-            codes += [one.error_code for topic in response.responses for one in topic.partitions]
+            codes += [one.error_code for one in answers_in(response).values()]
             topics = []
         assert expected == codes
 
@@ -362,14 +302,8 @@ async def test_epochs_are_looked_at_where_a_client_stands_at_the_end(
     await client.poll()
     await client.poll()
     asked.partition, asked.fetch_offset, asked.partition_max_bytes = 0, 1, 1 << 20
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-        topics=[FetchTopic(topic="orders", partitions=[asked])],
-    )
+    topics = [FetchTopic(topic="orders", partitions=[asked])]
+    request = client.request(max_wait_ms=10_000, topics=topics)
     pending = gateway.start(request, BY_NAME)
     await turns()
     assert (expected is not None) == pending.done
@@ -387,8 +321,7 @@ async def test_news_is_not_lost_while_a_request_waits(
     await produce(gateway, batch(b"a"), index=0)
     await client.poll()
     await client.poll()
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await topic.partitions[0].delete_before(1)
     pending = client.start(max_wait_ms=10_000)
     await produce(gateway, batch(b"a"), index=1)
@@ -411,7 +344,7 @@ async def test_what_has_nothing_to_say_is_left_alone(gateway: InProcessGateway) 
     for _ in range(2):
         await produce(gateway, batch(b"a"), index=1)
         await client.poll()
-        assert [1] == [one.index for one in session.in_turn()]
+        assert [1] == [one.index for one in session.in_line()]
 
 
 async def test_a_request_that_does_not_wait_sets_no_timer(
@@ -434,12 +367,7 @@ async def test_everybody_gets_a_turn(gateway: InProcessGateway, client: Client) 
     served = []
     for _ in range(6):
         response = await client.poll(max_bytes=1)
-        served += [
-            data.partition_index
-            for topic in response.responses
-            for data in topic.partitions
-            if data.records
-        ]
+        served += [one.partition for one, data in answers_in(response).items() if data.records]
     assert [0, 1, 2, 0, 1, 2] == served
 
 
@@ -499,8 +427,7 @@ async def test_what_comes_while_the_disk_is_read_counts(
 ) -> None:
     """Nobody listens then: whoever waits for more afterwards would miss it until the deadline."""
     await produce(gateway, batch(b"a"), index=1)
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     log = topic.partitions[1].log
     may_read = asyncio.Event()
     real = log.read
@@ -511,17 +438,9 @@ async def test_what_comes_while_the_disk_is_read_counts(
 
     monkeypatch.setattr(log, "read_hot", lambda *_: None)
     monkeypatch.setattr(log, "read", read)
-    places = [
-        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
-        for index in (0, 1, 2)
-    ]
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=2 * len(batch(b"a")),
-        max_bytes=1 << 20,
-        session_id=client.session_id if has_session else 0,
-        session_epoch=client.epoch if has_session else -1,
-        topics=[] if has_session else [FetchTopic(topic="orders", partitions=places)],
+    without = {"session_id": 0, "session_epoch": -1, "topics": client.topics(orders(0, 1, 2))}
+    request = client.request(
+        max_wait_ms=10_000, min_bytes=2 * len(batch(b"a")), **({} if has_session else without)
     )
     pending = gateway.start(request, BY_NAME)
     await turns()
@@ -565,13 +484,7 @@ async def test_bytes_of_several_partitions_add_up(
 ) -> None:
     """`min_bytes` counts what comes to all partitions of the session."""
     size_bytes = len(batch(b"x" * 100))
-    request = FetchRequest(
-        max_wait_ms=10_000,
-        min_bytes=3 * size_bytes,
-        max_bytes=1 << 20,
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-    )
+    request = client.request(max_wait_ms=10_000, min_bytes=3 * size_bytes)
     pending = gateway.start(request, BY_NAME)
     for index in (0, 0, 2):
         await turns()
@@ -612,8 +525,7 @@ async def test_errors_do_not_wait(client: Client) -> None:
 async def test_deleting_a_topic_ends_the_wait(gateway: InProcessGateway, client: Client) -> None:
     """Its partitions are gone, and the session says so."""
     pending = client.start(max_wait_ms=10_000)
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    topic = topic_of(gateway)
     await gateway.gateway.catalog.delete(topic)
     response = await answered(pending)
     assert {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == {
@@ -627,9 +539,8 @@ async def test_a_request_that_is_given_up(gateway: InProcessGateway, client: Cli
     for _ in range(3):
         pending = client.start(max_wait_ms=10_000)
         pending.cancel()
-    assert timers + 1 == gateway.manual_clock.pending
-    topic = gateway.gateway.catalog.get("orders")
-    assert topic is not None
+    assert timers == gateway.manual_clock.pending
+    topic = topic_of(gateway)
     for index in (0, 1, 2):
         await produce(gateway, batch(b"a"), index=index)
         assert {} == topic.partitions[index].listeners
@@ -666,16 +577,8 @@ async def test_a_second_request_takes_the_first_ones_turn(
 ) -> None:
     """The one that waited is told so at once; who is right goes on."""
     pending = client.start(max_wait_ms=10_000)
-    second = gateway.start(
-        FetchRequest(
-            max_wait_ms=10_000,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            session_id=client.session_id,
-            session_epoch=client.epoch + 1,
-        ),
-        BY_NAME,
-    )
+    client.epoch += 1
+    second = gateway.start(client.request(max_wait_ms=10_000), BY_NAME)
     response = await answered(pending)
     assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == response.error_code
     assert not second.done
@@ -728,11 +631,8 @@ async def test_where_there_is_no_room() -> None:
 
 async def test_huge_lists_to_forget(gateway: InProcessGateway, client: Client) -> None:
     """A list of a hundred thousand partitions that nobody has is read, and changes nothing."""
-    request = FetchRequest(
-        session_id=client.session_id,
-        session_epoch=client.epoch,
-        forgotten_topics_data=[ForgottenTopic(topic="none", partitions=[*range(100_000)])],
-    )
+    gone = ForgottenTopic(topic="none", partitions=[*range(100_000)])
+    request = client.request(forgotten_topics_data=[gone])
     response = await gateway.ask(request, BY_NAME, FetchResponse)
     assert (client.session_id, []) == (response.session_id, response.responses)
 

@@ -12,7 +12,8 @@ from kgw.completion import until_done
 from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import Later, Session
 from kgw.handlers.produce import PARTITIONS_PER_TURN
-from kgw.partitions.reading import PARTS_PER_TURN, PartitionRead
+from kgw.partitions.fetch_parts import PartitionRead
+from kgw.partitions.reading import PARTS_PER_TURN
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.decoding import ELEMENTS_PER_TURN
 from kgw.protocol.framing import request_frame
@@ -31,6 +32,7 @@ from tests.handlers.support import (
     produce_request,
     request_of,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.partitions.view import PartitionView
@@ -178,8 +180,7 @@ async def test_a_large_request_whose_client_has_gone_gives_its_memory_back_at_on
             assert answer.abandon is not None
             answer.abandon()
         await until_done(answer.due)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await turns(3)
         del answer
         # Nothing has a view of it any more: it may change its size.
         frame.clear()
@@ -361,12 +362,10 @@ async def test_one_partition_takes_no_further_turn(gateway: InProcessGateway) ->
     deletion = request_of(ApiKey.DELETE_RECORDS, topics=[of_many(1, "gone", offset=0)])
     listing, deleting = gateway.start(ends, 7), gateway.start(deletion, 2)
     # The handler, and what makes a frame of its response.
-    for _ in range(2):
-        await asyncio.sleep(0)
+    await turns(2)
     assert listing.done
     # Three more for a deletion in a task of its own.
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert deleting.done
 
 
@@ -404,8 +403,7 @@ async def test_a_long_poll_of_many_partitions(gateway: InProcessGateway) -> None
     request = fetch_from_many(0, wait_ms=500)
     for _ in range(2):
         pending = gateway.start(request, 12)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
         assert not pending.done
         gateway.manual_clock.advance(0.6)
         response = await pending.response()
@@ -432,12 +430,10 @@ async def test_an_abandoned_fetch_of_many_partitions(gateway: InProcessGateway) 
     topic = await create_topic(gateway, partitions=MANY_READ)
     for turn in range(12):
         pending = gateway.start(fetch_from_many(0, wait_ms=500), 12)
-        for _ in range(turn):
-            await asyncio.sleep(0)
+        await turns(turn)
         pending.cancel()
         gateway.session.close()
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await turns(3)
         assert not any(one.listeners for one in topic.partitions.values())
 
 
@@ -459,11 +455,9 @@ async def test_answers_of_many_partitions_share_the_room(gateway: InProcessGatew
     assert 0 == room.reading_bytes
     for turn in range(12):
         given_up = gateway.start(fetch_from_many(0), 12, session=Session())
-        for _ in range(turn):
-            await asyncio.sleep(0)
+        await turns(turn)
         given_up.cancel()
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await turns(3)
         assert 0 == room.reading_bytes
 
 
@@ -475,8 +469,7 @@ async def test_answers_of_many_partitions_count_until_they_are_made(
     await produce(gateway, batch(bytes(100_000)), index=7)
     room = gateway.gateway.answer_room
     pending = gateway.start(fetch_from_many(0, wait_ms=500, min_bytes=1 << 20), 12)
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     gateway.manual_clock.advance(0.6)
     assert room.reading_bytes > 100_000
     assert 1 == await records_in(pending)

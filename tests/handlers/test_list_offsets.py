@@ -26,7 +26,6 @@ from kgw.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kgw.records.batch import Compression
-from kgw.records.crc import crc32c
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import (
@@ -112,30 +111,6 @@ async def test_by_time(gateway: InProcessGateway, version: int) -> None:
     assert start + 30 == (await look_up(gateway, start + 25, version)).timestamp
 
 
-@pytest.mark.parametrize("compression", list(Compression))
-async def test_by_time_inside_compressed_batches(
-    gateway: InProcessGateway, compression: Compression
-) -> None:
-    """The records of the one batch found are read, whatever the codec and the size."""
-    await create_topic(gateway)
-    for size in (1, 20_000):
-        values = [b"%d" % number * size for number in range(5)]
-        times = [START_MS + size + number for number in range(5)]
-        base = (
-            await produce(gateway, batch(*values, timestamps_ms=times, compression=compression))
-        ).base_offset
-        assert base + 3 == await offset_at(gateway, START_MS + size + 3)
-
-
-async def test_times_that_do_not_rise(gateway: InProcessGateway) -> None:
-    """Producers' clocks differ: the first record in the log's order counts."""
-    await create_topic(gateway)
-    await produce(gateway, batch(b"a", timestamps_ms=[START_MS + 50]))
-    await produce(gateway, batch(b"b", timestamps_ms=[START_MS + 10]))
-    assert 0 == await offset_at(gateway, START_MS + 5)
-    assert 0 == await offset_at(gateway, START_MS + 50)
-
-
 async def test_max_timestamp(gateway: InProcessGateway) -> None:
     """-3 is the record with the greatest timestamp (KIP-734)."""
     await create_topic(gateway)
@@ -188,19 +163,6 @@ async def test_unknown_topics_and_partitions(gateway: InProcessGateway) -> None:
         assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == answer.error_code
 
 
-async def test_partition_asked_twice(gateway: InProcessGateway) -> None:
-    """Every mention of such a partition is INVALID_REQUEST, as in Kafka."""
-    await create_topic(gateway)
-    place = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
-    request = ListOffsetsRequest(
-        topics=[ListOffsetsTopic(name="orders", partitions=[place, place])]
-    )
-    response = await gateway.ask(request, 7, ListOffsetsResponse)
-    assert [ErrorCode.INVALID_REQUEST] * 2 == [
-        one.error_code for one in response.topics[0].partitions
-    ]
-
-
 async def test_leader_epoch_is_checked(gateway: InProcessGateway) -> None:
     """A client that knows of a later leader is not answered by this one (KIP-320)."""
     await create_topic(gateway)
@@ -221,17 +183,6 @@ async def test_latest_is_what_is_committed(
     backend.release()
     await held.response()
     assert 1 == await offset_at(gateway, LATEST)
-
-
-async def test_log_append_time_is_found(gateway: InProcessGateway) -> None:
-    """Under log append time all records of a batch have the batch's time."""
-    await create_topic(gateway, message_timestamp_type="LogAppendTime")
-    await produce(gateway, batch(b"a", b"b", timestamps_ms=[1, 2]))
-    gateway.manual_clock.advance(1)
-    await produce(gateway, batch(b"c", b"d", timestamps_ms=[1, 2]))
-    assert 2 == await offset_at(gateway, START_MS + 1)
-    answer = await look_up(gateway, MAX_TIMESTAMP)
-    assert (2, START_MS + 1000) == (answer.offset, answer.timestamp)
 
 
 async def test_batch_that_cannot_be_read_is_answered_with_its_beginning(
@@ -322,20 +273,6 @@ async def test_partitions_are_looked_up_side_by_side(
     )
     response = await gateway.ask(request, 7, ListOffsetsResponse)
     assert [[-1] * 3] * 2 == [[one.offset for one in topic.partitions] for topic in response.topics]
-
-
-async def test_a_header_that_promises_more_is_not_believed(gateway: InProcessGateway) -> None:
-    """The first record that reaches the time counts, not the first batch that says so."""
-    await create_topic(gateway)
-    lying = batch(b"a", timestamps_ms=[START_MS])
-    lying[35:43] = (START_MS + 3_000_000).to_bytes(8, "big")
-    lying[17:21] = crc32c(memoryview(lying)[21:]).to_bytes(4, "big")
-    assert ErrorCode.NONE == (await produce(gateway, lying)).error_code
-    await produce(gateway, batch(b"b", timestamps_ms=[START_MS + 10]))
-    assert 1 == await offset_at(gateway, START_MS + 5)
-    assert -1 == await offset_at(gateway, START_MS + 11)
-    answer = await look_up(gateway, MAX_TIMESTAMP)
-    assert (1, START_MS + 10) == (answer.offset, answer.timestamp)
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, START_MS, MAX_TIMESTAMP])

@@ -20,6 +20,7 @@ from kgw.state.base import Change
 from kgw.state.kinds import TOPIC
 from kgw.testing.gateway import InProcessGateway
 from kgw.types import PartitionKey
+from tests.handlers.support import topic_of
 
 from .support import batch, call, create_topic, request_of
 
@@ -347,8 +348,7 @@ async def test_unanswered_produce_to_another_node(pair: Pair) -> None:
 async def test_each_node_has_the_logs_of_its_partitions(pair: Pair) -> None:
     """After a start, a creation and an addition of partitions."""
     for gateway in pair.gateways.values():
-        topic = gateway.gateway.catalog.get("orders")
-        assert topic is not None
+        topic = topic_of(gateway)
         before = topic.partitions
         await gateway.gateway.catalog.add_partitions(topic, 6)
         assert all(topic.partitions[index] is one for index, one in before.items())

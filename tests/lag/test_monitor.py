@@ -20,6 +20,7 @@ from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests.groups.wire import WireMember
 from tests.handlers.support import START_MS, batch, create_topic, fetch_request, produce
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -330,9 +331,9 @@ class TestHistory:
                 await produce(gateway, batch())
             await commit(gateway, 1)
             for _ in range(5):
-                await settled(gateway)
+                await turns(20)
                 gateway.manual_clock.advance(1)
-            await settled(gateway)
+            await turns(20)
             history = gateway.gateway.backend.state.lag_history
             points = await history.load()
             assert {3_000, 4_000, 5_000} == {one.sampled_at_ms - START_MS for one in points}
@@ -345,9 +346,9 @@ class TestHistory:
     async def test_nothing_is_written_without_groups(self) -> None:
         """A gateway that nobody reads from in groups leaves its disk alone."""
         async with InProcessGateway(Config.of(lag_interval_ms=1_000)) as gateway:
-            await settled(gateway)
+            await turns(20)
             gateway.manual_clock.advance(1)
-            await settled(gateway)
+            await turns(20)
             assert [] == await gateway.gateway.backend.state.lag_history.load()
 
     async def test_a_failing_disk_does_not_end_the_schedule(
@@ -362,9 +363,9 @@ class TestHistory:
             await create_topic(gateway)
             await commit(gateway, 0)
             monkeypatch.setattr(gateway.gateway.backend.state.lag_history, "append", fail)
-            await settled(gateway)
+            await turns(20)
             gateway.manual_clock.advance(1)
-            await settled(gateway)
+            await turns(20)
             assert "history of lag" in caplog.text
             assert 1 == gateway.gateway.metrics.lag_failures
 
@@ -413,7 +414,7 @@ class TestSchedule:
             lag = gateway.gateway.lag
             taken = []
             for _ in range(4):
-                await settled(gateway)
+                await turns(20)
                 taken.append(None if lag.latest is None else lag.latest.taken_ms - START_MS)
                 gateway.manual_clock.advance(0.5)
         assert [None, None, 1_000, 1_000] == taken
@@ -422,7 +423,7 @@ class TestSchedule:
         """With an interval of 0 nothing is sampled unless somebody asks."""
         async with InProcessGateway(Config.of(lag_interval_ms=0)) as gateway:
             gateway.manual_clock.advance(3_600)
-            await settled(gateway)
+            await turns(20)
             assert None is gateway.gateway.lag.latest
             assert {} == (await gateway.gateway.lag.fresh(10)).groups
 
@@ -458,14 +459,14 @@ class TestSchedule:
 
             with monkeypatch.context() as patch:
                 patch.setattr(LagMonitor, "sample", fail)
-                await settled(gateway)
+                await turns(20)
                 gateway.manual_clock.advance(1)
-                await settled(gateway)
+                await turns(20)
             assert "planted" in caplog.text
             assert 1 == gateway.gateway.metrics.lag_failures
             assert {"lag": 1} == gateway.gateway.internal_errors
             gateway.manual_clock.advance(1)
-            await settled(gateway)
+            await turns(20)
             assert None is not gateway.gateway.lag.latest
 
     async def test_gives_the_loop_back(self) -> None:
@@ -491,12 +492,6 @@ class RunningClock(ManualClock):
     def monotonic_s(self) -> float:
         self.advance(0.003)
         return super().monotonic_s()
-
-
-async def settled(gateway: InProcessGateway) -> None:
-    """Let everything that can run do so."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 class TestPositions:

@@ -100,16 +100,6 @@ class TestOccurrences:
         """Return a finding of its own for each partition."""
         return Finding(LagAnomaly.COMMITTED_AHEAD, "group", TOPIC, partition)
 
-    def test_counts_once_until_it_has_gone(self) -> None:
-        """What lasts is new once; what went and came back is new again."""
-        book = Occurrences(10)
-        looks = []
-        for is_there in (True, True, False, True):
-            if is_there:
-                looks.append(book.see(self.finding(), 5))
-            book.finish_look()
-        assert [True, False, True] == looks
-
     def test_since_when(self) -> None:
         """A finding keeps the time of the look that found it."""
         book = Occurrences(10)
@@ -117,16 +107,6 @@ class TestOccurrences:
             book.see(self.finding(), now_ms)
             book.finish_look()
         assert [(self.finding(), 5)] == book.items()
-
-    def test_what_could_not_be_looked_at_stays(self) -> None:
-        """A look-up that failed neither ends a finding nor begins one."""
-        book = Occurrences(10)
-        book.see(self.finding(), 5)
-        book.finish_look()
-        book.keep(self.finding())
-        book.keep(self.finding(1))
-        book.finish_look()
-        assert [self.finding()] == list(book)
 
     def test_bounded(self) -> None:
         """What does not fit is not counted at every look, and that is said."""

@@ -8,32 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kgw.offsets.manager import MAX_OFFSET, OffsetInvariantError, PartitionOffsetManager
 
 
-def test_a_new_partition_begins_at_zero() -> None:
-    """Nothing is assigned, durable or seen."""
-    manager = PartitionOffsetManager()
-
-    assert (0, 0, 0, 0) == (
-        manager.log_start_offset,
-        manager.high_watermark,
-        manager.durable_end,
-        manager.next_offset,
-    )
-
-
-def test_a_recovered_partition_goes_on_where_it_was() -> None:
-    """Everything below the next offset is durable and committed."""
-    manager = PartitionOffsetManager(10, 50)
-
-    assert (10, 50, 50, 50) == (
-        manager.log_start_offset,
-        manager.high_watermark,
-        manager.durable_end,
-        manager.next_offset,
-    )
-    assert manager.assign(3) == 50
-    assert "next=53" in repr(manager)
-
-
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (6, 5), (0, MAX_OFFSET + 1)])
 def test_impossible_bounds_are_refused(start: int, end: int) -> None:
     """A log does not begin below 0 or after its end, or pass int64."""

@@ -27,15 +27,3 @@ async def test_walks_are_done_one_after_the_other_in_one_thread() -> None:
     assert list(range(9)) == order
     assert 1 == len(set(threads))
     thread.close()
-
-
-async def test_a_thread_that_is_closed_finishes_what_it_has() -> None:
-    """And may be used again."""
-    thread = CheckThread()
-    may_go = threading.Event()
-    waiting = thread.run(lambda: None if may_go.wait(5) else pytest.fail("nobody let it go"))
-    thread.close()
-    again = thread.run(lambda: None)
-    may_go.set()
-    await asyncio.gather(waiting, again)
-    thread.close()

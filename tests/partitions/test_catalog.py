@@ -1,27 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kgw.backend.base import Backend, Health, LogSettings, PartitionLog
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.errors import ErrorCode, KafkaError, StorageError
 from kgw.partitions.catalog import TopicCatalog
-from kgw.state.base import Change, Row, StateStore, WatchedChange
+from kgw.state.base import Change
 from kgw.state.kinds import TOPIC, TOPIC_CREATION, TOPIC_DELETION
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import batch
-from tests.turns import most_in_a_turn
+from tests.turns import most_in_a_turn, turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from kgw.partitions.topic import Topic
-    from kgw.state.history import LagHistory
+    from kgw.backend.base import Backend, LogSettings, PartitionLog
     from kgw.types import PartitionKey, TopicName
 
 
@@ -36,90 +35,22 @@ class Mortal:
         self._dies_at = dies_at
         self._after = after
 
-    async def do(self, operation: Callable[[], Awaitable[object]]) -> object:
+    async def do(self, operation: Callable[..., Awaitable[object]], *arguments: object) -> object:
         self.operations += 1
         if self.operations < self._dies_at:
-            return await operation()
+            return await operation(*arguments)
         if self.operations == self._dies_at and self._after:
-            await operation()
+            await operation(*arguments)
         raise StorageError("killed")
 
-
-class MortalState(StateStore):
-    """A state store whose writes count as operations."""
-
-    def __init__(self, real: StateStore, mortal: Mortal) -> None:
-        self._real = real
-        self._mortal = mortal
-
-    async def open(self) -> None:
-        await self._real.open()
-
-    async def aclose(self) -> None:
-        await self._real.aclose()
-
-    @property
-    def lag_history(self) -> LagHistory:
-        return self._real.lag_history
-
-    async def kinds(self) -> list[str]:
-        return await self._real.kinds()
-
-    async def load(self, kind: str) -> dict[str, Row]:
-        return await self._real.load(kind)
-
-    async def apply(self, changes: Sequence[Change]) -> None:
-        await self._mortal.do(lambda: self._real.apply(changes))
-
-    async def newest_change(self) -> int:
-        return await self._real.newest_change()
-
-    async def changes_since(self, version: int) -> list[WatchedChange]:
-        return await self._real.changes_since(version)
-
-
-class MortalBackend(Backend):
-    """A memory backend whose changes count as operations."""
-
-    def __init__(self, real: MemoryBackend, mortal: Mortal) -> None:
-        self._real = real
-        self._mortal = mortal
-        self.state: StateStore = MortalState(real.state, mortal)
-
-    async def open(self) -> None:
-        await self._real.open()
-
-    async def aclose(self) -> None:
-        await self._real.aclose()
-
-    @property
-    def partitions(self) -> Mapping[PartitionKey, PartitionLog]:
-        return self._real.partitions
-
-    async def create_partition(
-        self, key: PartitionKey, topic: TopicName, settings: LogSettings
-    ) -> PartitionLog:
-        return await self._mortal.do(  # type: ignore[return-value]
-            lambda: self._real.create_partition(key, topic, settings)
-        )
-
-    async def open_partition(
-        self, key: PartitionKey, topic: TopicName, settings: LogSettings
-    ) -> PartitionLog:
-        return await self._real.open_partition(key, topic, settings)
-
-    async def delete_partition(self, key: PartitionKey) -> None:
-        await self._mortal.do(lambda: self._real.delete_partition(key))
-
-    async def forget_others(self) -> None:
-        await self._real.forget_others()
-
-    async def checkpoint(self) -> None:
-        await self._real.checkpoint()
-
-    @property
-    def health(self) -> Health:
-        return self._real.health
+    def install(self, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count what changes a backend, and its state store."""
+        for owner, name in (
+            (backend.state, "apply"),
+            (backend, "create_partition"),
+            (backend, "delete_partition"),
+        ):
+            monkeypatch.setattr(owner, name, partial(self.do, getattr(owner, name)))
 
 
 def catalog_on(backend: Backend, config: Config | None = None) -> TopicCatalog:
@@ -132,6 +63,20 @@ async def opened(backend: Backend) -> TopicCatalog:
     catalog = catalog_on(backend)
     await catalog.open()
     return catalog
+
+
+@pytest.fixture
+async def backend() -> MemoryBackend:
+    """An open backend."""
+    backend = MemoryBackend()
+    await backend.open()
+    return backend
+
+
+@pytest.fixture
+async def catalog(backend: MemoryBackend) -> TopicCatalog:
+    """A catalogue over the backend."""
+    return await opened(backend)
 
 
 async def rows_of(backend: MemoryBackend) -> dict[str, int]:
@@ -147,15 +92,13 @@ async def create_orders(catalog: TopicCatalog) -> None:
 
 async def delete_orders(catalog: TopicCatalog) -> None:
     """Delete the topic."""
-    topic = catalog.get("orders")
-    assert topic is not None
+    topic = catalog.topics["orders"]
     await catalog.delete(topic)
 
 
 async def grow_orders(catalog: TopicCatalog) -> None:
     """Let the topic grow to five partitions."""
-    topic = catalog.get("orders")
-    assert topic is not None
+    topic = catalog.topics["orders"]
     await catalog.add_partitions(topic, 5)
 
 
@@ -173,6 +116,7 @@ async def test_crash_at_every_operation(
     exists_before: bool,
     outcomes: set[int],
     after: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A change happens as a whole or not at all, and leaves no row and no log without a topic."""
     dies_at = 1
@@ -181,15 +125,16 @@ async def test_crash_at_every_operation(
         await real.open()
         if exists_before:
             await create_orders(await opened(real))
-        mortal = Mortal(dies_at, after=after)
-        catalog = await opened(MortalBackend(real, mortal))
-        try:
-            await change(catalog)
-        except StorageError:
-            is_killed = True
-        else:
-            is_killed = False
-        await catalog.aclose()
+        with monkeypatch.context() as patched:
+            Mortal(dies_at, after=after).install(real, patched)
+            catalog = await opened(real)
+            try:
+                await change(catalog)
+            except StorageError:
+                is_killed = True
+            else:
+                is_killed = False
+            await catalog.aclose()
         await real.crash()
 
         await real.open()
@@ -212,11 +157,10 @@ async def test_crash_at_every_operation(
     assert dies_at > 3
 
 
-async def test_failed_creation_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_creation_can_be_repeated(
+    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a failing disk left of a creation is removed, and the name is free again."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     real = backend.create_partition
     calls = 0
 
@@ -237,12 +181,9 @@ async def test_failed_creation_can_be_repeated(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_records_of_an_unknown_creation_are_left_alone(
-    caplog: pytest.LogCaptureFixture,
+    backend: MemoryBackend, catalog: TopicCatalog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A creation row that comes back from an old copy of the database deletes no records."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     topic = await catalog.create("orders", 1, {})
     await topic.partitions[0].append(batch()).result  # type: ignore[misc]
     row = topic.row()
@@ -254,11 +195,8 @@ async def test_records_of_an_unknown_creation_are_left_alone(
     assert "left alone" in caplog.text
 
 
-async def test_lost_rows_delete_nothing() -> None:
+async def test_lost_rows_delete_nothing(backend: MemoryBackend, catalog: TopicCatalog) -> None:
     """Logs that no row names stay: a lost database must never cost records."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     topic = await catalog.create("orders", 2, {})
     await backend.state.apply([Change(TOPIC, topic.row().key, None)])
     recovered = await opened(backend)
@@ -266,38 +204,31 @@ async def test_lost_rows_delete_nothing() -> None:
     assert 2 == len(backend.partition_keys)
 
 
-async def test_unreadable_row_stops_the_start() -> None:
+async def test_unreadable_row_stops_the_start(backend: MemoryBackend) -> None:
     """Serving without a topic that exists would look like its loss."""
-    backend = MemoryBackend()
-    await backend.open()
     await backend.state.apply([Change(TOPIC, "x", b"rubbish")])
     with pytest.raises(StorageError, match="topic x"):
         await opened(backend)
 
 
 async def test_stored_setting_of_another_version_is_left_out(
-    caplog: pytest.LogCaptureFixture,
+    backend: MemoryBackend, catalog: TopicCatalog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A setting that this version refuses does not take the server down."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     topic = await catalog.create("orders", 1, {"segment.bytes": "4096"})
     row = topic.row()
     strange = row._replace(configs={**row.configs, "of.the.future": "1"})
     await backend.state.apply([Change(TOPIC, row.key, strange.encode())])
     recovered = await opened(backend)
-    found = recovered.get("orders")
-    assert found is not None
+    found = recovered.topics["orders"]
     assert {"segment.bytes": "4096"} == found.config.own_texts()
     assert "of.the.future" in caplog.text
 
 
-async def test_changes_to_one_name_happen_one_after_the_other() -> None:
+async def test_changes_to_one_name_happen_one_after_the_other(
+    backend: MemoryBackend, catalog: TopicCatalog
+) -> None:
     """Creations and deletions of one name that come together leave a consistent catalogue."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
 
     async def create_and_delete(number: int) -> None:
         topic = await catalog.create("a.b" if number % 2 else "a_b", 2, {})
@@ -313,27 +244,23 @@ async def test_changes_to_one_name_happen_one_after_the_other() -> None:
     assert {TOPIC: 0, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
 
 
-async def test_change_is_completed_when_its_caller_is_cancelled() -> None:
+async def test_change_is_completed_when_its_caller_is_cancelled(
+    backend: MemoryBackend, catalog: TopicCatalog
+) -> None:
     """A client that goes away does not leave a topic half made."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     creation = asyncio.ensure_future(catalog.create("orders", 3, {}))
     await asyncio.sleep(0)
     creation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creation
     await catalog.aclose()
-    topic: Topic | None = catalog.get("orders")
-    assert topic is not None
+    topic = catalog.topics["orders"]
     assert 3 == len(topic.partitions)
     assert {TOPIC: 1, TOPIC_CREATION: 0, TOPIC_DELETION: 0} == await rows_of(backend)
 
 
-async def test_limits_hold_for_creations_that_come_together() -> None:
+async def test_limits_hold_for_creations_that_come_together(backend: MemoryBackend) -> None:
     """Partitions being created count: together they cannot pass a limit that each would keep."""
-    backend = MemoryBackend()
-    await backend.open()
     catalog = catalog_on(backend, Config.of(partitions_max=10))
     results = await asyncio.gather(
         *(catalog.create(f"topic-{number}", 4, {}) for number in range(5)),
@@ -344,11 +271,8 @@ async def test_limits_hold_for_creations_that_come_together() -> None:
     assert 8 == catalog.partition_count
 
 
-async def test_deleted_topic_cannot_be_changed() -> None:
+async def test_deleted_topic_cannot_be_changed(catalog: TopicCatalog) -> None:
     """Whoever still holds a topic that is gone is told so."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     topic = await catalog.create("orders", 1, {})
     await catalog.delete(topic)
     for change in (
@@ -393,11 +317,10 @@ async def test_a_topic_whose_deletion_is_in_doubt_takes_no_more_records() -> Non
     assert state.doubt is not None
 
 
-async def test_partitions_are_recovered_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partitions_are_recovered_some_at_a_time(
+    backend: MemoryBackend, catalog: TopicCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand at once would hold a thousand files and buffers, and be no faster."""
-    backend = MemoryBackend()
-    await backend.open()
-    catalog = await opened(backend)
     await catalog.create("orders", 100, {})
     under_way: list[int] = [0]
     most = 0
@@ -449,7 +372,6 @@ async def test_expiry_lets_others_go_first_and_waits_for_nothing() -> None:
     """Between its turns the loop turns, and no time goes by."""
     catalog = await _with_producers(ManualClock())
     saving = asyncio.ensure_future(catalog.save_snapshots())
-    for _ in range(200):
-        await asyncio.sleep(0)
+    await turns(200)
     assert saving.done()
     await saving

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from kgw.records.reader import read_records
 from kgw.testing.clock import ManualClock
 from kgw.testing.gateway import InProcessGateway
 from tests.handlers.support import START_MS, create_topic, fetch, fetch_request, produce
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.partitions.topic import Topic
@@ -266,8 +266,7 @@ async def test_runs_on_a_schedule(compactions: Compactions) -> None:
         await fill(gateway, 30)
         for seconds, runs in ((29, 0), (1, 1), (14, 1), (1, 2)):
             gateway.manual_clock.advance(seconds)
-            for _ in range(50):
-                await asyncio.sleep(0)
+            await turns(50)
             assert runs == len(compactions.jobs)
             if runs:
                 compactions.ends.clear()

@@ -13,6 +13,7 @@ from kgw.partitions.catalog import TOPIC_COST, TopicCatalog
 from kgw.state.memory import MemoryStateStore
 from kgw.testing.clock import ManualClock
 from tests.handlers.support import LoopTurns
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +129,7 @@ async def test_topics_change_while_defaults_do() -> None:
     catalog = await opened(configured_per_turn=1)
     topics = [await catalog.create(f"topic-{number}", 2, {}) for number in range(8)]
     changing = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while topics[1].config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while topics[1].config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     for topic in (topics[0], topics[7]):
         await catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
@@ -148,7 +149,7 @@ async def test_the_last_of_several_changes_reaches_every_partition() -> None:
     catalog = await opened(configured_per_turn=10)
     topic = await catalog.create("orders", 100, {})
     earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while topic.config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while topic.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     later = catalog.configure(topic, lambda _: {"segment.bytes": "2048"})
     await asyncio.gather(earlier, later)
@@ -162,7 +163,7 @@ async def test_defaults_change_again_meanwhile() -> None:
     wide = await catalog.create("wide", 300, {})
     last = await catalog.create("last", 1, {})
     earlier = asyncio.ensure_future(catalog.reconfigure(OTHER))
-    while wide.config.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
+    while wide.config.batches.max_message_bytes != 77:  # noqa: ASYNC110 - it needs turns of the loop
         await asyncio.sleep(0)
     await catalog.delete(wide)
     newest = Config.of(message_max_bytes=99)
@@ -198,7 +199,7 @@ async def test_defaults_change_while_a_topic_is_created(closed_at: int) -> None:
     assert catalog.get("orders") is None
     gate.open()
     topic = await creating
-    assert 9 == topic.config.max_message_bytes
+    assert 9 == topic.config.batches.max_message_bytes
     check(topic, OTHER)
 
 
@@ -236,13 +237,11 @@ async def test_defaults_change_again_while_new_partitions_are_told(
     await gate.reached.wait()
     await catalog.reconfigure(OTHER)
     gate.open()
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert not making.done()
     newest = Config.of(message_max_bytes=99)
     await catalog.reconfigure(newest)
     await making
-    topic = catalog.get("orders")
-    assert topic is not None
+    topic = catalog.topics["orders"]
     assert 5 == len(topic.partitions)
     check(topic, newest)

@@ -17,21 +17,12 @@ from kgw.partitions.fetch_sessions import (
     Told,
     next_epoch,
 )
+from kgw.partitions.view import Isolation, PartitionListener, PartitionView
 from kgw.turns import at_once
 from tests.turns import counted
 
-
-class Place:
-    """A partition, as far as sessions know it."""
-
-    def __init__(self) -> None:
-        self.listeners: dict[Any, None] = {}
-
-    def listen(self, listener: Any) -> None:
-        self.listeners[listener] = None
-
-    def ignore(self, listener: Any) -> None:
-        self.listeners.pop(listener, None)
+NOTHING: Any = None
+"""Topic and log of a view that is listened to, and never asked."""
 
 
 class Wait:
@@ -64,35 +55,11 @@ def create(cache: FetchSessionCache, size: int = 1, now_s: float = 0.0) -> Fetch
     return at_once(cache.create(told(size), size, uses_topic_ids=False, now_s=now_s))
 
 
-def code_of(cache: FetchSessionCache, session_id: int, epoch: int, *, ids: bool) -> ErrorCode:
-    """Return the error with which a request is refused; NONE if it is not."""
-    try:
-        cache.go_on(session_id, epoch, uses_topic_ids=ids)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
 def test_epochs_begin_again_at_one() -> None:
     """After the largest epoch comes 1: 0 would ask for another session."""
     assert [2, 3, 0x7FFF_FFFF, 1] == [
         next_epoch(epoch) for epoch in (1, 2, 0x7FFF_FFFE, (1 << 31) - 1)
     ]
-
-
-def test_who_may_go_on() -> None:
-    """The id must be known, then the epoch be the next one, then topics be named as before."""
-    cache = new_cache()
-    session = create(cache)
-    assert session is not None
-    assert ErrorCode.FETCH_SESSION_ID_NOT_FOUND == code_of(cache, 2, 1, ids=False)
-    for epoch in (2, 7, -2, -(1 << 31)):
-        assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, epoch, ids=True)
-    assert ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR == code_of(cache, 1, 1, ids=True)
-    assert ErrorCode.NONE == code_of(cache, 1, 1, ids=False)
-    assert cache.update(session, [], [], 0.0)
-    assert ErrorCode.INVALID_FETCH_SESSION_EPOCH == code_of(cache, 1, 1, ids=False)
-    assert ErrorCode.NONE == code_of(cache, 1, 2, ids=False)
 
 
 def test_an_id_in_use_is_not_given_again() -> None:
@@ -109,7 +76,8 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
     session = create(cache)
     assert session is not None
     (one,) = session.partitions()
-    place = one.view = Place()
+    listeners: dict[PartitionListener, None] = {}
+    one.view = PartitionView(NOTHING, 0, NOTHING, listeners, Isolation.READ_UNCOMMITTED)
     session.settle(one)
     wait = session.wait = Wait()
     if how == "forget":
@@ -118,9 +86,9 @@ def test_nothing_listens_for_a_session_that_is_gone(how: str) -> None:
         cache.close(session.id)
     else:
         create(cache, 1, EVICTION_S + 1)
-    assert ({}, True) == (place.listeners, wait.is_over)
+    assert ({}, True) == (listeners, wait.is_over)
     session.listen(one)
-    assert {} == place.listeners
+    assert {} == listeners
 
 
 # --- room -----------------------------------------------------------------------------------------

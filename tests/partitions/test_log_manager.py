@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from tests.handlers.support import (
     offsets_in,
     produce,
 )
+from tests.turns import turns
 
 if TYPE_CHECKING:
     import pytest
@@ -34,12 +34,6 @@ class WrongClock(ManualClock):
 
     def wall_ms(self) -> int:
         return super().wall_ms() + self.wrong_by_ms
-
-
-async def settle() -> None:
-    """Let tasks that are due run until they wait again."""
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def filled(gateway: InProcessGateway, name: str = "orders", **configs: str) -> Topic:
@@ -61,18 +55,18 @@ async def test_runs_on_a_schedule() -> None:
     async with InProcessGateway() as gateway:
         topic = await filled(gateway, **{"kgw.retention.offset": "3"})
         gateway.manual_clock.advance(29)
-        await settle()
+        await turns(50)
         assert [0, 0] == starts(topic)
         gateway.manual_clock.advance(1)
-        await settle()
+        await turns(50)
         assert [3, 3] == starts(topic)
         await produce(gateway, batch())
         await gateway.gateway.catalog.configure(topic, lambda _: {"kgw.retention.offset": "9"})
         gateway.manual_clock.advance(299)
-        await settle()
+        await turns(50)
         assert [3, 3] == starts(topic)
         gateway.manual_clock.advance(1)
-        await settle()
+        await turns(50)
         assert [6, 5] == starts(topic)
         assert {"offset": 11} == gateway.gateway.metrics.removed_records
 
@@ -129,10 +123,10 @@ async def test_a_bug_outside_of_partitions_does_not_stop_the_runs(
         with monkeypatch.context() as patch:
             patch.setattr(MemoryStateStore, "apply", None)
             gateway.manual_clock.advance(30)
-            await settle()
+            await turns(50)
         assert ([0, 0], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
         gateway.manual_clock.advance(300)
-        await settle()
+        await turns(50)
         assert ([3, 3], {"log manager": 1}) == (starts(topic), gateway.gateway.internal_errors)
 
 

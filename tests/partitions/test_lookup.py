@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from contextlib import asynccontextmanager
 from copy import deepcopy
-from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,7 +105,7 @@ batches_strategy = st.lists(
     st.builds(
         Stored,
         st.lists(st.integers(0, 60), min_size=1, max_size=5).map(tuple),
-        st.sampled_from([Compression.NONE, Compression.GZIP, Compression.LZ4]),
+        st.sampled_from(Compression),
         st.none() | st.integers(0, 60),
         st.sampled_from([0, 0, 0, 5, 1000]),
     ),
@@ -210,29 +208,6 @@ async def test_look_ups_in_compacted_segments(tmp_path: Path, seed: int) -> None
     await check_compacted(backend, batches, Compression.NONE, None, seed / 4)
 
 
-@pytest.mark.parametrize("greatest_ms", range(9))
-async def test_the_greatest_time_is_found_whatever_headers_promise(greatest_ms: int) -> None:
-    """By however much the header is above its records."""
-    for claim_ms in range(12):
-        async with opened(MemoryBackend()) as log:
-            await log.append([make(Stored((0, greatest_ms), claim_ms=claim_ms))])
-            await assert_equal_to_the_model(log, [0, greatest_ms])
-
-
-async def test_records_below_the_log_start_are_not_found() -> None:
-    """Not even where the log begins in the middle of the batch that reaches the time."""
-    async with opened(MemoryBackend()) as log:
-        await log.append([make(Stored((50, 10, 20)))])
-        await log.append([make(Stored((60,)))])
-        await log.drop_before(1)
-        found = await find_by_time(log, 30, 4, DEFAULT_LIMITS)
-        assert found is not None
-        assert 3 == found.offset
-        found = await find_by_time(log, 15, 4, DEFAULT_LIMITS)
-        assert found is not None
-        assert 2 == found.offset
-
-
 async def test_a_log_start_that_rises_meanwhile_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What retention removes while a look-up waits for the disk is not answered."""
     async with opened(MemoryBackend()) as log:
@@ -260,33 +235,6 @@ async def test_nothing_past_the_bound_is_found() -> None:
         found = await find_max_timestamp(log, 2, DEFAULT_LIMITS)
         assert found is not None
         assert (1, 20) == (found.offset, found.timestamp_ms)
-
-
-@pytest.mark.slow
-async def test_many_random_look_ups_are_those_of_the_model() -> None:
-    """Twenty thousand records whose times do not rise; the full size is bench/micro/seek.py."""
-    random = Random(7)
-    times_ms = [number + random.randint(-500, 500) for number in range(1000, 21_000)]
-    for _ in range(20):
-        times_ms[random.randrange(len(times_ms))] = random.randint(0, 60_000)
-    async with opened(embedded(SimulatedFs(), MemoryStateStore())) as log:
-        log.configure(SMALL_SEGMENTS._replace(segment_bytes=40_000))
-        place = 0
-        while place < len(times_ms):
-            packed = tuple(times_ms[place : place + random.randint(1, 200)])
-            await log.append(
-                [make(Stored(packed, random.choice([Compression.NONE, Compression.ZSTD])))]
-            )
-            place += len(packed)
-        for start in (0, 7001):
-            await log.drop_before(start)
-            greatest_ms = list(accumulate(times_ms[start:], max))
-            for _ in range(400):
-                asked_ms = random.choice(times_ms) + random.randint(-1, 1)
-                at = bisect_left(greatest_ms, asked_ms)
-                found = await find_by_time(log, asked_ms, log.high_watermark, DEFAULT_LIMITS)
-                expected = None if at == len(greatest_ms) else start + at
-                assert expected == (None if found is None else found.offset)
 
 
 SPREAD = [

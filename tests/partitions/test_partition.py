@@ -14,6 +14,7 @@ from kgw.partitions.partition import most_grown
 from kgw.partitions.producer_snapshot import decode_snapshot
 from kgw.testing.batches import make_batch
 from kgw.testing.clock import ManualClock
+from tests.turns import turns
 
 if TYPE_CHECKING:
     from kgw.partitions.partition import Partition
@@ -56,8 +57,7 @@ async def test_a_fence_is_lifted_while_others_keep_the_log_busy(
         with pytest.raises(KafkaError) as refused:
             partition.append(_records(1))
         assert ErrorCode.KAFKA_STORAGE_ERROR == refused.value.code
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     assert not busy.is_done
     again = partition.append(_records(1))
     backend.release()
@@ -126,8 +126,7 @@ async def test_a_snapshot_of_few_producers_waits_for_nobody() -> None:
 async def _begin_snapshot(partition: Partition) -> asyncio.Task[None]:
     """Return a snapshot of which one producer is packed, where that is a turn."""
     saving = asyncio.ensure_future(partition.save_snapshot(packed_per_turn=1))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(3)
     assert partition.producers.changed is not None
     return saving
 

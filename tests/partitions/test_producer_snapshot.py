@@ -11,7 +11,7 @@ from kgw.partitions.producer_snapshot import (
     encode_snapshot,
     pack_producers,
 )
-from kgw.partitions.producer_state import Duplicate, ProducerState
+from kgw.partitions.producer_state import Duplicate
 from kgw.turns import at_once
 from tests.partitions.producers import Driver, batch_of, loaded, snapshot_of
 from tests.turns import counted
@@ -46,11 +46,6 @@ def test_a_snapshot_leaves_out_what_is_in_flight(driver: Driver) -> None:
     driver.submit(batch_of(0, producer_id=8))
 
     assert before == snapshot_of(driver.state)
-
-
-def test_a_snapshot_of_nothing_loads() -> None:
-    """An empty state is a state."""
-    assert 0 == len(loaded(snapshot_of(ProducerState())))
 
 
 def test_a_snapshot_made_in_turns_is_of_its_last(driver: Driver) -> None:

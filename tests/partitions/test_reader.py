@@ -150,25 +150,3 @@ async def test_a_deleted_topic_ends_its_readers(gateway: InProcessGateway) -> No
     assert isinstance(answer, KafkaError)
     assert "has been deleted" in str(answer)
     assert isinstance((await reader.bounds([0]))[0], KafkaError)
-
-
-async def test_two_partitions_are_asked_side_by_side(
-    gateway: InProcessGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look-up that waits for the disk does not hold up that of the other partition."""
-    topic = await create_topic(gateway, partitions=2)
-    may_find = asyncio.Event()
-    asked: list[int] = []
-    for index, partition in topic.partitions.items():
-
-        async def find(*_: object, index: int = index) -> None:
-            asked.append(index)
-            await may_find.wait()
-
-        monkeypatch.setattr(partition.log, "find_by_time", find)
-    looking = asyncio.ensure_future(read_topic(gateway, topic).find_by_time({0: 0, 1: 0}))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert [0, 1] == asked
-    may_find.set()
-    assert {0: None, 1: None} == await looking

@@ -57,8 +57,7 @@ async def test_a_retry_of_a_lost_record_is_not_called_stored() -> None:
     await backend.open()
     catalog = TopicCatalog(backend, config, ManualClock())
     await catalog.open()
-    recovered = catalog.get("orders")
-    assert recovered is not None
+    recovered = catalog.topics["orders"]
     partition = recovered.partitions[0]
     assert lost - 1 == await _append(partition, lost - 1)
     with pytest.raises(KafkaError) as refused:

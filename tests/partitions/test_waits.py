@@ -7,14 +7,11 @@ import pytest
 from kgw.backend.memory import MemoryBackend
 from kgw.config import Config
 from kgw.partitions.catalog import TopicCatalog
-from kgw.partitions.reading import NamedParts, PartitionRead
+from kgw.partitions.fetch_parts import NamedParts, PartitionRead
 from kgw.partitions.waits import TICK_MS, FetchDeadlines, FetchWait
 from kgw.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kgw.clock import Timer
     from kgw.partitions.partition import Partition
 
 
@@ -48,38 +45,8 @@ def begin(
 
 
 def is_forgotten(partitions: list[Partition], clock: ManualClock) -> bool:
-    """Whether no partition remembers a wait, and no more than one timer is left."""
-    return clock.pending <= 1 and all(not partition.listeners for partition in partitions)
-
-
-async def test_rests_until_something_happens(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """After the deadline it listens on: an append, or the end of a topic, ends the rest."""
-    woken: list[str] = []
-    for happen in (lambda wait: wait.advanced(1), FetchWait.fire):
-        wait = begin(partitions, clock, 10, woken)
-        rests = [wait.is_resting]
-        clock.advance(1)
-        rests.append(wait.is_resting)
-        happen(wait)
-        assert [False, True, False] == [*rests, wait.is_resting]
-        assert is_forgotten(partitions, clock)
-    assert ["woken"] * 2 == woken
-
-
-async def test_begins_again_after_a_rest(partitions: list[Partition], clock: ManualClock) -> None:
-    """What it hears from then on counts, and it ends at the new deadline."""
-    woken: list[str] = []
-    wait = begin(partitions, clock, 10, woken)
-    wait.advanced(9)
-    clock.advance(1)
-    wait.begin(10, clock.monotonic_s() + 1)
-    assert (False, False) == (wait.expired, wait.has_advanced)
-    wait.advanced(9)
-    assert ["woken"] == woken
-    clock.advance(1)
-    assert (["woken"] * 2, True) == (woken, wait.expired)
+    """Whether no partition remembers a wait, and no timer is left."""
+    return clock.pending == 0 and all(not partition.listeners for partition in partitions)
 
 
 async def test_long_waits_end_together(partitions: list[Partition], clock: ManualClock) -> None:
@@ -134,31 +101,3 @@ async def test_waking_one_may_end_another(partitions: list[Partition], clock: Ma
     clock.advance(1.1)
     assert ["woken"] == woken
     assert is_forgotten(partitions, clock)
-
-
-async def test_one_timer_is_kept_for_who_waits_next(
-    partitions: list[Partition], clock: ManualClock
-) -> None:
-    """A consumer at the end waits forty times in one tick: that takes one timer, not forty."""
-    deadlines = FetchDeadlines(clock)
-    woken: list[str] = []
-    wait = FetchWait(views_of(partitions), deadlines, lambda: woken.append("woken"))
-    made = 0
-    call_at = clock.call_at
-
-    def count(monotonic_s: float, callback: Callable[[], object]) -> Timer:
-        nonlocal made
-        made += 1
-        return call_at(monotonic_s, callback)
-
-    clock.call_at = count  # type: ignore[method-assign]
-    for _ in range(40):
-        wait.begin(1, clock.monotonic_s() + 1)
-        wait.advanced(1)
-    assert (1, 1) == (made, clock.pending)
-    clock.advance(2 * TICK_MS / 1000)
-    wait.begin(1, clock.monotonic_s() + 1)
-    wait.advanced(1)
-    assert (2, 1) == (made, clock.pending)
-    clock.advance(2)
-    assert (["woken"] * 41, 0) == (woken, clock.pending)
