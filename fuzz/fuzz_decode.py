@@ -14,7 +14,7 @@ from kgw.protocol.codec import codec
 from kgw.protocol.framing import FrameReader
 from kgw.protocol.headers import decode_request_header
 from kgw.protocol.primitives import read_unsigned_varint, skip_tagged_fields
-from kgw.testing.frames import feed
+from tests.protocol.frames import feed
 from tests.protocol.random_messages import all_versions
 
 CODECS = [codec(message, version) for message, version in all_versions()]

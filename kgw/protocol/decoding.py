@@ -245,18 +245,12 @@ class _DecoderWriter:
         elif field.kind == "array":
             self._array(name, field, target, nullable=nullable)
         else:
-            self._sized(
-                name,
-                field.kind,
-                target,
-                nullable=nullable,
-                flexible=self.flexible and field.compact,
-            )
+            self._sized(name, field.kind, target, nullable=nullable)
 
     def _struct_field(self, field: Field, target: str, *, nullable: bool) -> None:
         item = self._name("item")
         if not nullable:
-            self._struct(field.item, item)  # type: ignore[arg-type]
+            self._struct(field.item, item)
             self._flush()
             self._line(f"{target} = {item}")
             return
@@ -267,19 +261,19 @@ class _DecoderWriter:
         self._line(f"    {target} = None")
         self._line("else:")
         self.depth += 1
-        self._struct(field.item, item)  # type: ignore[arg-type]
+        self._struct(field.item, item)
         self._flush()
         self._line(f"{target} = {item}")
         self.depth -= 1
 
-    def _length(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> str:
+    def _length(self, name: str, kind: str, target: str, *, nullable: bool) -> str:
         """Write the code that reads a length; leave `depth` inside the branch for non-null values.
 
         Return the name of the variable that holds the length. Where null is allowed, the caller's
         code goes into an `else` and it must leave it.
         """
         length = self._name("length")
-        if flexible:
+        if self.flexible:
             self._fixed("B", 1, length)
             self._flush()
             self._line(f"if {length} > 127:")
@@ -305,7 +299,7 @@ class _DecoderWriter:
             self._line(f"    {target} = None")
             self._line("else:")
             self.depth += 1
-        if flexible:
+        if self.flexible:
             if not nullable:
                 self._line(null)
                 self.depth += 1
@@ -318,12 +312,12 @@ class _DecoderWriter:
             self.depth -= 1
         return f"{length} - {offset}" if offset else length
 
-    def _sized(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
+    def _sized(self, name: str, kind: str, target: str, *, nullable: bool) -> None:
         """Write the code that reads a string, bytes or records."""
-        length = self._length(name, kind, target, nullable=nullable, flexible=flexible)
+        length = self._length(name, kind, target, nullable=nullable)
         self._line(f"stop = position + {length}")
         condition = "stop > end"
-        if kind == "string" and flexible:
+        if kind == "string" and self.flexible:
             condition += f" or {length} > {MAX_STRING_BYTES}"
         if kind != "records" and self.arrays:
             self._line("if stop > position:")
@@ -345,7 +339,7 @@ class _DecoderWriter:
 
     def _array(self, name: str, field: Field, target: str, *, nullable: bool) -> None:
         item: Any = field.item
-        length = self._length(name, "array", target, nullable=nullable, flexible=self.flexible)
+        length = self._length(name, "array", target, nullable=nullable)
         count = self._name("count")
         size = minimum_item_size(item, self.version, flexible=self.flexible)
         cost = item_memory_cost(item, self.version)
@@ -378,7 +372,7 @@ class _DecoderWriter:
             elif item == "uuid":
                 self._fixed("16s", 16, element)
             else:
-                self._sized(name, item, element, nullable=False, flexible=self.flexible)
+                self._sized(name, item, element, nullable=False)
             self._flush()
             self._line(f"{append}({element})")
             if self.in_turns:

@@ -203,7 +203,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     ours = message.codecs.get(version) or codec(type(message), version)
     parts = ours.encode_parts(message)
     size = sum(map(len, parts))
-    # As `headers.response_header_version` says, without asking it for each response.
+    # As `headers.has_flexible_response_header` says, without asking it for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
         head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
     else:
@@ -221,7 +221,7 @@ def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buff
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
     """Return correlation id and message of the response to a request of this key and version."""
-    correlation_id, position = decode_response_header(frame, api_key, version)
+    correlation_id, position = decode_response_header(frame, ApiKey(api_key), version)
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
 
 

@@ -80,8 +80,8 @@ def _minimum_field_size(field: Field, version: int, *, flexible: bool) -> int:
     if field.kind == "struct":
         if field.nullable(version):
             return 1
-        return minimum_size(field.item, version, flexible=flexible)  # type: ignore[arg-type]
-    return _length_size(field.kind, flexible=flexible and field.compact)
+        return minimum_size(field.item, version, flexible=flexible)
+    return _length_size(field.kind, flexible=flexible)
 
 
 def _length_size(kind: str, *, flexible: bool) -> int:
@@ -109,7 +109,7 @@ def _struct_memory_cost(cls: type[Struct], version: int) -> int:
         if field.kind == "array":
             cost += _LIST_COST
         elif field.kind == "struct":
-            cost += _struct_memory_cost(field.item, version)  # type: ignore[arg-type]
+            cost += _struct_memory_cost(field.item, version)
         elif field.present(version):
             cost += _VALUE_COSTS[field.kind]
     return cost

@@ -130,8 +130,7 @@ class RequestDecoder:
         end = self._header_end
         if codec.flexible is self._is_flexible and frame[_CLIENT_ID_POSITION:end] == self._header:
             return end
-        header, end = decode_request_header(frame)
-        self.client_id = header.client_id
+        self.client_id, end = decode_request_header(frame)
         if end <= _KNOWN_HEADER_BYTES:
             self._header = bytes(frame[_CLIENT_ID_POSITION:end])
             self._header_end = end

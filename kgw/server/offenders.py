@@ -24,7 +24,7 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.logs import EventLogger, QuietLog
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.headers import decode_request_header, peek_request_header
 from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
@@ -244,9 +244,9 @@ def describe_request(frame: memoryview) -> dict[str, object]:
     """Return what a log line says of a request: who, which API and version, how many of what."""
     fields: dict[str, object] = {"bytes": len(frame)}
     try:
-        header, position = decode_request_header(frame)
-        api_key, version = header.request_api_key, header.request_api_version
-        fields |= {"name": ApiKey(api_key).name, "version": version, "client_id": header.client_id}
+        api_key, version, _ = peek_request_header(frame)
+        client_id, position = decode_request_header(frame)
+        fields |= {"name": ApiKey(api_key).name, "version": version, "client_id": client_id}
         request, _ = codec(request_class(api_key), version).decode_prefix(frame, position)
         fields |= array_lengths(request)
     except (ProtocolError, DecodeError, ValueError, KeyError):

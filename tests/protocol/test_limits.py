@@ -27,7 +27,7 @@ from kgw.protocol.messages.offset_commit import (
 from kgw.protocol.messages.produce import ProduceRequest
 from kgw.protocol.primitives import unsigned_varint
 from kgw.protocol.schema import Request
-from kgw.testing.frames import feed
+from tests.protocol.frames import feed
 from tests.protocol.random_messages import all_versions
 
 if TYPE_CHECKING:
