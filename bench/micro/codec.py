@@ -20,8 +20,7 @@ from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.decoding import compile_decoder
 from kgw.protocol.encoding import compile_encoder
-from kgw.protocol.framing import response_frame
-from kgw.protocol.headers import decode_request_header, encode_request_header
+from kgw.protocol.framing import decode_request_header, encode_request_header, response_frame
 from kgw.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import decode_request_header
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,7 +38,8 @@ class RequestDecoder:
     """Decodes the requests of one connection.
 
     It remembers the last header, and the last Fetch: the same bytes give the same object again,
-    which tells its handler that nothing has changed. Who uses it, cannot tell otherwise.
+    which tells its handler that nothing has changed (`remembers`). Whether a request was decoded or
+    remembered makes no other difference.
     """
 
     __slots__ = (

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import request_frame
-from kgw.protocol.headers import encode_request_header
+from kgw.protocol.framing import encode_request_header, request_frame
 from kgw.protocol.message_classes import request_class
 from tests.protocol.random_messages import random_message
 

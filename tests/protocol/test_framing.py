@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from kgw.errors import DecodeError, FrameTooLargeError, ProtocolError
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameReader, decode_response, request_frame, response_frame
-from kgw.protocol.headers import decode_request_header, peek_request_header
+from kgw.protocol.framing import (
+    FrameReader,
+    decode_request_header,
+    decode_response,
+    peek_request_header,
+    request_frame,
+    response_frame,
+)
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kgw.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -11,7 +11,7 @@ from kio.static.primitive import i16, i32
 
 from kgw.errors import DecodeError, EncodeError
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
-from kgw.protocol.headers import (
+from kgw.protocol.framing import (
     decode_request_header,
     decode_response_header,
     encode_request_header,

@@ -10,8 +10,7 @@ import pytest
 
 from kgw.errors import DecodeError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameReader
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import FrameReader, decode_request_header
 from kgw.protocol.layout import TEXT_COST, item_memory_cost, minimum_item_size
 from kgw.protocol.messages.metadata import (
     MetadataRequest,

@@ -16,7 +16,6 @@ from kgw.protocol.framing import GROWTH
 from kgw.server.connection import FRAMES_PER_TURN, TURN_BYTES
 from kgw.server.limits import Limits
 from kgw.server.sending import WRITE_BYTES
-from kgw.server.shared import State
 from tests.server.fakes import (
     API_VERSIONS,
     FETCH,
@@ -755,7 +754,7 @@ class TestEnd:
         peer = Peer()
         peer.connection.finish()
         assert peer.transport.is_ended()
-        assert State.LINGERING is peer.connection.state
+        assert "lingering" == peer.connection.state
         peer.send(at_once(1))
         assert [] == peer.dispatcher.started
         peer.at(1.5)
