@@ -50,7 +50,12 @@ class Server:
     """Everything that is shared by the connections of one gateway."""
 
     def __init__(
-        self, dispatcher: Dispatch, limits: Limits, clock: Clock, metrics: Metrics
+        self,
+        dispatcher: Dispatch,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics,
+        connections_per_turn: int = CONNECTIONS_PER_TURN,
     ) -> None:
         self.dispatcher = dispatcher
         self.limits = limits
@@ -62,6 +67,7 @@ class Server:
         self.sweep_interval_s = SWEEP_INTERVAL_S
         self.now_s = clock.monotonic_s()
         self.connections: set[KafkaConnection] = set()
+        self._connections_per_turn = connections_per_turn
         self._clock = clock
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
@@ -191,7 +197,7 @@ class Server:
     def _write_answers(self) -> None:
         answered, self._answered = self._answered, {}
         left = iter(answered)
-        for connection in islice(left, CONNECTIONS_PER_TURN):
+        for connection in islice(left, self._connections_per_turn):
             try:
                 connection.write_answers()
             except Exception as error:  # noqa: BLE001 - as `_guard`, for each request
@@ -280,8 +286,8 @@ class Server:
 
     def _check_due(self) -> None:
         """Look at some of those that the sweep has found; the rest in further turns of the loop."""
-        due = self._due[-CONNECTIONS_PER_TURN:]
-        del self._due[-CONNECTIONS_PER_TURN:]
+        due = self._due[-self._connections_per_turn :]
+        del self._due[-self._connections_per_turn :]
         for connection in due:
             # Closed meanwhile, it would be counted and told of once more.
             if connection in self.connections:
