@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgw.errors import DecodeError, EncodeError
-from kgw.protocol import primitives
 from kgw.protocol.primitives import (
     read_bytes,
     read_int16,
@@ -164,10 +163,3 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert 7 == skip_tagged_fields(b"?" + section + b"rest", 1, 11)
     with pytest.raises(DecodeError, match="truncated"):
         skip_tagged_fields(b"\x01\x00\x05abc", 0, 6)
-
-
-def test_everything_public_is_documented() -> None:
-    """Each function says what it does."""
-    for name in dir(primitives):
-        if name.startswith(("read_", "write_", "skip_")):
-            assert getattr(primitives, name).__doc__
