@@ -54,9 +54,9 @@ class RequestMemory:
         self.held_bytes += held_bytes
         self.partial_bytes += partial_bytes
         self.is_spent = self.partial_bytes + self.held_bytes >= self.limit_bytes
-        if held_bytes >= 0 and partial_bytes >= 0:
-            return
-        self._go_on_without(user)
+        is_less = held_bytes < 0 or partial_bytes < 0
+        if is_less and (self._waiting or user is self._exempt):
+            self._go_on_without(user)
 
     def leave(self, user: MemoryUser) -> None:
         """Let a user wait no longer, nor be exempt: it will read no more."""
