@@ -127,9 +127,9 @@ class Codec(Generic[MessageT]):
     def _decode_turns(
         self,
     ) -> Callable[[Buffer, int, int], Generator[None, None, tuple[MessageT, int]]]:
-        from kgw.protocol.decoding import compile_turns_decoder
+        from kgw.protocol.decoding import compile_decoder
 
-        return compile_turns_decoder(self.message, self.version, flexible=self.flexible)
+        return compile_decoder(self.message, self.version, flexible=self.flexible, in_turns=True)
 
     @cached_property
     def _encode(self) -> Callable[[MessageT], list[Buffer]]:

@@ -34,7 +34,7 @@ from kgw.protocol.primitives import (
 from kgw.protocol.schema import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Field, Message, Struct
@@ -45,30 +45,14 @@ ELEMENTS_PER_TURN = 1_000
 
 
 def compile_decoder(
-    message: type[Message], version: int, *, flexible: bool
-) -> Callable[[Buffer, int, int], tuple[Any, int]]:
-    """Return the decoding function of this version of the message."""
-    decode: Callable[[Buffer, int, int], tuple[Any, int]] = _compile(
-        message, version, flexible=flexible, in_turns=False
-    )
-    return decode
-
-
-def compile_turns_decoder(
-    message: type[Message], version: int, *, flexible: bool
-) -> Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]:
-    """Return the decoding generator of this version of the message."""
-    decode: Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]] = _compile(
-        message, version, flexible=flexible, in_turns=True
-    )
-    return decode
-
-
-def _compile(message: type[Message], version: int, *, flexible: bool, in_turns: bool) -> Any:
+    message: type[Message], version: int, *, flexible: bool, in_turns: bool = False
+) -> Callable[[Buffer, int, int], Any]:
+    """Return the function that decodes this version of the message; `in_turns`, the generator."""
     writer = _DecoderWriter(version, flexible=flexible, in_turns=in_turns)
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    return writer.namespace["decode"]
+    decode: Callable[[Buffer, int, int], Any] = writer.namespace["decode"]
+    return decode
 
 
 class _DecoderWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import calcsize
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,17 +21,7 @@ FIXED_FORMATS = {
 }
 """`struct` formats of the kinds whose size does not depend on the value."""
 
-FIXED_SIZES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "float64": 8,
-    "uuid": 16,
-}
+FIXED_SIZES = {kind: calcsize(f">{code}") for kind, code in FIXED_FORMATS.items()}
 
 # Bytes that CPython 3.11 allocates for one value of a kind, rounded up to its allocator's steps.
 # Small integers and empty strings are shared and cost nothing; this is the worst case.

@@ -38,19 +38,6 @@ def at_once(*correlation_ids: int) -> bytes:
 
 
 class TestFrames:
-    async def test_answers_a_request(self) -> None:
-        """A frame in one piece is started and its answer written."""
-        peer = Peer()
-        peer.send(request(API_VERSIONS, 7, b"body"))
-        assert [7] == peer.transport.answers()
-        assert [b"body"] == peer.dispatcher.payloads
-
-    async def test_takes_several_frames_from_one_read(self) -> None:
-        """Frames that arrive together are answered in their order."""
-        peer = Peer()
-        peer.send(at_once(1, 2, 3))
-        assert [1, 2, 3] == peer.transport.answers()
-
     async def test_answers_of_one_read_leave_together(self) -> None:
         """Requests that arrive together cost one write, also behind one that has to wait."""
         peer = Peer()
