@@ -28,7 +28,7 @@ from kgw.protocol.framing import decode_request_header, peek_request_header
 from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Handle, TimerHandle
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping
     from types import CodeType, FrameType
 
@@ -198,23 +198,14 @@ def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> Abstrac
     base: Any = loop
 
     class WatchedLoop(base):  # type: ignore[misc]
-        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Handle:
-            handle: Handle = super().call_soon(offenders.run, callback, *args, context=context)
-            return handle
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_soon(offenders.run, callback, *args, context=context)
 
-        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Handle:
-            handle: Handle = super().call_soon_threadsafe(
-                offenders.run, callback, *args, context=context
-            )
-            return handle
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_soon_threadsafe(offenders.run, callback, *args, context=context)
 
-        def call_later(
-            self, delay: float, callback: Any, *args: Any, context: Any = None
-        ) -> TimerHandle:
-            handle: TimerHandle = super().call_later(
-                delay, offenders.run, callback, *args, context=context
-            )
-            return handle
+        def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_later(delay, offenders.run, callback, *args, context=context)
 
     new: AbstractEventLoop = WatchedLoop()
     return new

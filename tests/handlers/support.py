@@ -68,6 +68,16 @@ async def call(gateway: InProcessGateway, api: ApiKey, version: int, **fields: A
     return await gateway.request(request_of(api, **fields), version)
 
 
+async def call_in_turns(
+    gateway: InProcessGateway, api: ApiKey, version: int, *, least: int = 0, **fields: Any
+) -> Any:
+    """Do the same; the loop must have had so many turns for others meanwhile."""
+    async with LoopTurns() as turns:
+        response = await call(gateway, api, version, **fields)
+    assert turns.count >= least
+    return response
+
+
 class LoopTurns:
     """Counts the turns that the loop gives to others while something is awaited."""
 

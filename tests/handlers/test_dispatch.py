@@ -9,6 +9,7 @@ import pytest
 
 from kgw.config import Config
 from kgw.errors import ErrorCode, ProtocolError
+from kgw.handlers.context import RequestContext
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec
@@ -27,7 +28,6 @@ from tests.protocol.random_messages import random_message
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
-    from kgw.handlers.context import RequestContext
 
 SERVED = [
     pytest.param(handler.api_key, version, id=f"{handler.api_key.name}-v{version}")
@@ -87,9 +87,6 @@ async def test_every_api_has_a_response_for_errors(api_key: ApiKey, version: int
 
 def request_context(gateway: InProcessGateway, api_key: ApiKey, version: int) -> RequestContext:
     """Return the context of a request that was never sent."""
-    from kgw.backend.memory import MemoryBackend
-    from kgw.handlers.context import RequestContext
-
     return RequestContext(gateway.gateway, gateway.session, api_key, version, 1)
 
 

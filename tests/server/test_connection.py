@@ -211,17 +211,6 @@ class TestOrder:
         await settle()
         assert [1, 2, 3] == peer.dispatcher.started
 
-    async def test_immediate_answers_wait_for_earlier_ones(self) -> None:
-        """A Produce refused at once is answered after those that still wait."""
-        peer = Peer()
-        peer.dispatcher.immediate.add(2)
-        peer.send(request(PRODUCE, 1))
-        peer.send(request(PRODUCE, 2))
-        assert [] == peer.transport.answers()
-        peer.finish(1)
-        await settle()
-        assert [1, 2] == peer.transport.answers()
-
     async def test_large_requests_take_turns(self) -> None:
         """A large request waits for its turn, and what follows on its connection with it."""
         peer = Peer()
