@@ -8,8 +8,8 @@
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
     send          `KafkaConnection`, in the order of the requests
 
-There is no other way through, but for what is not served (`refuse`) and for a poll that is repeated
-and still empty: its answer was encoded before (`EncodedBody`). A throttle time would be set in
+Two things go another way: a request that is not served (`refuse`), and a poll that is repeated and
+still empty, whose answer was encoded before (`EncodedBody`). A throttle time would be set in
 `_encode`, which then must see both; an audit would be written there.
 """
 
@@ -214,6 +214,6 @@ class Dispatcher:
             code, text = handler.bug_code, None
             self._gateway.report_internal_error(handler.label, error)
         errors = self._gateway.metrics.request_errors
-        place = (handler.label, code.name)
-        errors[place] = errors.get(place, 0) + 1
+        key = (handler.label, code.name)
+        errors[key] = errors.get(key, 0) + 1
         return handler.module.error_response(context.request, code, text, context)

@@ -109,10 +109,10 @@ class Shared(Protocol):
         """Count a connection out."""
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
-        """Note that the server ended a connection, and why."""
+        """Count and log a connection that the server ended, and why."""
 
     def report_bug(self, error: BaseException) -> None:
-        """Note an error that no handler of errors expected."""
+        """Count and log an error that nothing else has dealt with."""
 
 
 class KafkaConnection(BufferedProtocol):
@@ -232,10 +232,10 @@ class KafkaConnection(BufferedProtocol):
     # --- frames to requests -----------------------------------------------------------------------
 
     def _receive(self, nbytes: int | None) -> None:
-        """Start the requests in what was read; with None, in what was left of that."""
+        """Start the requests in the `nbytes` just read; with None, those that were left of them."""
         server = self._server
         if self._sender.unsent_bytes:
-            # Who asks for more has taken what came before, as a rule.
+            # A client that asks for more has taken what came before, as a rule.
             self._sender.count_unsent()
         in_hand = len(self._started) + len(self._parked)
         most = min(FRAMES_PER_TURN, server.limits.inflight_requests - in_hand)

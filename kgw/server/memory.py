@@ -17,7 +17,7 @@ class MemoryUser(Protocol):
 
 
 class RequestMemory:
-    """The bytes of requests that are in memory, and who has to wait while there are too many.
+    """The bytes of requests in memory, and the connections that wait while there are too many.
 
     `partial_bytes` is memory for what has not been cut into frames yet, `held_bytes` whole frames
     that wait for their turn or their answer.
