@@ -182,29 +182,20 @@ async def test_unknown_host() -> None:
     await one.server.aclose()
 
 
-async def test_limit_of_connections() -> None:
-    """Connections beyond the limit are closed; one that ends makes room."""
-    async with running(limits=Limits(connections=2)) as one:
+@pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
+async def test_limits_of_connections(limit: str) -> None:
+    """Connections beyond a limit, of all or of one address, are closed; an end makes room."""
+    async with running(limits=Limits(**{limit: 2})) as one:
         first, second = await one.connect(), await one.connect()
         assert 1 == await first.ask(1)
         assert 2 == await second.ask(2)
         third = await one.connect()
         assert await third.ended()
-        assert {"connections": 1} == one.metrics.connections_refused
+        assert {limit: 1} == one.metrics.connections_refused
         await first.aclose()
         await one.until_open(1)
         fourth = await one.connect()
         assert 4 == await fourth.ask(4)
-
-
-async def test_limit_of_connections_per_address() -> None:
-    """One address may not take every connection."""
-    async with running(limits=Limits(connections_per_ip=1)) as one:
-        first = await one.connect()
-        assert 1 == await first.ask(1)
-        second = await one.connect()
-        assert await second.ended()
-        assert {"connections_per_ip": 1} == one.metrics.connections_refused
 
 
 async def test_counts() -> None:
