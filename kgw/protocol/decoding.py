@@ -43,12 +43,22 @@ if TYPE_CHECKING:
 ELEMENTS_PER_TURN = 1_000
 """An element of an array takes 0.5 to 2 us."""
 
+FEWEST_PACKED = 16
+"""Fewer elements are decoded one by one: to find out that they are alike costs more."""
+
 
 def compile_decoder(
-    message: type[Message], version: int, *, flexible: bool, in_turns: bool = False
+    message: type[Message],
+    version: int,
+    *,
+    flexible: bool,
+    in_turns: bool = False,
+    fewest_packed: int = FEWEST_PACKED,
 ) -> Callable[[Buffer, int, int], Any]:
     """Return the function that decodes this version of the message; `in_turns`, the generator."""
-    writer = _DecoderWriter(version, flexible=flexible, in_turns=in_turns)
+    writer = _DecoderWriter(
+        version, flexible=flexible, in_turns=in_turns, fewest_packed=fewest_packed
+    )
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
     decode: Callable[[Buffer, int, int], Any] = writer.namespace["decode"]
@@ -62,10 +72,11 @@ class _DecoderWriter:
     one call. Anything that needs a value, or moves the position, flushes first.
     """
 
-    def __init__(self, version: int, *, flexible: bool, in_turns: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_turns: bool, fewest_packed: int) -> None:
         self.version = version
         self.flexible = flexible
         self.in_turns = in_turns
+        self.fewest_packed = fewest_packed
         self.lines: list[str] = []
         self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
@@ -373,12 +384,12 @@ class _DecoderWriter:
 
     def _packed(self, item: type[Struct], count: str, target: str) -> None:
         """Write the code that reads many elements that are alike; leave `depth` in its `else`."""
-        from kgw.protocol.packed import FEWEST_PACKED, PackedReader
+        from kgw.protocol.packed import PackedReader
 
         reader = PackedReader(item, self.version, flexible=self.flexible)
         read, packed = self._constant("read", reader), self._name("packed")
         self._line(f"{packed} = None")
-        self._line(f"if {count} >= {FEWEST_PACKED}:")
+        self._line(f"if {count} >= {self.fewest_packed}:")
         self._line(f"    {packed} = {read}(buffer, position, {count})")
         self._line(f"if {packed} is not None:")
         self._line(f"    {target}, position = {packed}")
