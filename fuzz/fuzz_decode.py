@@ -11,8 +11,7 @@ from pathlib import Path
 
 from kgw.errors import DecodeError, ProtocolError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameReader
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import FrameReader, decode_request_header
 from kgw.protocol.primitives import read_unsigned_varint, skip_tagged_fields
 from tests.protocol.frames import feed
 from tests.protocol.random_messages import all_versions

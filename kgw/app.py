@@ -73,7 +73,7 @@ def _import_rest() -> None:
         for name in IMPORTED_SOON:
             import_module(name)
         for handler in HANDLERS.values():
-            handler.load()
+            import_module(f"kgw.handlers.{handler.module_name}")
     except OSError as error:
         # For want of descriptors, when clients flood a start: each is imported at its first use.
         _log.warning("what requests need is not imported yet", error=error)

@@ -111,19 +111,22 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLog:
-    """Lets one line of a kind through, then none of it for LOG_INTERVAL_S."""
+    """Writes one warning of a kind, then none of it for LOG_INTERVAL_S."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: EventLogger) -> None:
+        self._log = log
         self._next_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
-    def take(self, kind: str, now_s: float) -> int | None:
-        """Return how many lines were kept back before this one; None keeps this one back too."""
+    def warning(self, event: str, kind: str, now_s: float, fields: Mapping[str, object]) -> None:
+        """Log a warning, and how many of its kind were kept back before it; or keep it back."""
         if now_s < self._next_s.get(kind, 0.0):
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
-            return None
+            return
         self._next_s[kind] = now_s + LOG_INTERVAL_S
-        return self._suppressed.pop(kind, 0)
+        suppressed = self._suppressed.pop(kind, 0)
+        more = {"and_before_it": suppressed} if suppressed else {}
+        self._log.warning(event, **fields, **more)
 
 
 def configure(style: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:

@@ -16,11 +16,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
 from kgw.protocol.decoding import compile_decoder
 from kgw.protocol.encoding import compile_encoder
-from kgw.protocol.framing import response_frame
-from kgw.protocol.headers import decode_request_header, encode_request_header
+from kgw.protocol.framing import decode_request_header, encode_request_header, response_frame
 from kgw.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -145,7 +145,7 @@ def main() -> None:
     request = produce_request()
     decode = codec(ProduceRequest, 9).decode
     encode_parts = codec(ProduceResponse, 9).encode_parts
-    header = memoryview(encode_request_header(0, 9, 1, "client"))
+    header = memoryview(encode_request_header(ApiKey.PRODUCE, 9, 1, "client"))
     large = fetch_response(1000)
     encode_fetch = codec(FetchResponse, 12).encode_parts
     results = {

@@ -33,8 +33,7 @@ from kgw.gateway import Gateway
 from kgw.handlers.produce import PARTITIONS_PER_TURN
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import request_frame
-from kgw.protocol.headers import decode_response_header
+from kgw.protocol.framing import decode_response_header, request_frame
 from kgw.protocol.message_classes import response_class
 from kgw.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -4,7 +4,7 @@ Behaviour:
 - lists exactly the table of handlers; the same answer to everybody, before any authentication;
 - an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API
   (`kgw.handlers.refusal`), so that the client can ask again;
-- the client's software name and version are kept on the connection, for logs and metrics.
+- a software name or version that has not KIP-511's form is INVALID_REQUEST.
 
 v1 adds the throttle time (KIP-35, KIP-124). v2: throttled after the answer (KIP-219). v3: flexible,
 the client names its software (KIP-482, KIP-511). v4: feature ranges may begin at 0 (KIP-1022); no
@@ -23,6 +23,7 @@ from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from kgw.handlers.context import RequestContext
+    from kgw.handlers.table import Handler
     from kgw.protocol.messages.api_versions import ApiVersionsRequest
 
 # KIP-511's form: letters and digits, with dots and dashes between them.
@@ -34,32 +35,21 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        context.session.client_software_name = name
-        context.session.client_software_version = version
-    return ApiVersionsResponse(
-        api_keys=[
-            ApiVersion(
-                api_key=handler.api_key,
-                min_version=handler.advertised_min,
-                max_version=handler.max_version,
-            )
-            for handler in HANDLERS.values()
-        ]
-    )
+    return ApiVersionsResponse(api_keys=[_range(handler) for handler in HANDLERS.values()])
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
     """Return the version-0 answer to a version that is not known."""
-    handler = HANDLERS[ApiKey.API_VERSIONS]
     return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[
-            ApiVersion(
-                api_key=handler.api_key,
-                min_version=handler.advertised_min,
-                max_version=handler.max_version,
-            )
-        ],
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(HANDLERS[ApiKey.API_VERSIONS])]
+    )
+
+
+def _range(handler: Handler) -> ApiVersion:
+    return ApiVersion(
+        api_key=handler.api_key,
+        min_version=handler.advertised_min,
+        max_version=handler.max_version,
     )
 
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 LARGE_REQUEST_BYTES = 16 << 10
 """A request larger than this takes its turn among those of other connections."""
 
-ANONYMOUS = "User:ANONYMOUS"
-"""Kafka's principal of a connection that has not authenticated."""
-
 
 class KeptPoll(Protocol):
     """What Fetch keeps of a poll that ended empty, for when it is repeated."""
@@ -39,14 +36,11 @@ class Session:
 
     __slots__ = (
         "client_host",
-        "client_software_name",
-        "client_software_version",
         "decoder",
         "listener_name",
         "local_address",
         "note_due_s",
         "poll",
-        "principal",
     )
 
     def __init__(
@@ -60,9 +54,6 @@ class Session:
         self.client_host = client_host
         self.listener_name = listener_name
         self.local_address = local_address
-        self.client_software_name = ""
-        self.client_software_version = ""
-        self.principal = ANONYMOUS
         self.decoder = decoder or RequestDecoder()
         # What Fetch keeps of the last poll, for the same request object.
         self.poll: KeptPoll | None = None

@@ -8,8 +8,8 @@
     encode        `_encode`; of an answer that comes later (`Later`), `encode` has it made first
     send          `KafkaConnection`, in the order of the requests
 
-There is no other way through, but for what is not served (`refuse`) and for a poll that is repeated
-and still empty: its answer was encoded before (`EncodedBody`). A throttle time would be set in
+Two things go another way: a request that is not served (`refuse`), and a poll that is repeated and
+still empty, whose answer was encoded before (`EncodedBody`). A throttle time would be set in
 `_encode`, which then must see both; an audit would be written there.
 """
 
@@ -25,13 +25,12 @@ from kgw.handlers.context import LARGE_REQUEST_BYTES, EncodedBody, Later, Reques
 from kgw.handlers.refusal import refuse
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import body_frame, response_frame
-from kgw.protocol.headers import peek_request_header
+from kgw.protocol.framing import body_frame, peek_request_header, response_frame
 from kgw.protocol.schema import Response
 from kgw.turns import Rest, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable
 
     from kgw.gateway import Gateway
     from kgw.handlers.context import Answer, Session
@@ -48,10 +47,8 @@ class Dispatcher:
     Called in the event loop's thread only.
     """
 
-    def __init__(self, gateway: Gateway, handlers: Mapping[ApiKey, Handler] | None = None) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        served = HANDLERS if handlers is None else handlers
-        self._handlers: dict[int, Handler] = {int(key): served[key] for key in served}
         # The loop keeps weak references to tasks: whoever starts one must hold it.
         self._tasks: set[asyncio.Future[Response | EncodedBody | None]] = set()
         self._large_works: set[RequestContext] = set()
@@ -89,7 +86,7 @@ class Dispatcher:
         Raises ProtocolError (also later, from `encode`) when the connection must be closed.
         """
         api_key, api_version, correlation_id = peek_request_header(frame)
-        handler = self._handlers.get(api_key)
+        handler = HANDLERS.get(api_key)
         gateway = self._gateway
         if handler is None or not handler.min_version <= api_version <= handler.max_version:
             return refuse(frame, handler, gateway, session)
@@ -208,7 +205,7 @@ class Dispatcher:
 
     def _error(self, context: RequestContext, error: Exception) -> Response | None:
         """Return the API's response for an error that concerns the request as a whole."""
-        handler = self._handlers[context.api_key]
+        handler = HANDLERS[context.api_key]
         if isinstance(error, KafkaError):
             code, text = error.code, error.message
         elif isinstance(error, StorageError):
@@ -217,6 +214,6 @@ class Dispatcher:
             code, text = handler.bug_code, None
             self._gateway.report_internal_error(handler.label, error)
         errors = self._gateway.metrics.request_errors
-        place = (handler.label, code.name)
-        errors[place] = errors.get(place, 0) + 1
+        key = (handler.label, code.name)
+        errors[key] = errors.get(key, 0) + 1
         return handler.module.error_response(context.request, code, text, context)

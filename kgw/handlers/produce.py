@@ -24,6 +24,7 @@ v11, v12: errors of transactions (KIP-890). v13: topic ids (KIP-516).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kgw.completion import Completion, until_done
@@ -100,22 +101,30 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer:
         _submit(topic_data, 0, len(topic_data.partition_data), context, response, pending)
     if context.submission is not None:
         context.submission.finish()
-    is_answered = request.acks != 0
-    if not is_answered:
+    if request.acks == 0:
         pending = _undecided(response, pending)
-
-    def make() -> ProduceResponse | None:
-        for one in pending:
-            _fill_in(one, context.gateway)
-        if is_answered:
-            return response
-        _close_on_refusal(response)
-        return None
-
     due = [one.result for one in pending if not one.result.is_done]
     if not due:
-        return make()
-    return Later(due[0] if len(due) == 1 else _all_of(due), make)
+        return _answer(request, context, response, pending)
+    return Later(
+        due[0] if len(due) == 1 else _all_of(due),
+        partial(_answer, request, context, response, pending),
+    )
+
+
+def _answer(
+    request: ProduceRequest,
+    context: RequestContext,
+    response: ProduceResponse,
+    pending: list[_Pending],
+) -> ProduceResponse | None:
+    """Fill in what became of all batches; return the answer, which acks=0 has none of."""
+    for one in pending:
+        _fill_in(one, context.gateway)
+    if request.acks != 0:
+        return response
+    _close_on_refusal(response)
+    return None
 
 
 def _submit_in_turns(
@@ -195,10 +204,7 @@ async def _answer_in_turns(
         if not one.result.is_done:
             await until_done(one.result)
     if request.acks == 0:
-        for one in pending:
-            _fill_in(one, context.gateway)
-        _close_on_refusal(response)
-        return None
+        return _answer(request, context, response, pending)
     answer = await finish(_encode(response, pending, context), context.gateway.answer_turns)
     await finish(_let_go(request), context.gateway.answer_turns)
     return answer

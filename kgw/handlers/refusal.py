@@ -8,8 +8,7 @@ from kgw.errors import ErrorCode, ProtocolError
 from kgw.handlers.context import RequestContext
 from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import response_frame
-from kgw.protocol.headers import decode_request_header, peek_request_header
+from kgw.protocol.framing import decode_request_header, peek_request_header, response_frame
 from kgw.protocol.message_classes import request_class, response_class
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def refuse(
     response = (
         _plain_refusal(api_key, api_version, text)
         if handler is None
-        else handler.load().error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
+        else handler.module.error_response(request, ErrorCode.UNSUPPORTED_VERSION, text, context)
     )
     if response is None:
         raise ProtocolError(text)

@@ -6,6 +6,7 @@ that start-up pays for none of them.
 
 from __future__ import annotations
 
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -43,22 +44,6 @@ class Handler:
     `bug_code` answers a request that failed through a bug of ours.
     """
 
-    __slots__ = (
-        "_is_loaded",
-        "advertised_min",
-        "api_key",
-        "bug_code",
-        "codecs",
-        "label",
-        "max_version",
-        "min_version",
-        "module",
-        "module_name",
-    )
-
-    module: HandlerModule
-    """What answers; there is one from `load` on."""
-
     def __init__(
         self,
         api_key: ApiKey,
@@ -77,64 +62,60 @@ class Handler:
         self.module_name = api_key.name.lower()
         self.codecs: dict[int, Codec[Request]] = {}
         """Of its requests, by version: those of versions that have been asked for."""
-        self._is_loaded = False
 
     def __repr__(self) -> str:
         return f"Handler({self.api_key.name} {self.min_version}-{self.max_version})"
 
-    def load(self) -> HandlerModule:
-        """Return the module that answers, imported at first use."""
-        if not self._is_loaded:
-            self.module = cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
-            self._is_loaded = True
-        return self.module
+    @cached_property
+    def module(self) -> HandlerModule:
+        """The module that answers, imported at first use."""
+        return cast("HandlerModule", import_module(f"kgw.handlers.{self.module_name}"))
 
     def codec(self, version: int) -> Codec[Request]:
-        """Load the module; return what decodes its requests of a version, kept in `codecs`."""
-        self.load()
+        """Return what decodes its requests of a version, and keep it in `codecs`."""
         found = self.codecs[version] = codec(request_class(self.api_key), version)
         return found
 
 
-def _table(*handlers: Handler) -> dict[ApiKey, Handler]:
-    return {handler.api_key: handler for handler in handlers}
-
-
-HANDLERS = _table(
-    Handler(
-        ApiKey.PRODUCE,
-        3,
-        13,
-        # librdkafka takes its message format from the range: KAFKA-18659, as Apache Kafka 4 does.
-        advertised_min=0,
-        # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some clients
-        # begin a new sequence, and a batch that did get stored is stored twice.
-        bug_code=ErrorCode.REQUEST_TIMED_OUT,
-    ),
-    Handler(ApiKey.FETCH, 4, 18),
-    Handler(ApiKey.LIST_OFFSETS, 0, 11),
-    Handler(ApiKey.METADATA, 0, 13),
-    Handler(ApiKey.OFFSET_COMMIT, 0, 10),
-    Handler(ApiKey.OFFSET_FETCH, 0, 10),
-    Handler(ApiKey.FIND_COORDINATOR, 0, 6),
-    Handler(ApiKey.JOIN_GROUP, 0, 9),
-    Handler(ApiKey.HEARTBEAT, 0, 4),
-    Handler(ApiKey.LEAVE_GROUP, 0, 5),
-    Handler(ApiKey.SYNC_GROUP, 0, 5),
-    Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
-    Handler(ApiKey.LIST_GROUPS, 0, 5),
-    Handler(ApiKey.API_VERSIONS, 0, 4),
-    Handler(ApiKey.CREATE_TOPICS, 0, 7),
-    Handler(ApiKey.DELETE_TOPICS, 0, 6),
-    Handler(ApiKey.DELETE_RECORDS, 0, 2),
-    Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
-    Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
-    Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
-    Handler(ApiKey.ALTER_CONFIGS, 0, 2),
-    Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
-    Handler(ApiKey.DELETE_GROUPS, 0, 2),
-    Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
-    Handler(ApiKey.OFFSET_DELETE, 0, 0),
-    Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
-    Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
-)
+HANDLERS: dict[int, Handler] = {
+    handler.api_key: handler
+    for handler in (
+        Handler(
+            ApiKey.PRODUCE,
+            3,
+            13,
+            # librdkafka takes its message format from the range, and Apache Kafka 4 advertises the
+            # same (KAFKA-18659).
+            advertised_min=0,
+            # A code that means "perhaps stored, send again": after UNKNOWN_SERVER_ERROR some
+            # clients begin a new sequence, and a batch that did get stored is stored twice.
+            bug_code=ErrorCode.REQUEST_TIMED_OUT,
+        ),
+        Handler(ApiKey.FETCH, 4, 18),
+        Handler(ApiKey.LIST_OFFSETS, 0, 11),
+        Handler(ApiKey.METADATA, 0, 13),
+        Handler(ApiKey.OFFSET_COMMIT, 0, 10),
+        Handler(ApiKey.OFFSET_FETCH, 0, 10),
+        Handler(ApiKey.FIND_COORDINATOR, 0, 6),
+        Handler(ApiKey.JOIN_GROUP, 0, 9),
+        Handler(ApiKey.HEARTBEAT, 0, 4),
+        Handler(ApiKey.LEAVE_GROUP, 0, 5),
+        Handler(ApiKey.SYNC_GROUP, 0, 5),
+        Handler(ApiKey.DESCRIBE_GROUPS, 0, 6),
+        Handler(ApiKey.LIST_GROUPS, 0, 5),
+        Handler(ApiKey.API_VERSIONS, 0, 4),
+        Handler(ApiKey.CREATE_TOPICS, 0, 7),
+        Handler(ApiKey.DELETE_TOPICS, 0, 6),
+        Handler(ApiKey.DELETE_RECORDS, 0, 2),
+        Handler(ApiKey.INIT_PRODUCER_ID, 0, 5),
+        Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4),
+        Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4),
+        Handler(ApiKey.ALTER_CONFIGS, 0, 2),
+        Handler(ApiKey.CREATE_PARTITIONS, 0, 3),
+        Handler(ApiKey.DELETE_GROUPS, 0, 2),
+        Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+        Handler(ApiKey.OFFSET_DELETE, 0, 0),
+        Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2),
+        Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    )
+}

@@ -1,93 +1,114 @@
-"""API keys, and what the header of a request depends on before its body is known."""
+"""Kafka's APIs, and what is known of their messages before these are imported."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, by Kafka's names; also those between brokers, which kgw never serves."""
+    """Kafka's API keys, by Kafka's names; also those between brokers, which kgw never serves.
 
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
+    Where kgw declares the messages, the last version of them and the first flexible one stand
+    beside the key. The first version is 0.
+    """
+
+    last_version: int | None
+    flexible_since: int | None
+
+    def __new__(
+        cls, key: int, last_version: int | None = None, flexible_since: int | None = None
+    ) -> Self:
+        api_key = int.__new__(cls, key)
+        api_key._value_ = key
+        api_key.last_version = last_version
+        api_key.flexible_since = flexible_since
+        return api_key
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether a version has compact lengths and tagged fields (KIP-482), header included."""
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    PRODUCE = 0, 13, 9
+    FETCH = 1, 18, 12
+    LIST_OFFSETS = 2, 11, 6
+    METADATA = 3, 13, 9
     LEADER_AND_ISR = 4
     STOP_REPLICA = 5
     UPDATE_METADATA = 6
     CONTROLLED_SHUTDOWN = 7
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    WRITE_TXN_MARKERS = 27
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    ALTER_REPLICA_LOG_DIRS = 34
-    DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    CREATE_DELEGATION_TOKEN = 38
-    RENEW_DELEGATION_TOKEN = 39
-    EXPIRE_DELEGATION_TOKEN = 40
-    DESCRIBE_DELEGATION_TOKEN = 41
-    DELETE_GROUPS = 42
-    ELECT_LEADERS = 43
-    INCREMENTAL_ALTER_CONFIGS = 44
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
-    OFFSET_DELETE = 47
-    DESCRIBE_CLIENT_QUOTAS = 48
-    ALTER_CLIENT_QUOTAS = 49
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
+    OFFSET_COMMIT = 8, 10, 8
+    OFFSET_FETCH = 9, 10, 6
+    FIND_COORDINATOR = 10, 6, 3
+    JOIN_GROUP = 11, 9, 6
+    HEARTBEAT = 12, 4, 4
+    LEAVE_GROUP = 13, 5, 4
+    SYNC_GROUP = 14, 5, 4
+    DESCRIBE_GROUPS = 15, 6, 5
+    LIST_GROUPS = 16, 5, 3
+    SASL_HANDSHAKE = 17, 1, None
+    API_VERSIONS = 18, 4, 3
+    CREATE_TOPICS = 19, 7, 5
+    DELETE_TOPICS = 20, 6, 4
+    DELETE_RECORDS = 21, 2, 2
+    INIT_PRODUCER_ID = 22, 6, 2
+    OFFSET_FOR_LEADER_EPOCH = 23, 4, 4
+    ADD_PARTITIONS_TO_TXN = 24, 5, 3
+    ADD_OFFSETS_TO_TXN = 25, 4, 3
+    END_TXN = 26, 5, 3
+    WRITE_TXN_MARKERS = 27, 2, 1
+    TXN_OFFSET_COMMIT = 28, 5, 3
+    DESCRIBE_ACLS = 29, 3, 2
+    CREATE_ACLS = 30, 3, 2
+    DELETE_ACLS = 31, 3, 2
+    DESCRIBE_CONFIGS = 32, 4, 4
+    ALTER_CONFIGS = 33, 2, 2
+    ALTER_REPLICA_LOG_DIRS = 34, 2, 2
+    DESCRIBE_LOG_DIRS = 35, 5, 2
+    SASL_AUTHENTICATE = 36, 2, 2
+    CREATE_PARTITIONS = 37, 3, 2
+    CREATE_DELEGATION_TOKEN = 38, 3, 2
+    RENEW_DELEGATION_TOKEN = 39, 2, 2
+    EXPIRE_DELEGATION_TOKEN = 40, 2, 2
+    DESCRIBE_DELEGATION_TOKEN = 41, 3, 2
+    DELETE_GROUPS = 42, 2, 2
+    ELECT_LEADERS = 43, 2, 2
+    INCREMENTAL_ALTER_CONFIGS = 44, 1, 1
+    ALTER_PARTITION_REASSIGNMENTS = 45, 1, 0
+    LIST_PARTITION_REASSIGNMENTS = 46, 0, 0
+    OFFSET_DELETE = 47, 0, None
+    DESCRIBE_CLIENT_QUOTAS = 48, 1, 1
+    ALTER_CLIENT_QUOTAS = 49, 1, 1
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
-    DESCRIBE_QUORUM = 55
+    DESCRIBE_QUORUM = 55, 2, 0
     ALTER_PARTITION = 56
-    UPDATE_FEATURES = 57
+    UPDATE_FEATURES = 57, 2, 0
     ENVELOPE = 58
     FETCH_SNAPSHOT = 59
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_CLUSTER = 60, 2, 0
+    DESCRIBE_PRODUCERS = 61, 0, 0
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
-    UNREGISTER_BROKER = 64
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
+    UNREGISTER_BROKER = 64, 0, 0
+    DESCRIBE_TRANSACTIONS = 65, 0, 0
+    LIST_TRANSACTIONS = 66, 2, 0
     ALLOCATE_PRODUCER_IDS = 67
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
+    CONSUMER_GROUP_HEARTBEAT = 68, 1, 0
+    CONSUMER_GROUP_DESCRIBE = 69, 1, 0
     CONTROLLER_REGISTRATION = 70
-    GET_TELEMETRY_SUBSCRIPTIONS = 71
-    PUSH_TELEMETRY = 72
+    GET_TELEMETRY_SUBSCRIPTIONS = 71, 0, 0
+    PUSH_TELEMETRY = 72, 0, 0
     ASSIGN_REPLICAS_TO_DIRS = 73
-    LIST_CONFIG_RESOURCES = 74
-    DESCRIBE_TOPIC_PARTITIONS = 75
-    SHARE_GROUP_HEARTBEAT = 76
-    SHARE_GROUP_DESCRIBE = 77
-    SHARE_FETCH = 78
-    SHARE_ACKNOWLEDGE = 79
+    LIST_CONFIG_RESOURCES = 74, 1, 0
+    DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0
+    SHARE_GROUP_HEARTBEAT = 76, 1, 0
+    SHARE_GROUP_DESCRIBE = 77, 1, 0
+    SHARE_FETCH = 78, 2, 0
+    SHARE_ACKNOWLEDGE = 79, 2, 0
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
@@ -96,132 +117,14 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
-    STREAMS_GROUP_HEARTBEAT = 88
-    STREAMS_GROUP_DESCRIBE = 89
-    DESCRIBE_SHARE_GROUP_OFFSETS = 90
-    ALTER_SHARE_GROUP_OFFSETS = 91
-    DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_HEARTBEAT = 88, 0, 0
+    STREAMS_GROUP_DESCRIBE = 89, 0, 0
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90, 1, 0
+    ALTER_SHARE_GROUP_OFFSETS = 91, 0, 0
+    DELETE_SHARE_GROUP_OFFSETS = 92, 0, 0
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
 
 
-MESSAGE_KEYS: frozenset[ApiKey] = frozenset(
-    ApiKey(key)
-    for keys in (
-        range(4),
-        range(8, 52),
-        (55, 57, 60, 61, 64, 65, 66, 68, 69, 71, 72),
-        range(74, 80),
-        range(88, 93),
-    )
-    for key in keys
-)
+MESSAGE_KEYS = frozenset(key for key in ApiKey if key.last_version is not None)
 """The keys whose messages are declared: everything that a client of Kafka 4.3 can send."""
-
-# The first flexible version of each key's messages, by key; None for never. It is here, apart from
-# the messages, because a header is read before its message's module needs to be imported.
-_FLEXIBLE_SINCE: tuple[int | None, ...] = (
-    9,
-    12,
-    6,
-    9,
-    4,
-    2,
-    6,
-    3,
-    8,
-    6,  # 0
-    3,
-    6,
-    4,
-    4,
-    4,
-    5,
-    3,
-    None,
-    3,
-    5,  # 10
-    4,
-    2,
-    2,
-    4,
-    3,
-    3,
-    3,
-    1,
-    3,
-    2,  # 20
-    2,
-    2,
-    4,
-    2,
-    2,
-    2,
-    2,
-    2,
-    2,
-    2,  # 30
-    2,
-    2,
-    2,
-    2,
-    1,
-    0,
-    0,
-    None,
-    1,
-    1,  # 40
-    0,
-    0,
-    0,
-    1,
-    1,
-    0,
-    0,
-    0,
-    0,
-    0,  # 50
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,  # 60
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,  # 70
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,  # 80
-    0,
-    0,
-    0,
-    0,
-    0,  # 90
-)
-
-
-def flexible(api_key: int, version: int) -> bool:
-    """Whether this version has compact lengths and tagged fields (KIP-482), header included."""
-    if not 0 <= api_key < len(_FLEXIBLE_SINCE):
-        return False
-    since = _FLEXIBLE_SINCE[api_key]
-    return since is not None and version >= since

@@ -10,23 +10,11 @@ from enum import IntEnum
 from typing import TypeVar
 
 from kgw.errors import DecodeError
+from kgw.protocol import schema
 from kgw.protocol.codec import codec
 from kgw.protocol.primitives import Buffer, read_int16
-from kgw.protocol.schema import (
-    Message,
-    Struct,
-    array,
-    byte_string,
-    int16,
-    int32,
-    int64,
-    string,
-    struct,
-    uint16,
-    uuid,
-)
 
-BlobT = TypeVar("BlobT", bound=Message)
+BlobT = TypeVar("BlobT", bound=schema.Message)
 
 
 class ControlRecordType(IntEnum):
@@ -41,7 +29,7 @@ class ControlRecordType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-def encode_blob(blob: Message, version: int) -> bytes:
+def encode_blob(blob: schema.Message, version: int) -> bytes:
     """Return the version in two bytes, and the blob in that version."""
     return version.to_bytes(2, "big") + codec(type(blob), version).encode(blob)
 
@@ -60,14 +48,14 @@ def decode_blob(blob_class: type[BlobT], buffer: Buffer) -> tuple[BlobT, int]:
     return blob, version
 
 
-class ConsumerProtocolTopicPartition(Struct):
+class ConsumerProtocolTopicPartition(schema.Struct):
     """Partitions of one topic."""
 
-    topic: str = string()
-    partitions: list[int] = array("int32")
+    topic: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class ConsumerProtocolSubscription(Message):
+class ConsumerProtocolSubscription(schema.Message):
     """What a consumer of a classic group tells the group's leader: its side of JoinGroup.
 
     Versions:
@@ -79,19 +67,19 @@ class ConsumerProtocolSubscription(Message):
     valid_versions = (0, 3)
     flexible_since = None
 
-    topics: list[str] = array("string")
-    user_data: bytes | None = byte_string(nullable_since=0, default=None)
+    topics: list[str] = schema.array("string")
+    user_data: bytes | None = schema.byte_string(nullable_since=0, default=None)
     """The assignor's own."""
-    owned_partitions: list[ConsumerProtocolTopicPartition] = array(
+    owned_partitions: list[ConsumerProtocolTopicPartition] = schema.array(
         ConsumerProtocolTopicPartition, since=1, ignorable=True
     )
     """Kept until the new assignment is known, for cooperative rebalancing."""
-    generation_id: int = int32(since=2, default=-1, ignorable=True)
+    generation_id: int = schema.int32(since=2, default=-1, ignorable=True)
     """-1 when unknown."""
-    rack_id: str | None = string(since=3, nullable_since=3, default=None, ignorable=True)
+    rack_id: str | None = schema.string(since=3, nullable_since=3, default=None, ignorable=True)
 
 
-class ConsumerProtocolAssignment(Message):
+class ConsumerProtocolAssignment(schema.Message):
     """What the leader of a classic group gives to a consumer: the content of SyncGroup.
 
     Versions:
@@ -101,10 +89,10 @@ class ConsumerProtocolAssignment(Message):
     valid_versions = (0, 3)
     flexible_since = None
 
-    assigned_partitions: list[ConsumerProtocolTopicPartition] = array(
+    assigned_partitions: list[ConsumerProtocolTopicPartition] = schema.array(
         ConsumerProtocolTopicPartition
     )
-    user_data: bytes | None = byte_string(nullable_since=0, default=None)
+    user_data: bytes | None = schema.byte_string(nullable_since=0, default=None)
     """The assignor's own."""
 
 
@@ -121,34 +109,34 @@ def decode_subscribed_topics(metadata: Buffer) -> list[str]:
     return subscription.topics
 
 
-class ControlRecordTypeSchema(Message):
+class ControlRecordTypeSchema(schema.Message):
     """Key of a control record, after its version: what the value is."""
 
     valid_versions = (0, 0)
     flexible_since = None
 
-    type: int = int16()
+    type: int = schema.int16()
     """A `ControlRecordType`."""
 
 
-class EndTxnMarker(Message):
+class EndTxnMarker(schema.Message):
     """Value of a control record that ends a transaction; its key says how."""
 
     valid_versions = (0, 0)
     flexible_since = None
 
-    coordinator_epoch: int = int32()
+    coordinator_epoch: int = schema.int32()
     """Of the coordinator that wrote it: an older one is fenced."""
 
 
-class LeaderChangeMessageVoter(Struct):
+class LeaderChangeMessageVoter(schema.Struct):
     """A voter."""
 
-    voter_id: int = int32()
-    voter_directory_id: bytes = uuid(since=1)
+    voter_id: int = schema.int32()
+    voter_directory_id: bytes = schema.uuid(since=1)
 
 
-class LeaderChangeMessage(Message):
+class LeaderChangeMessage(schema.Message):
     """Value of the control record with which a KRaft leader begins its epoch.
 
     Versions:
@@ -158,71 +146,71 @@ class LeaderChangeMessage(Message):
     valid_versions = (0, 1)
     flexible_since = 0
 
-    version: int = int16()
-    leader_id: int = int32()
-    voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
-    granting_voters: list[LeaderChangeMessageVoter] = array(LeaderChangeMessageVoter)
+    version: int = schema.int16()
+    leader_id: int = schema.int32()
+    voters: list[LeaderChangeMessageVoter] = schema.array(LeaderChangeMessageVoter)
+    granting_voters: list[LeaderChangeMessageVoter] = schema.array(LeaderChangeMessageVoter)
 
 
-class SnapshotHeaderRecord(Message):
+class SnapshotHeaderRecord(schema.Message):
     """Value of the control record that begins a KRaft snapshot."""
 
     valid_versions = (0, 0)
     flexible_since = 0
 
-    version: int = int16()
-    last_contained_log_timestamp: int = int64()
+    version: int = schema.int16()
+    last_contained_log_timestamp: int = schema.int64()
     """In milliseconds."""
 
 
-class SnapshotFooterRecord(Message):
+class SnapshotFooterRecord(schema.Message):
     """Value of the control record that ends a KRaft snapshot."""
 
     valid_versions = (0, 0)
     flexible_since = 0
 
-    version: int = int16()
+    version: int = schema.int16()
 
 
-class KRaftVersionRecord(Message):
+class KRaftVersionRecord(schema.Message):
     """Value of the control record that sets the version of KRaft (KIP-853)."""
 
     valid_versions = (0, 0)
     flexible_since = 0
 
-    version: int = int16()
-    k_raft_version: int = int16()
+    version: int = schema.int16()
+    k_raft_version: int = schema.int16()
 
 
-class Endpoint(Struct):
+class Endpoint(schema.Struct):
     """Where a voter is reached."""
 
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
+    name: str = schema.string()
+    host: str = schema.string()
+    port: int = schema.uint16()
 
 
-class KRaftVersionFeature(Struct):
+class KRaftVersionFeature(schema.Struct):
     """The versions of KRaft that a voter has."""
 
-    min_supported_version: int = int16()
-    max_supported_version: int = int16()
+    min_supported_version: int = schema.int16()
+    max_supported_version: int = schema.int16()
 
 
-class VotersRecordVoter(Struct):
+class VotersRecordVoter(schema.Struct):
     """A voter."""
 
-    voter_id: int = int32()
-    voter_directory_id: bytes = uuid()
-    endpoints: list[Endpoint] = array(Endpoint)
-    k_raft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature)
+    voter_id: int = schema.int32()
+    voter_directory_id: bytes = schema.uuid()
+    endpoints: list[Endpoint] = schema.array(Endpoint)
+    k_raft_version_feature: KRaftVersionFeature = schema.struct(KRaftVersionFeature)
 
 
-class VotersRecord(Message):
+class VotersRecord(schema.Message):
     """Value of the control record that names the voters of KRaft (KIP-853)."""
 
     valid_versions = (0, 0)
     flexible_since = 0
 
-    version: int = int16()
-    voters: list[VotersRecordVoter] = array(VotersRecordVoter)
+    version: int = schema.int16()
+    voters: list[VotersRecordVoter] = schema.array(VotersRecordVoter)

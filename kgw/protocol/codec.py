@@ -8,6 +8,7 @@ requests and encodes responses.
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kgw.errors import DecodeError, EncodeError
@@ -40,17 +41,6 @@ _MALFORMED = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
 class Codec(Generic[MessageT]):
     """Encodes and decodes one version of one message."""
 
-    __slots__ = (
-        "_decode",
-        "_decode_turns",
-        "_encode",
-        "_memory_factor",
-        "_memory_limit_bytes",
-        "flexible",
-        "message",
-        "version",
-    )
-
     def __init__(self, message: type[MessageT], version: int) -> None:
         first, last = message.valid_versions
         if not first <= version <= last:
@@ -63,11 +53,6 @@ class Codec(Generic[MessageT]):
         if issubclass(message, Response):
             self._memory_factor = _RESPONSE_MEMORY_FACTOR
             self._memory_limit_bytes = _RESPONSE_MEMORY_LIMIT_BYTES
-        self._decode: Callable[[Buffer, int, int], tuple[MessageT, int]] = self._first_decode
-        self._decode_turns: (
-            Callable[[Buffer, int, int], Generator[None, None, tuple[MessageT, int]]] | None
-        ) = None
-        self._encode: Callable[[MessageT], list[Buffer]] = self._first_encode
 
     def __repr__(self) -> str:
         return f"<Codec {self.message.__name__} v{self.version}>"
@@ -78,26 +63,18 @@ class Codec(Generic[MessageT]):
         Strings and byte strings are copied out; records are memoryviews of the buffer. Raises
         DecodeError for anything that is not exactly one such message.
         """
-        budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
-        if budget > self._memory_limit_bytes:  # noqa: PLR1730 - min() takes 60 ns of a hot path
-            budget = self._memory_limit_bytes
-        try:
-            message, stop = self._decode(buffer, position, budget)
-        except _MALFORMED as error:
-            # Its traceback, which the context of the new one has, holds all that was decoded.
-            raise self._decode_error(error.with_traceback(None)) from None
+        message, stop = self.decode_prefix(buffer, position)
         if stop != len(buffer):
             raise self._decode_error(DecodeError(f"{len(buffer) - stop} bytes too many"))
         return message
 
     def decode_prefix(self, buffer: Buffer, position: int = 0) -> tuple[MessageT, int]:
-        """Decode a message that something follows; return it and the position after it."""
+        """Decode a message that something may follow; return it and the position after it."""
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
-        if budget > self._memory_limit_bytes:  # noqa: PLR1730 - min() takes 60 ns of a hot path
-            budget = self._memory_limit_bytes
         try:
-            return self._decode(buffer, position, budget)
+            return self._decode(buffer, position, min(budget, self._memory_limit_bytes))
         except _MALFORMED as error:
+            # Its traceback, which the context of the new one has, holds all that was decoded.
             raise self._decode_error(error.with_traceback(None)) from None
 
     def decode_in_turns(self, buffer: Buffer, position: int = 0) -> Generator[None, None, MessageT]:
@@ -105,16 +82,11 @@ class Codec(Generic[MessageT]):
 
         Raises DecodeError, in whichever turn.
         """
-        decode = self._decode_turns
-        if decode is None:
-            from kgw.protocol.decoding import compile_turns_decoder
-
-            decode = self._decode_turns = compile_turns_decoder(
-                self.message, self.version, flexible=self.flexible
-            )
         budget = (len(buffer) - position) * self._memory_factor + _MEMORY_ALLOWANCE_BYTES
         try:
-            message, _ = yield from decode(buffer, position, min(budget, self._memory_limit_bytes))
+            message, _ = yield from self._decode_turns(
+                buffer, position, min(budget, self._memory_limit_bytes)
+            )
         except _MALFORMED as error:
             raise self._decode_error(error.with_traceback(None)) from None
         return message
@@ -145,17 +117,25 @@ class Codec(Generic[MessageT]):
             problem = f"a string is not UTF-8: {error.reason}"
         return DecodeError(f"{self.message.__name__} v{self.version}: {problem}")
 
-    def _first_decode(self, buffer: Buffer, position: int, budget: int) -> tuple[MessageT, int]:
+    @cached_property
+    def _decode(self) -> Callable[[Buffer, int, int], tuple[MessageT, int]]:
         from kgw.protocol.decoding import compile_decoder
 
-        self._decode = compile_decoder(self.message, self.version, flexible=self.flexible)
-        return self._decode(buffer, position, budget)
+        return compile_decoder(self.message, self.version, flexible=self.flexible)
 
-    def _first_encode(self, message: MessageT) -> list[Buffer]:
+    @cached_property
+    def _decode_turns(
+        self,
+    ) -> Callable[[Buffer, int, int], Generator[None, None, tuple[MessageT, int]]]:
+        from kgw.protocol.decoding import compile_decoder
+
+        return compile_decoder(self.message, self.version, flexible=self.flexible, in_turns=True)
+
+    @cached_property
+    def _encode(self) -> Callable[[MessageT], list[Buffer]]:
         from kgw.protocol.encoding import compile_encoder
 
-        self._encode = compile_encoder(self.message, self.version, flexible=self.flexible)
-        return self._encode(message)
+        return compile_encoder(self.message, self.version, flexible=self.flexible)
 
 
 def encode_items(

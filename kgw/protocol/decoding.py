@@ -34,7 +34,7 @@ from kgw.protocol.primitives import (
 from kgw.protocol.schema import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Field, Message, Struct
@@ -43,32 +43,26 @@ if TYPE_CHECKING:
 ELEMENTS_PER_TURN = 1_000
 """An element of an array takes 0.5 to 2 us."""
 
+FEWEST_PACKED = 16
+"""Fewer elements are decoded one by one: to find out that they are alike costs more."""
+
 
 def compile_decoder(
-    message: type[Message], version: int, *, flexible: bool
-) -> Callable[[Buffer, int, int], tuple[Any, int]]:
-    """Return the decoding function of this version of the message."""
-    decode: Callable[[Buffer, int, int], tuple[Any, int]] = _compile(
-        message, version, flexible=flexible, in_turns=False
+    message: type[Message],
+    version: int,
+    *,
+    flexible: bool,
+    in_turns: bool = False,
+    fewest_packed: int = FEWEST_PACKED,
+) -> Callable[[Buffer, int, int], Any]:
+    """Return the function that decodes this version of the message; `in_turns`, the generator."""
+    writer = _DecoderWriter(
+        version, flexible=flexible, in_turns=in_turns, fewest_packed=fewest_packed
     )
-    return decode
-
-
-def compile_turns_decoder(
-    message: type[Message], version: int, *, flexible: bool
-) -> Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]:
-    """Return the decoding generator of this version of the message."""
-    decode: Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]] = _compile(
-        message, version, flexible=flexible, in_turns=True
-    )
-    return decode
-
-
-def _compile(message: type[Message], version: int, *, flexible: bool, in_turns: bool) -> Any:
-    writer = _DecoderWriter(version, flexible=flexible, in_turns=in_turns)
     source = writer.write(message)
     exec(source, writer.namespace)  # noqa: S102 - the text is made of declared names and numbers
-    return writer.namespace["decode"]
+    decode: Callable[[Buffer, int, int], Any] = writer.namespace["decode"]
+    return decode
 
 
 class _DecoderWriter:
@@ -78,10 +72,11 @@ class _DecoderWriter:
     one call. Anything that needs a value, or moves the position, flushes first.
     """
 
-    def __init__(self, version: int, *, flexible: bool, in_turns: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_turns: bool, fewest_packed: int) -> None:
         self.version = version
         self.flexible = flexible
         self.in_turns = in_turns
+        self.fewest_packed = fewest_packed
         self.lines: list[str] = []
         self.depth = 1
         self.pending: list[tuple[str, int, str]] = []
@@ -245,18 +240,12 @@ class _DecoderWriter:
         elif field.kind == "array":
             self._array(name, field, target, nullable=nullable)
         else:
-            self._sized(
-                name,
-                field.kind,
-                target,
-                nullable=nullable,
-                flexible=self.flexible and field.compact,
-            )
+            self._sized(name, field.kind, target, nullable=nullable)
 
     def _struct_field(self, field: Field, target: str, *, nullable: bool) -> None:
         item = self._name("item")
         if not nullable:
-            self._struct(field.item, item)  # type: ignore[arg-type]
+            self._struct(field.item, item)
             self._flush()
             self._line(f"{target} = {item}")
             return
@@ -267,19 +256,19 @@ class _DecoderWriter:
         self._line(f"    {target} = None")
         self._line("else:")
         self.depth += 1
-        self._struct(field.item, item)  # type: ignore[arg-type]
+        self._struct(field.item, item)
         self._flush()
         self._line(f"{target} = {item}")
         self.depth -= 1
 
-    def _length(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> str:
+    def _length(self, name: str, kind: str, target: str, *, nullable: bool) -> str:
         """Write the code that reads a length; leave `depth` inside the branch for non-null values.
 
         Return the name of the variable that holds the length. Where null is allowed, the caller's
         code goes into an `else` and it must leave it.
         """
         length = self._name("length")
-        if flexible:
+        if self.flexible:
             self._fixed("B", 1, length)
             self._flush()
             self._line(f"if {length} > 127:")
@@ -305,7 +294,7 @@ class _DecoderWriter:
             self._line(f"    {target} = None")
             self._line("else:")
             self.depth += 1
-        if flexible:
+        if self.flexible:
             if not nullable:
                 self._line(null)
                 self.depth += 1
@@ -318,12 +307,12 @@ class _DecoderWriter:
             self.depth -= 1
         return f"{length} - {offset}" if offset else length
 
-    def _sized(self, name: str, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
+    def _sized(self, name: str, kind: str, target: str, *, nullable: bool) -> None:
         """Write the code that reads a string, bytes or records."""
-        length = self._length(name, kind, target, nullable=nullable, flexible=flexible)
+        length = self._length(name, kind, target, nullable=nullable)
         self._line(f"stop = position + {length}")
         condition = "stop > end"
-        if kind == "string" and flexible:
+        if kind == "string" and self.flexible:
             condition += f" or {length} > {MAX_STRING_BYTES}"
         if kind != "records" and self.arrays:
             self._line("if stop > position:")
@@ -345,7 +334,7 @@ class _DecoderWriter:
 
     def _array(self, name: str, field: Field, target: str, *, nullable: bool) -> None:
         item: Any = field.item
-        length = self._length(name, "array", target, nullable=nullable, flexible=self.flexible)
+        length = self._length(name, "array", target, nullable=nullable)
         count = self._name("count")
         size = minimum_item_size(item, self.version, flexible=self.flexible)
         cost = item_memory_cost(item, self.version)
@@ -378,7 +367,7 @@ class _DecoderWriter:
             elif item == "uuid":
                 self._fixed("16s", 16, element)
             else:
-                self._sized(name, item, element, nullable=False, flexible=self.flexible)
+                self._sized(name, item, element, nullable=False)
             self._flush()
             self._line(f"{append}({element})")
             if self.in_turns:
@@ -395,12 +384,12 @@ class _DecoderWriter:
 
     def _packed(self, item: type[Struct], count: str, target: str) -> None:
         """Write the code that reads many elements that are alike; leave `depth` in its `else`."""
-        from kgw.protocol.packed import FEWEST_PACKED, PackedReader
+        from kgw.protocol.packed import PackedReader
 
         reader = PackedReader(item, self.version, flexible=self.flexible)
         read, packed = self._constant("read", reader), self._name("packed")
         self._line(f"{packed} = None")
-        self._line(f"if {count} >= {FEWEST_PACKED}:")
+        self._line(f"if {count} >= {self.fewest_packed}:")
         self._line(f"    {packed} = {read}(buffer, position, {count})")
         self._line(f"if {packed} is not None:")
         self._line(f"    {target}, position = {packed}")

@@ -240,9 +240,7 @@ class _EncoderWriter:
         elif field.kind == "array":
             self._array(name, field, value, nullable=nullable)
         else:
-            self._sized(
-                name, field.kind, value, nullable=nullable, flexible=self.flexible and field.compact
-            )
+            self._sized(name, field.kind, value, nullable=nullable)
 
     def _uuid(self, name: str, value: str) -> None:
         # struct would cut or pad without a word.
@@ -267,7 +265,7 @@ class _EncoderWriter:
         if nullable:
             self.depth -= 1
 
-    def _begin(self, kind: str, value: str, *, nullable: bool, flexible: bool) -> str:
+    def _begin(self, kind: str, value: str, *, nullable: bool) -> str:
         """Write the branch for null; leave `depth` inside the branch for other values.
 
         Return the name of a variable that holds the value.
@@ -276,16 +274,19 @@ class _EncoderWriter:
         name = self._name("value")
         self._line(f"{name} = {value}")
         if nullable:
-            null = b"\0" if flexible else b"\xff\xff" if kind == "string" else b"\xff\xff\xff\xff"
+            if self.flexible:
+                null = b"\0"
+            else:
+                null = b"\xff\xff" if kind == "string" else b"\xff\xff\xff\xff"
             self._line(f"if {name} is None:")
             self._line(f"    {self.append}({null!r})")
             self._line("else:")
             self.depth += 1
         return name
 
-    def _length(self, kind: str, length: str, *, flexible: bool, name: str = "") -> None:
+    def _length(self, kind: str, length: str, name: str = "") -> None:
         """Write the code that appends a length or count held by the variable `length`."""
-        if flexible:
+        if self.flexible:
             self._line(f"if {length} < 127:")
             self._line(f"    {self.append}(small_varints[{length} + 1])")
             self._line("else:")
@@ -297,27 +298,27 @@ class _EncoderWriter:
         else:
             self._line(f"{self.append}(pack_int32({length}))")
 
-    def _sized(self, name: str, kind: str, value: str, *, nullable: bool, flexible: bool) -> None:
+    def _sized(self, name: str, kind: str, value: str, *, nullable: bool) -> None:
         """Write the code that appends a string, bytes or records."""
-        local = self._begin(kind, value, nullable=nullable, flexible=flexible)
+        local = self._begin(kind, value, nullable=nullable)
         if kind == "records":
-            self._records(local, flexible=flexible)
+            self._records(local)
         else:
             if kind == "string":
                 self._line(f"{local} = {local}.encode()")
             length = self._name("length")
             self._line(f"{length} = len({local})")
-            self._length(kind, length, flexible=flexible, name=name)
+            self._length(kind, length, name)
             self._line(f"{self.append}({local})")
         if nullable:
             self.depth -= 1
 
-    def _records(self, local: str, *, flexible: bool) -> None:
+    def _records(self, local: str) -> None:
         length = self._name("length")
         self._line(f"if not isinstance({local}, (list, tuple)):")
         self._line(f"    {local} = ({local},)")
         self._line(f"{length} = sum(map(len, {local}))")
-        self._length("records", length, flexible=flexible)
+        self._length("records", length)
         self._line(f"if {length} >= {GATHER_BYTES}:")
         self._line('    parts.append(b"".join(out))')
         self._line("    out.clear()")
@@ -327,10 +328,10 @@ class _EncoderWriter:
 
     def _array(self, name: str, field: Field, value: str, *, nullable: bool) -> None:
         item: Any = field.item
-        local = self._begin("array", value, nullable=nullable, flexible=self.flexible)
+        local = self._begin("array", value, nullable=nullable)
         length = self._name("length")
         self._line(f"{length} = len({local})")
-        self._length("array", length, flexible=self.flexible)
+        self._length("array", length)
         if isinstance(item, str) and item in FIXED_FORMATS and item != "uuid":
             code = FIXED_FORMATS[item]
             self._line(f'{self.append}(pack(f">{{{length}}}{code}", *{local}))')
@@ -351,7 +352,7 @@ class _EncoderWriter:
             if item == "uuid":
                 self._uuid(name, element)
             elif isinstance(item, str):
-                self._sized(name, item, element, nullable=False, flexible=self.flexible)
+                self._sized(name, item, element, nullable=False)
             else:
                 self._struct(item, element)
             self._flush()

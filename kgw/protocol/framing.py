@@ -1,15 +1,24 @@
-"""Frames: four bytes of length, then a request or a response with its header."""
+"""Frames: four bytes of length, then a header, then the body of a request or a response.
+
+Headers are read and written by hand: one is on the path of every request, and an unauthenticated
+peer can send anything in it.
+"""
 
 from __future__ import annotations
 
+import struct
 from struct import Struct as Layout
 from typing import TYPE_CHECKING
 
-from kgw.errors import FrameTooLargeError, ProtocolError
-from kgw.protocol.api_keys import ApiKey
+from kgw.errors import DecodeError, EncodeError, FrameTooLargeError, ProtocolError
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.headers import decode_response_header, encode_request_header
 from kgw.protocol.message_classes import response_class
+from kgw.protocol.primitives import (
+    read_nullable_string,
+    skip_tagged_fields,
+    write_nullable_string,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -18,6 +27,8 @@ if TYPE_CHECKING:
     from kgw.protocol.schema import Request, Response
 
 _SIZE = Layout(">i")
+_REQUEST_PREFIX = Layout(">hhi")
+_CORRELATION_ID = Layout(">i")
 # Size and correlation id; and an empty section of tagged fields.
 _HEADER = Layout(">ii")
 _FLEXIBLE_HEADER = Layout(">iix")
@@ -188,6 +199,66 @@ class FrameReader:
         self.held_bytes = len(rest)
 
 
+def has_flexible_response_header(api_key: ApiKey, api_version: int) -> bool:
+    """Whether the header of the response to this request has tagged fields.
+
+    That of ApiVersions never has: the client does not know yet what the broker understood of its
+    request (KIP-511).
+    """
+    return api_key is not ApiKey.API_VERSIONS and api_key.is_flexible(api_version)
+
+
+def peek_request_header(frame: Buffer) -> tuple[int, int, int]:
+    """Return API key, API version and correlation id, which every version of the header has.
+
+    Enough to answer ApiVersions for a version that is not known.
+    """
+    if len(frame) < _REQUEST_PREFIX.size:
+        raise DecodeError(f"a request of {len(frame)} bytes has no header")
+    api_key, api_version, correlation_id = _REQUEST_PREFIX.unpack_from(frame)
+    return api_key, api_version, correlation_id
+
+
+def decode_request_header(frame: Buffer) -> tuple[str | None, int]:
+    """Return the client id, which follows what `peek_request_header` reads, and where the body is.
+
+    Its form is the same in flexible headers, so that a broker that does not know the version of a
+    request can still read it (KIP-482).
+    """
+    api_key, api_version, _ = peek_request_header(frame)
+    if api_key not in MESSAGE_KEYS:
+        raise DecodeError(f"API key {api_key} is not one that clients use")
+    client_id, position = read_nullable_string(frame, _REQUEST_PREFIX.size)
+    if ApiKey(api_key).is_flexible(api_version):
+        position = skip_tagged_fields(frame, position, len(frame))
+    return client_id, position
+
+
+def encode_request_header(
+    api_key: ApiKey, api_version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """Return the header, in the version that goes with this request."""
+    try:
+        out = bytearray(_REQUEST_PREFIX.pack(api_key, api_version, correlation_id))
+    except struct.error as error:
+        raise EncodeError(f"request header: {error}") from None
+    write_nullable_string(out, client_id)
+    if api_key.is_flexible(api_version):
+        out.append(0)
+    return bytes(out)
+
+
+def decode_response_header(frame: Buffer, api_key: ApiKey, api_version: int) -> tuple[int, int]:
+    """Return the correlation id of a response, and the position of its body."""
+    if len(frame) < _CORRELATION_ID.size:
+        raise DecodeError(f"a response of {len(frame)} bytes has no header")
+    (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+    position = _CORRELATION_ID.size
+    if has_flexible_response_header(api_key, api_version):
+        position = skip_tagged_fields(frame, position, len(frame))
+    return correlation_id, position
+
+
 def request_frame(
     message: Request, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
@@ -203,7 +274,7 @@ def response_frame(message: Response, version: int, correlation_id: int) -> list
     ours = message.codecs.get(version) or codec(type(message), version)
     parts = ours.encode_parts(message)
     size = sum(map(len, parts))
-    # As `headers.response_header_version` says, without asking it for each response.
+    # As `has_flexible_response_header` says, without asking it for each response.
     if ours.flexible and message.api_key != _API_VERSIONS:
         head = _FLEXIBLE_HEADER.pack(size + 5, correlation_id)
     else:
@@ -221,7 +292,7 @@ def body_frame(body: bytes, correlation_id: int, *, flexible: bool) -> list[Buff
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Response]:
     """Return correlation id and message of the response to a request of this key and version."""
-    correlation_id, position = decode_response_header(frame, api_key, version)
+    correlation_id, position = decode_response_header(frame, ApiKey(api_key), version)
     return correlation_id, codec(response_class(api_key), version).decode(frame, position)
 
 

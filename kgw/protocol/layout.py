@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import calcsize
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,17 +21,7 @@ FIXED_FORMATS = {
 }
 """`struct` formats of the kinds whose size does not depend on the value."""
 
-FIXED_SIZES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "float64": 8,
-    "uuid": 16,
-}
+FIXED_SIZES = {kind: calcsize(f">{code}") for kind, code in FIXED_FORMATS.items()}
 
 # Bytes that CPython 3.11 allocates for one value of a kind, rounded up to its allocator's steps.
 # Small integers and empty strings are shared and cost nothing; this is the worst case.
@@ -80,8 +71,8 @@ def _minimum_field_size(field: Field, version: int, *, flexible: bool) -> int:
     if field.kind == "struct":
         if field.nullable(version):
             return 1
-        return minimum_size(field.item, version, flexible=flexible)  # type: ignore[arg-type]
-    return _length_size(field.kind, flexible=flexible and field.compact)
+        return minimum_size(field.item, version, flexible=flexible)
+    return _length_size(field.kind, flexible=flexible)
 
 
 def _length_size(kind: str, *, flexible: bool) -> int:
@@ -109,7 +100,7 @@ def _struct_memory_cost(cls: type[Struct], version: int) -> int:
         if field.kind == "array":
             cost += _LIST_COST
         elif field.kind == "struct":
-            cost += _struct_memory_cost(field.item, version)  # type: ignore[arg-type]
+            cost += _struct_memory_cost(field.item, version)
         elif field.present(version):
             cost += _VALUE_COSTS[field.kind]
     return cost

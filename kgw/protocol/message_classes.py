@@ -23,15 +23,10 @@ def response_class(api_key: int) -> type[Response]:
     return response
 
 
-def module_name(api_key: int) -> str:
-    """Return the name of the module in `messages` that declares this API."""
+def _message_class(api_key: int, suffix: str) -> type:
     if api_key not in MESSAGE_KEYS:
         raise KeyError(api_key)
-    return ApiKey(api_key).name.lower()
-
-
-def _message_class(api_key: int, suffix: str) -> type:
-    module = module_name(api_key)
+    module = ApiKey(api_key).name.lower()
     name = module.title().replace("_", "") + suffix
     found: type = getattr(import_module(f"kgw.protocol.messages.{module}"), name)
     return found

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kgw.protocol.primitives import Buffer
     from kgw.protocol.schema import Struct
 
-FEWEST_PACKED = 16
-"""Fewer elements are decoded one by one: to find out that they are alike costs more."""
 LONGEST_TEXT_BYTES = 100
 _INT16 = Layout(">h")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import decode_request_header
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,7 +38,8 @@ class RequestDecoder:
     """Decodes the requests of one connection.
 
     It remembers the last header, and the last Fetch: the same bytes give the same object again,
-    which tells its handler that nothing has changed. Who uses it, cannot tell otherwise.
+    which tells its handler that nothing has changed (`remembers`). Whether a request was decoded or
+    remembered makes no other difference.
     """
 
     __slots__ = (
@@ -130,8 +131,7 @@ class RequestDecoder:
         end = self._header_end
         if codec.flexible is self._is_flexible and frame[_CLIENT_ID_POSITION:end] == self._header:
             return end
-        header, end = decode_request_header(frame)
-        self.client_id = header.client_id
+        self.client_id, end = decode_request_header(frame)
         if end <= _KNOWN_HEADER_BYTES:
             self._header = bytes(frame[_CLIENT_ID_POSITION:end])
             self._header_end = end

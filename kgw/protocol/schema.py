@@ -2,27 +2,26 @@
 
 A message is one class for all of its versions:
 
-    class ProduceRequest(Request):
-        api_key = ApiKey.PRODUCE
-        valid_versions = (0, 13)
-        flexible_since = 9
+    class ProduceRequest(schema.Request, api_key=ApiKey.PRODUCE):
+        transactional_id: str | None = schema.string(since=3, nullable_since=3, default=None)
+        acks: int = schema.int16()
+        timeout_ms: int = schema.int32()
+        topic_data: list[TopicProduceData] = schema.array(TopicProduceData)
 
-        transactional_id: str | None = string(since=3, nullable_since=3, default=None)
-        acks: int = int16()
-        timeout_ms: int = int32()
-        topic_data: list[TopicProduceData] = array(TopicProduceData)
-
-The order of the fields is their order on the wire. To a type checker the class has a keyword-only
-constructor in which every field may be left out and then has Kafka's default. At run time the
-declarations become `__slots__` and a table, and nothing more happens until the first instance:
-some 400 classes are created at start-up, and a dataclass costs about a millisecond each.
+`ApiKey` says which versions there are. The order of the fields is their order on the wire. To a
+type checker the class has a keyword-only constructor in which every field may be left out and then
+has Kafka's default. At run time the declarations become `__slots__` and a table, and nothing more
+happens until the first instance: a dataclass costs about a millisecond each.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.primitives import Buffer
 
@@ -65,54 +64,37 @@ class EncodedItems:
         return self.count
 
 
-class Field:
-    """One declared field: its kind, the versions that have it, and how each version writes it.
+class _Empty:
+    """The type of `EMPTY`."""
 
-    `kind` is a key of `IMPLICIT_DEFAULTS`, or "array" or "struct"; `item` is then the kind of an
-    array's elements or the class of a structure. A default of `EMPTY` stands for a new list or a
-    new structure of defaults. Where `may_be_encoded`, an array is a list or `EncodedItems`; where
-    `may_be_packed`, a decoded one is a list or `kgw.protocol.packed.PackedItems`.
-    """
+    def __repr__(self) -> str:
+        return "EMPTY"
 
-    __slots__ = (
-        "compact",
-        "default",
-        "ignorable",
-        "item",
-        "kind",
-        "may_be_encoded",
-        "may_be_packed",
-        "nullable_since",
-        "nullable_until",
-        "since",
-        "tag",
-        "until",
-    )
 
-    def __init__(
-        self,
-        kind: str,
-        item: str | type[Struct] | None,
-        *,
-        since: int,
-        until: int,
-        nullable_since: int | None,
-        tag: int | None,
-        default: Any,
-        ignorable: bool,
-    ) -> None:
-        self.kind = kind
-        self.item = item
-        self.since = since
-        self.until = until
-        self.nullable_since = nullable_since
-        self.nullable_until = until
-        self.tag = tag
-        self.default = default
-        self.ignorable = ignorable
-        self.compact = True
-        self.may_be_encoded = False
-        self.may_be_packed = False
+EMPTY = _Empty()
+"""Default of arrays and structures: each instance gets a new one."""
+
+
+class Field(NamedTuple):
+    """One declared field: its kind, the versions that have it, and how each version writes it."""
+
+    kind: str
+    """A key of `IMPLICIT_DEFAULTS`, or "array" or "struct"."""
+    default: Any
+    """`EMPTY` stands for a new list or a new structure of defaults."""
+    item: Any = None
+    """The kind of an array's elements, or their class; the class of a structure."""
+    since: int = 0
+    until: int = LAST_VERSION
+    nullable_since: int | None = None
+    nullable_until: int = LAST_VERSION
+    tag: int | None = None
+    ignorable: bool = False
+    """Whether a value is lost without an error in a version that has no such field."""
+    may_be_encoded: bool = False
+    """Whether an array is a list or `EncodedItems`."""
+    may_be_packed: bool = False
+    """Whether a decoded array is a list or `kgw.protocol.packed.PackedItems`."""
 
     def present(self, version: int) -> bool:
         """Whether this version of the message has the field, tagged or not."""
@@ -125,153 +107,34 @@ class Field:
         )
 
 
-class _Empty:
-    """The type of `EMPTY`."""
-
-    def __repr__(self) -> str:
-        return "EMPTY"
+def _kind(kind: str) -> Callable[..., Any]:
+    """Return the function that declares fields of a kind, with the options of `Field`."""
+    return partial(Field, kind=kind, default=IMPLICIT_DEFAULTS[kind])
 
 
-EMPTY = _Empty()
-"""Default of arrays and structures: each instance gets a new one."""
+boolean = _kind("bool")
+int8 = _kind("int8")
+int16 = _kind("int16")
+uint16 = _kind("uint16")
+int32 = _kind("int32")
+uint32 = _kind("uint32")
+int64 = _kind("int64")
+float64 = _kind("float64")
+byte_string = _kind("bytes")
+uuid = _kind("uuid")
+string = _kind("string")
+record_data = _kind("records")
+"""Record batches: a memoryview of the input when decoded, any buffers to encode."""
 
 
-def _scalar(kind: str) -> Any:
-    """Return the function that declares fields of one scalar kind."""
-    implicit_default = IMPLICIT_DEFAULTS[kind]
-
-    def declare(
-        *,
-        since: int = 0,
-        until: int = LAST_VERSION,
-        nullable_since: int | None = None,
-        tag: int | None = None,
-        default: Any = implicit_default,
-        ignorable: bool = False,
-    ) -> Any:
-        return Field(
-            kind,
-            None,
-            since=since,
-            until=until,
-            nullable_since=nullable_since,
-            tag=tag,
-            default=default,
-            ignorable=ignorable,
-        )
-
-    return declare
-
-
-boolean = _scalar("bool")
-int8 = _scalar("int8")
-int16 = _scalar("int16")
-uint16 = _scalar("uint16")
-int32 = _scalar("int32")
-uint32 = _scalar("uint32")
-int64 = _scalar("int64")
-float64 = _scalar("float64")
-byte_string = _scalar("bytes")
-uuid = _scalar("uuid")
-
-
-def string(
-    *,
-    since: int = 0,
-    until: int = LAST_VERSION,
-    nullable_since: int | None = None,
-    tag: int | None = None,
-    default: str | None = "",
-    ignorable: bool = False,
-    compact: bool = True,
-) -> Any:
-    """Declare a string; `compact=False` keeps the two-byte length in flexible versions too."""
-    field = Field(
-        "string",
-        None,
-        since=since,
-        until=until,
-        nullable_since=nullable_since,
-        tag=tag,
-        default=default,
-        ignorable=ignorable,
-    )
-    field.compact = compact
-    return field
-
-
-def record_data(
-    *,
-    since: int = 0,
-    until: int = LAST_VERSION,
-    nullable_since: int | None = None,
-    nullable_until: int = LAST_VERSION,
-    ignorable: bool = False,
-) -> Any:
-    """Declare record batches: a memoryview of the input when decoded, any buffers to encode."""
-    field = Field(
-        "records",
-        None,
-        since=since,
-        until=until,
-        nullable_since=nullable_since,
-        tag=None,
-        default=None,
-        ignorable=ignorable,
-    )
-    field.nullable_until = nullable_until
-    return field
-
-
-def array(
-    item: str | type[Struct],
-    *,
-    since: int = 0,
-    until: int = LAST_VERSION,
-    nullable_since: int | None = None,
-    tag: int | None = None,
-    default: Any = EMPTY,
-    ignorable: bool = False,
-    may_be_encoded: bool = False,
-    may_be_packed: bool = False,
-) -> Any:
+def array(item: str | type[Struct], **options: Any) -> Any:
     """Declare an array of structures, or of scalars named by their kind."""
-    field = Field(
-        "array",
-        item,
-        since=since,
-        until=until,
-        nullable_since=nullable_since,
-        tag=tag,
-        default=default,
-        ignorable=ignorable,
-    )
-    field.may_be_encoded = may_be_encoded
-    field.may_be_packed = may_be_packed
-    return field
+    return Field(**{"kind": "array", "item": item, "default": EMPTY, **options})
 
 
-def struct(
-    item: type[Struct],
-    *,
-    since: int = 0,
-    until: int = LAST_VERSION,
-    nullable_since: int | None = None,
-    tag: int | None = None,
-    default: Any = EMPTY,
-    ignorable: bool = False,
-) -> Any:
+def struct(item: type[Struct], **options: Any) -> Any:
     """Declare a structure within the message."""
-    return Field(
-        "struct",
-        item,
-        since=since,
-        until=until,
-        nullable_since=nullable_since,
-        tag=tag,
-        default=default,
-        ignorable=ignorable,
-    )
+    return Field(**{"kind": "struct", "item": item, "default": EMPTY, **options})
 
 
 @dataclass_transform(kw_only_default=True)
@@ -280,14 +143,16 @@ class StructType(type):
 
     field_table: dict[str, Field]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> StructType:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> StructType:
         fields = {key: value for key, value in namespace.items() if type(value) is Field}
         for key in fields:
             del namespace[key]
         namespace["__slots__"] = tuple(fields)
         namespace["field_table"] = fields
         namespace["codecs"] = {}
-        return type.__new__(mcs, name, bases, namespace)
+        return type.__new__(mcs, name, bases, namespace, **options)
 
 
 class Struct(metaclass=StructType):
@@ -326,16 +191,24 @@ class Message(Struct):
     """The first version with compact lengths and tagged fields (KIP-482); None if there is none."""
 
 
-class Request(Message):
+class ApiMessage(Message):
+    """A message with a header before it: a request or a response."""
+
+    api_key: ClassVar[ApiKey]
+
+    def __init_subclass__(cls, api_key: ApiKey | None = None) -> None:
+        if api_key is not None:
+            cls.api_key = api_key
+            cls.valid_versions = (0, api_key.last_version or 0)
+            cls.flexible_since = api_key.flexible_since
+
+
+class Request(ApiMessage):
     """What a client sends."""
 
-    api_key: ClassVar[ApiKey]
 
-
-class Response(Message):
+class Response(ApiMessage):
     """What the broker answers."""
-
-    api_key: ClassVar[ApiKey]
 
 
 def _compile_constructor(cls: type[Struct]) -> Any:

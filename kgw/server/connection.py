@@ -10,21 +10,13 @@ from __future__ import annotations
 
 from asyncio import BufferedProtocol, CancelledError, Transport
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from kgw.errors import ProtocolError
 from kgw.handlers.context import LARGE_REQUEST_BYTES, Later
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.framing import FrameReader
 from kgw.server.sending import Sender
-from kgw.server.shared import (
-    CLOSED,
-    FINISHING,
-    LINGERING,
-    NOT_ADMITTED,
-    OPEN,
-    REFUSING,
-)
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -33,7 +25,6 @@ if TYPE_CHECKING:
     from kgw.metrics import Metrics
     from kgw.server.limits import Limits
     from kgw.server.memory import RequestMemory
-    from kgw.server.shared import Dispatch, State
     from kgw.types import Buffer
 
 # A request larger than this takes its turn among those of other connections: decoding and answering
@@ -52,6 +43,35 @@ LINGER_S = 1.0
 
 LOOK_AT_NEXT_SWEEP = 0.0
 NEVER = float("inf")
+
+
+State: TypeAlias = Literal[
+    "open",
+    # The client broke the protocol. Closed once what it sent before is answered.
+    "refusing",
+    # The server drains. Shut once what was started is answered.
+    "finishing",
+    # Our side is shut; what still arrives is thrown away.
+    "lingering",
+    "closed",
+    "not admitted",
+]
+"""How far a connection is from its end."""
+
+
+class Dispatch(Protocol):
+    """What answers requests: `kgw.handlers.dispatch.Dispatcher`, or a test's."""
+
+    def start(self, frame: memoryview, session: Session) -> list[Buffer] | Later | None: ...
+
+    def encode(self, later: Later) -> list[Buffer] | None: ...
+
+    def may_overlap(self, frame: Buffer) -> bool: ...
+
+    def is_fetch(self, frame: Buffer) -> bool: ...
+
+    @property
+    def has_large_work(self) -> bool: ...
 
 
 class Shared(Protocol):
@@ -89,10 +109,10 @@ class Shared(Protocol):
         """Count a connection out."""
 
     def report_drop(self, connection: KafkaConnection, reason: str, detail: str) -> None:
-        """Note that the server ended a connection, and why."""
+        """Count and log a connection that the server ended, and why."""
 
     def report_bug(self, error: BaseException) -> None:
-        """Note an error that no handler of errors expected."""
+        """Count and log an error that nothing else has dealt with."""
 
 
 class KafkaConnection(BufferedProtocol):
@@ -130,7 +150,7 @@ class KafkaConnection(BufferedProtocol):
     def __init__(self, server: Shared, listener_name: str, max_frame_bytes: int) -> None:
         self._server = server
         self.listener_name = listener_name
-        self.state = OPEN
+        self.state: State = "open"
         # When the server's sweep has to look at this connection again.
         self.deadline_s = NEVER
         self._active_s = server.now_s
@@ -151,7 +171,7 @@ class KafkaConnection(BufferedProtocol):
 
     def __repr__(self) -> str:
         return (
-            f"<KafkaConnection {self.state.name} parked={len(self._parked)} "
+            f"<KafkaConnection {self.state} parked={len(self._parked)} "
             f"started={len(self._started)} held_bytes={self._held_bytes}>"
         )
 
@@ -162,7 +182,7 @@ class KafkaConnection(BufferedProtocol):
         self._transport = cast("Transport", transport)
         session = server.admit(self, self._transport)
         if session is None:
-            self.state = NOT_ADMITTED
+            self.state = "not admitted"
             self._transport.abort()
             return
         self.session = session
@@ -182,7 +202,7 @@ class KafkaConnection(BufferedProtocol):
         server = self._server
         self._active_s = server.now_s
         server.metrics.bytes_received += nbytes
-        if self.state is OPEN:
+        if self.state == "open":
             self._receive(nbytes)
             if self._sender.waiting:
                 self._sender.flush()
@@ -192,9 +212,9 @@ class KafkaConnection(BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.state is NOT_ADMITTED:
+        if self.state == "not admitted":
             return
-        self.state = CLOSED
+        self.state = "closed"
         self._sender.note_unsent(0)
         self._abandon()
         self.session.close()
@@ -212,10 +232,10 @@ class KafkaConnection(BufferedProtocol):
     # --- frames to requests -----------------------------------------------------------------------
 
     def _receive(self, nbytes: int | None) -> None:
-        """Start the requests in what was read; with None, in what was left of that."""
+        """Start the requests in the `nbytes` just read; with None, those that were left of them."""
         server = self._server
         if self._sender.unsent_bytes:
-            # Who asks for more has taken what came before, as a rule.
+            # A client that asks for more has taken what came before, as a rule.
             self._sender.count_unsent()
         in_hand = len(self._started) + len(self._parked)
         most = min(FRAMES_PER_TURN, server.limits.inflight_requests - in_hand)
@@ -225,14 +245,14 @@ class KafkaConnection(BufferedProtocol):
             else:
                 frames = self._reader.take(server.receive_buffer, nbytes, most)
         except ProtocolError as error:
-            self._refuse(error)
+            self._fail(error)
             return
         if frames:
             self._frame_deadline_s = NEVER
             self._parked += frames
             self._held_bytes += sum(map(len, frames))
             self._pump()
-            if self.state is not OPEN:
+            if self.state != "open":
                 return
         if self._reader.is_within_frame and self._frame_deadline_s == NEVER:
             self._expect_frame()
@@ -260,7 +280,7 @@ class KafkaConnection(BufferedProtocol):
         server = self._server
         dispatcher = server.dispatcher
         parked = self._parked
-        while parked and not self._sender.is_paused and self.state is OPEN:
+        while parked and not self._sender.is_paused and self.state == "open":
             frame = parked[0]
             if self._started and not (self._overlapping and dispatcher.may_overlap(frame)):
                 break
@@ -281,11 +301,7 @@ class KafkaConnection(BufferedProtocol):
         server = self._server
         try:
             answer = server.dispatcher.start(frame, self.session)
-        except ProtocolError as error:
-            self._held_bytes -= len(frame)
-            self._refuse(error)
-            return
-        except Exception as error:  # noqa: BLE001 - the dispatcher answers for its handlers
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the connection
             self._held_bytes -= len(frame)
             self._fail(error)
             return
@@ -308,7 +324,7 @@ class KafkaConnection(BufferedProtocol):
 
     def _note_submission(self, _: object) -> None:
         """Start what has waited for a request that took several turns to submit its changes."""
-        if self._started and self.state is OPEN:
+        if self._started and self.state == "open":
             self._overlapping = True
             self._go_on()
 
@@ -316,7 +332,7 @@ class KafkaConnection(BufferedProtocol):
         """Start what has waited, and read on; end the connection when nothing is due any more."""
         self._pump()
         self._count()
-        if self.state is OPEN:
+        if self.state == "open":
             self._read_on()
         elif not self._started:
             self._end()
@@ -327,9 +343,9 @@ class KafkaConnection(BufferedProtocol):
         self._has_turn = True
         self._pump()
         self._count()
-        if self.state is OPEN and self._reader.has_rest and not self._is_full():
+        if self.state == "open" and self._reader.has_rest and not self._is_full():
             self._receive(None)
-        if self.state is OPEN:
+        if self.state == "open":
             self._read_on()
         self._has_turn = False
         self._sender.flush()
@@ -339,7 +355,7 @@ class KafkaConnection(BufferedProtocol):
 
     def write_answers(self) -> None:
         """Write every answer whose turn it is, in one call, and go on with what waited for it."""
-        if self.state is CLOSED:
+        if self.state == "closed":
             return
         taken = 0
         failure: BaseException | None = None
@@ -368,7 +384,7 @@ class KafkaConnection(BufferedProtocol):
             # Its traceback refers to the request, and back to the error: neither would be freed
             # until the garbage collector runs.
             failure.__traceback__ = None
-        elif self._parked or self._reading_paused or self.state is not OPEN:
+        elif self._parked or self._reading_paused or self.state != "open":
             self._go_on()
         else:
             self._count()
@@ -408,7 +424,7 @@ class KafkaConnection(BufferedProtocol):
 
     def memory_available(self) -> None:
         """The budget that all connections share has room again."""
-        if self.state is OPEN:
+        if self.state == "open":
             self._read_on()
 
     # --- deadlines --------------------------------------------------------------------------------
@@ -423,7 +439,7 @@ class KafkaConnection(BufferedProtocol):
 
     def check_deadlines(self, now_s: float) -> None:
         """Drop the connection if one of its deadlines has passed, else name the next one."""
-        if self.state is LINGERING:
+        if self.state == "lingering":
             if now_s >= self._frame_deadline_s and not self._transport.get_write_buffer_size():
                 self._transport.abort()
             return
@@ -459,9 +475,9 @@ class KafkaConnection(BufferedProtocol):
 
         A request that only waits for more to come is given up; what was not started never will be.
         """
-        if self.state is not OPEN:
+        if self.state != "open":
             return
-        self._stop(FINISHING)
+        self._stop("finishing")
         if all(isinstance(one, Later) and one.abandon is not None for one, _ in self._started):
             self._abandon()
         if not self._started:
@@ -471,26 +487,18 @@ class KafkaConnection(BufferedProtocol):
         """End the connection now: its time to finish is over."""
         self._transport.abort()
 
-    def _refuse(self, error: ProtocolError) -> None:
-        """The client broke the protocol: answer what came before, then close."""
-        if self.state is OPEN:
-            self._server.report_drop(self, "protocol", str(error))
-            self._stop(REFUSING)
-            if self._started:
-                self._pause_reading()
-            else:
-                self._end()
-
     def _fail(self, error: BaseException) -> None:
-        """A request cannot be answered, and so nothing behind it: close."""
+        """A request cannot be answered, and so nothing behind it: answer what was before, close."""
         if isinstance(error, (ProtocolError, CancelledError)):
             reason, detail = "protocol", str(error) or "a request was given up"
         else:
             self._server.report_bug(error)
             reason, detail = "bug", type(error).__name__
-        if self.state is OPEN:
+        if self.state == "open":
             self._server.report_drop(self, reason, detail)
-            self._stop(REFUSING)
+            self._stop("refusing")
+            if self._started:
+                self._pause_reading()
         if not self._started:
             self._end()
 
@@ -514,12 +522,12 @@ class KafkaConnection(BufferedProtocol):
         would be lost with it: a producer that keeps on sending would not learn what was stored.
         """
         self._sender.flush()
-        if self.state is REFUSING:
+        if self.state == "refusing":
             self._transport.close()
             return
-        if self.state is not FINISHING or self._transport.is_closing():
+        if self.state != "finishing" or self._transport.is_closing():
             return
-        self.state = LINGERING
+        self.state = "lingering"
         self._frame_deadline_s = self._server.now_s + self._server.sweep_interval_s + LINGER_S
         self.deadline_s = LOOK_AT_NEXT_SWEEP
         if self._reading_paused:

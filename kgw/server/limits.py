@@ -92,9 +92,9 @@ def available_memory_bytes(cgroup: str | PathLike[str] = "/sys/fs/cgroup") -> in
     """Return the memory this process may use: the control group's limit or the machine's."""
     limits = [_machine_memory_bytes()]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        place = f"{cgroup}/{name}"
+        path = f"{cgroup}/{name}"
         # By `open`: pathlib costs start-up time.
-        with contextlib.suppress(OSError, ValueError), open(place, encoding="ascii") as file:  # noqa: PTH123
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
             limits.append(int(file.read()))
     return min(limits)
 

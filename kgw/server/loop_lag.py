@@ -32,7 +32,7 @@ class LoopLag:
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics
-        self._quiet = QuietLog()
+        self._quiet = QuietLog(_log)
         self._timer: Timer | None = None
         self._due_s = 0.0
         self._cpu_s = 0.0
@@ -59,18 +59,10 @@ class LoopLag:
         metrics.loop_lag.observe(lag_s)
         metrics.loop_lag_max_s = max(metrics.loop_lag_max_s, lag_s)
         if lag_s >= WARN_S:
-            self._warn(lag_s, now_s)
+            # Processor time tells work of ours from a machine that gave the process no turn.
+            fields = {
+                "lag_ms": round(lag_s * 1000),
+                "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),
+            }
+            self._quiet.warning("the event loop was late", "", now_s, fields)
         self._arm()
-
-    def _warn(self, lag_s: float, now_s: float) -> None:
-        suppressed = self._quiet.take("", now_s)
-        if suppressed is None:
-            return
-        # Processor time tells work of ours from a machine that gave the process no turn.
-        fields = {
-            "lag_ms": round(lag_s * 1000),
-            "cpu_ms": round((self._clock.cpu_s() - self._cpu_s) * 1000),
-        }
-        if suppressed:
-            fields["and_before_it"] = suppressed
-        _log.warning("the event loop was late", **fields)

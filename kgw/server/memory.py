@@ -17,7 +17,7 @@ class MemoryUser(Protocol):
 
 
 class RequestMemory:
-    """The bytes of requests that are in memory, and who has to wait while there are too many.
+    """The bytes of requests in memory, and the connections that wait while there are too many.
 
     `partial_bytes` is memory for what has not been cut into frames yet, `held_bytes` whole frames
     that wait for their turn or their answer.
@@ -54,9 +54,9 @@ class RequestMemory:
         self.held_bytes += held_bytes
         self.partial_bytes += partial_bytes
         self.is_spent = self.partial_bytes + self.held_bytes >= self.limit_bytes
-        if held_bytes >= 0 and partial_bytes >= 0:
-            return
-        self._go_on_without(user)
+        is_less = held_bytes < 0 or partial_bytes < 0
+        if is_less and (self._waiting or user is self._exempt):
+            self._go_on_without(user)
 
     def leave(self, user: MemoryUser) -> None:
         """Let a user wait no longer, nor be exempt: it will read no more."""

@@ -24,17 +24,17 @@ from kgw.handlers.dispatch import Dispatcher
 from kgw.logs import EventLogger, QuietLog
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.codec import codec
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import decode_request_header, peek_request_header
 from kgw.protocol.message_classes import request_class
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Handle, TimerHandle
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping
     from types import CodeType, FrameType
 
     from kgw.clock import Clock
     from kgw.gateway import Gateway
-    from kgw.handlers.context import Later, Session
+    from kgw.handlers.context import Later, RequestContext, Session
     from kgw.protocol.schema import Struct
     from kgw.types import Buffer
 
@@ -65,7 +65,7 @@ class Offenders:
         self.request: ContextVar[memoryview | None] = ContextVar("request", default=None)
         """The frame that is being answered, also in tasks that its answer started."""
         self._clock = clock
-        self._quiet = QuietLog()
+        self._quiet = QuietLog(_log)
         self._told_s = 0.0
         self._open: list[_Measure] = []
         self._loop_thread = get_ident()
@@ -92,15 +92,15 @@ class Offenders:
         describe: Callable[[], Mapping[str, object]],
         place: str | None,
     ) -> None:
-        fields = dict(describe())
-        suppressed = self._quiet.take(f"{kind} {fields.get('name')}", self._clock.monotonic_s())
-        if suppressed is None:
-            return
-        if suppressed:
-            fields["and_before_it"] = suppressed
+        fields = {"cpu_ms": round(used_s * 1e3, 1), **describe()}
         if place is not None:
             fields["place"] = place
-        _log.warning(f"{kind} held the event loop", cpu_ms=round(used_s * 1e3, 1), **fields)
+        self._quiet.warning(
+            f"{kind} held the event loop",
+            f"{kind} {fields.get('name')}",
+            self._clock.monotonic_s(),
+            fields,
+        )
 
     def run(self, callback: Callable[..., object], *args: object) -> None:
         """Call back and measure it: what the loop is given in place of a callback."""
@@ -120,7 +120,10 @@ class Offenders:
         return fields
 
     def collected(self, phase: str, info: dict[str, int]) -> None:
-        """A garbage collection begins or ends, one of `gc.callbacks`: nobody's fault who is met."""
+        """A garbage collection begins or ends: one of `gc.callbacks`.
+
+        It is measured apart, as whatever it interrupts is not to blame for it.
+        """
         if get_ident() != self._loop_thread:
             return
         if phase == "start":
@@ -187,16 +190,7 @@ class WatchedDispatcher(Dispatcher):
         try:
             return super().encode(later)
         finally:
-            context = later.context
-            offenders.end(
-                "an answer",
-                lambda: {
-                    "name": context.api_key.name,
-                    "version": context.api_version,
-                    "client_id": context.session.client_id,
-                    **array_lengths(context.request),
-                },
-            )
+            offenders.end("an answer", lambda: describe_answer(later.context))
 
 
 def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> AbstractEventLoop:
@@ -204,23 +198,14 @@ def watched_loop(loop: type[AbstractEventLoop], offenders: Offenders) -> Abstrac
     base: Any = loop
 
     class WatchedLoop(base):  # type: ignore[misc]
-        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Handle:
-            handle: Handle = super().call_soon(offenders.run, callback, *args, context=context)
-            return handle
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_soon(offenders.run, callback, *args, context=context)
 
-        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Handle:
-            handle: Handle = super().call_soon_threadsafe(
-                offenders.run, callback, *args, context=context
-            )
-            return handle
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_soon_threadsafe(offenders.run, callback, *args, context=context)
 
-        def call_later(
-            self, delay: float, callback: Any, *args: Any, context: Any = None
-        ) -> TimerHandle:
-            handle: TimerHandle = super().call_later(
-                delay, offenders.run, callback, *args, context=context
-            )
-            return handle
+        def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+            return super().call_later(delay, offenders.run, callback, *args, context=context)
 
     new: AbstractEventLoop = WatchedLoop()
     return new
@@ -244,13 +229,28 @@ def describe_request(frame: memoryview) -> dict[str, object]:
     """Return what a log line says of a request: who, which API and version, how many of what."""
     fields: dict[str, object] = {"bytes": len(frame)}
     try:
-        header, position = decode_request_header(frame)
-        api_key, version = header.request_api_key, header.request_api_version
-        fields |= {"name": ApiKey(api_key).name, "version": version, "client_id": header.client_id}
+        api_key, version, _ = peek_request_header(frame)
+        client_id, position = decode_request_header(frame)
+        fields |= {"name": ApiKey(api_key).name, "version": version, "client_id": client_id}
         request, _ = codec(request_class(api_key), version).decode_prefix(frame, position)
         fields |= array_lengths(request)
     except (ProtocolError, DecodeError, ValueError, KeyError):
         fields["detail"] = "it cannot be decoded"
+    return fields
+
+
+def describe_answer(context: RequestContext) -> dict[str, object]:
+    """Return what a log line says of an answer that came later: whose, and to what."""
+    fields: dict[str, object] = {
+        "name": context.api_key.name,
+        "version": context.api_version,
+        "client_id": context.session.client_id,
+    }
+    request = getattr(context, "request", None)
+    if request is None:
+        fields["detail"] = "it cannot be decoded"
+    else:
+        fields |= array_lengths(request)
     return fields
 
 

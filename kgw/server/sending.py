@@ -1,7 +1,9 @@
 """Answers on their way to one client, and how many bytes of them it has not taken yet.
 
-What bounds them: once the transport holds `unsent.bytes.max`, it pauses the connection, which then
-starts no request; a client that takes nothing for a while is dropped (`unsent_since`).
+Three things bound them. Once the transport holds `kgw.unsent.bytes.max`, it pauses the connection,
+which then starts no request. A client that takes nothing for a while is dropped (`unsent_since`).
+And the records of a large Fetch wait for room among those of all connections
+(`kgw.partitions.answer_room`), which counts what is not taken yet.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kgw.clock import Clock, Timer
     from kgw.config import Listener
     from kgw.metrics import Metrics
+    from kgw.server.connection import Dispatch
     from kgw.server.limits import Limits
-    from kgw.server.shared import Dispatch
 
 _log = EventLogger(__name__)
 
@@ -50,7 +50,12 @@ class Server:
     """Everything that is shared by the connections of one gateway."""
 
     def __init__(
-        self, dispatcher: Dispatch, limits: Limits, clock: Clock, metrics: Metrics
+        self,
+        dispatcher: Dispatch,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics,
+        connections_per_turn: int = CONNECTIONS_PER_TURN,
     ) -> None:
         self.dispatcher = dispatcher
         self.limits = limits
@@ -62,13 +67,14 @@ class Server:
         self.sweep_interval_s = SWEEP_INTERVAL_S
         self.now_s = clock.monotonic_s()
         self.connections: set[KafkaConnection] = set()
+        self._connections_per_turn = connections_per_turn
         self._clock = clock
         self._by_host: dict[str, int] = {}
         self._listening: list[tuple[AbstractServer, socket]] = []
         self._timer: Timer | None = None
         """What sweeps next: a timer, or the next turn of the sweep under way."""
         self._due: list[KafkaConnection] = []
-        self._quiet = QuietLog()
+        self._quiet = QuietLog(_log)
         self._answered: dict[KafkaConnection, None] = {}
         self._large_turns: dict[KafkaConnection, None] = {}
         self._fetch_turns: dict[KafkaConnection, None] = {}
@@ -105,14 +111,13 @@ class Server:
             limit_sending(sockets, self.limits.send_buffer_bytes)
             for one in sockets:
                 server = await self.loop.create_server(
-                    self._factory(listener.name), sock=one, backlog=self.limits.backlog
+                    partial(KafkaConnection, self, listener.name, self.limits.frame_bytes),
+                    sock=one,
+                    backlog=self.limits.backlog,
                 )
                 self._listening.append((server, one))
         self._arm_sweep()
         return bound
-
-    def _factory(self, listener_name: str) -> _ConnectionFactory:
-        return _ConnectionFactory(self, listener_name, self.limits.frame_bytes)
 
     async def _stop_listening(self) -> None:
         """Accept no further connection; those that were accepted before are open on return."""
@@ -147,7 +152,9 @@ class Server:
             limit = "connections_per_ip"
         if limit:
             count(self.metrics.connections_refused, limit)
-            self._warn("connection refused", limit, limit=limit, client=host)
+            self._quiet.warning(
+                "connection refused", limit, self.now_s, {"limit": limit, "client": host}
+            )
             return None
         self._by_host[host] = same_host + 1
         self.connections.add(connection)
@@ -190,7 +197,7 @@ class Server:
     def _write_answers(self) -> None:
         answered, self._answered = self._answered, {}
         left = iter(answered)
-        for connection in islice(left, CONNECTIONS_PER_TURN):
+        for connection in islice(left, self._connections_per_turn):
             try:
                 connection.write_answers()
             except Exception as error:  # noqa: BLE001 - as `_guard`, for each request
@@ -252,26 +259,17 @@ class Server:
         if reason == "idle":
             _log.debug("idle connection closed", client=session.client_host)
             return
-        self._warn(
-            "connection closed",
-            reason,
-            reason=reason,
-            detail=detail,
-            client=session.client_host,
-            client_id=session.client_id,
-        )
+        fields = {
+            "reason": reason,
+            "detail": detail,
+            "client": session.client_host,
+            "client_id": session.client_id,
+        }
+        self._quiet.warning("connection closed", reason, self.now_s, fields)
 
     def report_bug(self, error: BaseException) -> None:
         self.metrics.internal_errors += 1
         _log.error("a request failed through a bug of kgw", error=error)
-
-    def _warn(self, event: str, kind: str, **fields: object) -> None:
-        suppressed = self._quiet.take(kind, self.now_s)
-        if suppressed is None:
-            return
-        if suppressed:
-            fields["and_before_it"] = suppressed
-        _log.warning(event, **fields)
 
     # --- the sweep --------------------------------------------------------------------------------
 
@@ -288,8 +286,8 @@ class Server:
 
     def _check_due(self) -> None:
         """Look at some of those that the sweep has found; the rest in further turns of the loop."""
-        due = self._due[-CONNECTIONS_PER_TURN:]
-        del self._due[-CONNECTIONS_PER_TURN:]
+        due = self._due[-self._connections_per_turn :]
+        del self._due[-self._connections_per_turn :]
         for connection in due:
             # Closed meanwhile, it would be counted and told of once more.
             if connection in self.connections:
@@ -339,17 +337,3 @@ class Server:
         # Each transport tells its connection in the next turn of the loop.
         await self._empty.wait()
         return cut
-
-
-class _ConnectionFactory:
-    """Makes a listener's connections. A class, so that thousands of accepts share no closure."""
-
-    __slots__ = ("_frame_bytes", "_listener_name", "_server")
-
-    def __init__(self, server: Server, listener_name: str, frame_bytes: int) -> None:
-        self._server = server
-        self._listener_name = listener_name
-        self._frame_bytes = frame_bytes
-
-    def __call__(self) -> KafkaConnection:
-        return KafkaConnection(self._server, self._listener_name, self._frame_bytes)

@@ -17,8 +17,7 @@ from kgw.client import (
     UnsupportedApiError,
 )
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import response_frame
-from kgw.protocol.headers import peek_request_header
+from kgw.protocol.framing import peek_request_header, response_frame
 from kgw.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kgw.protocol.messages.produce import (

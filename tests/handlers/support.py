@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kgw.partitions.view import Bounds
     from kgw.protocol.api_keys import ApiKey
     from kgw.protocol.schema import Struct
-    from kgw.testing.gateway import InProcessGateway
+    from kgw.testing.gateway import InProcessGateway, PendingResponse
 
 START_MS = 1_700_000_000_000
 """Where ManualClock's wall time begins."""
@@ -66,6 +66,16 @@ def _value(item: str | type[Struct] | None, given: Any) -> Any:
 async def call(gateway: InProcessGateway, api: ApiKey, version: int, **fields: Any) -> Any:
     """Send a request whose structures are given as dictionaries, and return the response."""
     return await gateway.request(request_of(api, **fields), version)
+
+
+async def call_in_turns(
+    gateway: InProcessGateway, api: ApiKey, version: int, *, least: int = 0, **fields: Any
+) -> Any:
+    """Do the same; the loop must have had so many turns for others meanwhile."""
+    async with LoopTurns() as turns:
+        response = await call(gateway, api, version, **fields)
+    assert turns.count >= least
+    return response
 
 
 class LoopTurns:
@@ -165,6 +175,13 @@ def produce_request(
     )
 
 
+async def produced(pending: PendingResponse) -> PartitionProduceResponse:
+    """Wait for the answer to a request with one batch, and return the partition's."""
+    response = await pending.response()
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0]
+
+
 async def produce(
     gateway: InProcessGateway,
     records: bytes | bytearray | None,
@@ -176,8 +193,7 @@ async def produce(
 ) -> PartitionProduceResponse:
     """Produce one batch and return the partition's answer."""
     request = produce_request(records, name=name, index=index, acks=acks)
-    response = await gateway.ask(request, version, ProduceResponse)
-    return response.responses[0].partition_responses[0]
+    return await produced(gateway.start(request, version))
 
 
 def fetch_request(

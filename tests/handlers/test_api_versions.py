@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kgw.errors import ErrorCode
-from kgw.handlers.context import Session
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -42,16 +41,6 @@ async def test_apis_of_later_issues_are_not_advertised(gateway: InProcessGateway
     response = await gateway.ask(request(), 3, ApiVersionsResponse)
     keys = {one.api_key for one in response.api_keys}
     assert set() == keys & {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
-
-
-async def test_client_software_is_remembered(gateway: InProcessGateway) -> None:
-    """The connection knows who is at its other end (KIP-511)."""
-    session = Session()
-    await gateway.request(request("librdkafka", "2.15.0"), 3, session=session)
-    assert ("librdkafka", "2.15.0") == (
-        session.client_software_name,
-        session.client_software_version,
-    )
 
 
 @pytest.mark.parametrize(

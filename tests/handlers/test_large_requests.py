@@ -25,6 +25,7 @@ from tests.handlers.support import (
     LoopTurns,
     batch,
     call,
+    call_in_turns,
     create_topic,
     fetch_many,
     offsets_in,
@@ -207,15 +208,13 @@ async def test_offsets_of_many_partitions(gateway: InProcessGateway, alike: bool
     indexes = [*range(MANY_OFFSETS)]
     wanted = [{"name": "orders", "partition_indexes": indexes}]
     groups = [{"group_id": "group", "topics": topics} for topics in (wanted, None)]
-    async with LoopTurns() as turns:
-        found = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)
-    assert turns.count >= 8
+    found = await call_in_turns(gateway, ApiKey.OFFSET_FETCH, 8, least=8, groups=groups)
     for one in found.groups:
         assert ["orders"] == [topic.name for topic in one.topics]
         assert indexes == [place.committed_offset for place in one.topics[0].partitions]
-    async with LoopTurns() as turns:
-        in_7 = await call(gateway, ApiKey.OFFSET_FETCH, 7, group_id="group", topics=wanted)
-    assert turns.count >= 4
+    in_7 = await call_in_turns(
+        gateway, ApiKey.OFFSET_FETCH, 7, least=4, group_id="group", topics=wanted
+    )
     assert indexes == [place.committed_offset for place in in_7.topics[0].partitions]
 
 
@@ -240,9 +239,7 @@ async def test_ends_of_many_partitions(gateway: InProcessGateway) -> None:
     asked = of_many(MANY, timestamp=-1)
     asked["partitions"].append({"partition_index": 0, "timestamp": -1})
     topics = [asked, {"name": "none", "partitions": []}]
-    async with LoopTurns() as turns:
-        response = await call(gateway, ApiKey.LIST_OFFSETS, 7, topics=topics)
-    assert turns.count >= 3
+    response = await call_in_turns(gateway, ApiKey.LIST_OFFSETS, 7, least=3, topics=topics)
     orders, none = response.topics
     assert ("none", []) == (none.name, none.partitions)
     assert [*range(MANY), 0] == [one.partition_index for one in orders.partitions]
@@ -256,9 +253,9 @@ async def test_records_of_many_partitions_are_deleted(gateway: InProcessGateway)
     topic = await create_topic(gateway, partitions=MANY)
     await gateway.request(produce_to_many(MANY, b"v"), 9)
     topics = [of_many(MANY, name, offset=-1) for name in ("gone", "orders")]
-    async with LoopTurns() as turns:
-        response = await call(gateway, ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
-    assert turns.count >= 9
+    response = await call_in_turns(
+        gateway, ApiKey.DELETE_RECORDS, 2, least=9, topics=topics, timeout_ms=1000
+    )
     gone, orders = response.topics
     assert {UNKNOWN} == {one.error_code for one in gone.partitions}
     assert [(index, 1) for index in range(MANY)] == [
@@ -272,9 +269,9 @@ async def test_epochs_of_many_partitions(gateway: InProcessGateway) -> None:
     await create_topic(gateway, partitions=MANY_OFFSETS)
     partitions = [{"partition": index, "leader_epoch": 0} for index in range(MANY_OFFSETS)]
     topics = [{"topic": "orders", "partitions": partitions}]
-    async with LoopTurns() as turns:
-        response = await call(gateway, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=topics)
-    assert turns.count >= 4
+    response = await call_in_turns(
+        gateway, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, least=4, topics=topics
+    )
     assert [*range(MANY_OFFSETS)] == [one.partition for one in response.topics[0].partitions]
     assert {(ErrorCode.NONE, 0)} == {
         (one.error_code, one.end_offset) for one in response.topics[0].partitions
@@ -324,9 +321,7 @@ async def test_topics_without_partitions(
     fields: dict[str, object],
 ) -> None:
     """What is empty takes its time as well: each is counted where it is made and encoded."""
-    async with LoopTurns() as turns:
-        answer = await call(gateway, api, version, **fields)
-    assert turns.count >= least
+    answer = await call_in_turns(gateway, api, version, least=least, **fields)
     assert len(getattr(answer, answers)) == MANY_EMPTY
 
 
@@ -334,9 +329,7 @@ async def test_a_group_of_topics_without_partitions(gateway: InProcessGateway) -
     """The topics of one group are looked up some at a time, also when nothing is asked of them."""
     nothing = [{"name": "none", "partition_indexes": []}] * MANY_EMPTY
     groups = [{"group_id": "group", "topics": nothing}]
-    async with LoopTurns() as turns:
-        found = await call(gateway, ApiKey.OFFSET_FETCH, 8, groups=groups)
-    assert turns.count >= 12
+    found = await call_in_turns(gateway, ApiKey.OFFSET_FETCH, 8, least=12, groups=groups)
     assert len(found.groups[0].topics) == MANY_EMPTY
 
 

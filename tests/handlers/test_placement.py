@@ -200,40 +200,33 @@ def _offset_fetch(group_id: str, topic: Topic, version: int) -> Any:
     return request_of(ApiKey.OFFSET_FETCH, groups=[group])
 
 
-def _join_group(group_id: str) -> Any:
-    return request_of(
-        ApiKey.JOIN_GROUP,
-        group_id=group_id,
-        session_timeout_ms=10_000,
-        protocol_type="consumer",
-        protocols=[{"name": "range", "metadata": b""}],
-    )
-
-
-def _leave_group(group_id: str, version: int) -> Any:
+def _leave_group(group_id: str, _: Topic, version: int) -> Any:
     leaving: dict[str, object] = {"members": [{"member_id": "m"}]}
     if version < 3:
         leaving = {"member_id": "m"}
     return request_of(ApiKey.LEAVE_GROUP, group_id=group_id, **leaving)
 
 
-def _offset_delete(group_id: str) -> Any:
-    wanted = {"name": "orders", "partitions": [{"partition_index": 1}]}
-    return request_of(ApiKey.OFFSET_DELETE, group_id=group_id, topics=[wanted])
-
-
-def _of_member(api: ApiKey, group_id: str) -> Any:
-    return request_of(api, group_id=group_id, generation_id=1, member_id="m")
+def _about_group(api: ApiKey, **fields: object) -> Callable[[str, Topic, int], Request]:
+    """Return what makes a request about one group that is the same in all versions."""
+    return lambda group_id, *_: request_of(api, group_id=group_id, **fields)
 
 
 OF_GROUPS: dict[ApiKey, Callable[[str, Topic, int], Request]] = {
     ApiKey.OFFSET_COMMIT: lambda group_id, topic, _: _offset_commit(group_id, topic),
     ApiKey.OFFSET_FETCH: _offset_fetch,
-    ApiKey.OFFSET_DELETE: lambda group_id, *_: _offset_delete(group_id),
-    ApiKey.JOIN_GROUP: lambda group_id, *_: _join_group(group_id),
-    ApiKey.LEAVE_GROUP: lambda group_id, _, version: _leave_group(group_id, version),
-    ApiKey.SYNC_GROUP: lambda group_id, *_: _of_member(ApiKey.SYNC_GROUP, group_id),
-    ApiKey.HEARTBEAT: lambda group_id, *_: _of_member(ApiKey.HEARTBEAT, group_id),
+    ApiKey.OFFSET_DELETE: _about_group(
+        ApiKey.OFFSET_DELETE, topics=[{"name": "orders", "partitions": [{"partition_index": 1}]}]
+    ),
+    ApiKey.JOIN_GROUP: _about_group(
+        ApiKey.JOIN_GROUP,
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+    ),
+    ApiKey.LEAVE_GROUP: _leave_group,
+    ApiKey.SYNC_GROUP: _about_group(ApiKey.SYNC_GROUP, generation_id=1, member_id="m"),
+    ApiKey.HEARTBEAT: _about_group(ApiKey.HEARTBEAT, generation_id=1, member_id="m"),
     ApiKey.DESCRIBE_GROUPS: lambda group_id, *_: request_of(
         ApiKey.DESCRIBE_GROUPS, groups=[group_id]
     ),
@@ -403,7 +396,11 @@ async def test_offsets_of_every_partition_are_with_the_groups_coordinator(pair: 
         assert [(index, 5) for index in range(4)] == [
             (one.partition_index, one.committed_offset) for one in topic.partitions
         ]
-    assert not codes_in(await pair.gateways[ONE].request(_offset_delete(GROUPS[ONE]), 0))
+    assert not codes_in(
+        await pair.gateways[ONE].request(
+            OF_GROUPS[ApiKey.OFFSET_DELETE](GROUPS[ONE], pair.topic, 0), 0
+        )
+    )
 
 
 async def test_groups_are_listed_and_explained_by_their_owner(pair: Pair) -> None:

@@ -26,12 +26,19 @@ from tests.handlers.support import (
     offsets_in,
     produce,
     produce_request,
+    produced,
 )
 
 if TYPE_CHECKING:
     from kgw.backend.memory import MemoryBackend
 
 VERSIONS = range(3, 13)
+
+
+def altered(records: bytearray, position: int, byte: int) -> bytearray:
+    """Return a batch with another byte at a position."""
+    records[position] = byte
+    return records
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -49,15 +56,13 @@ async def test_assigns_dense_offsets_from_0(gateway: InProcessGateway, version: 
 async def test_by_topic_id(gateway: InProcessGateway) -> None:
     """From version 13 on the topic is named by its id, and an unknown id says so."""
     topic = await create_topic(gateway)
-    request = produce_request(batch())
-    request.topic_data[0].topic_id = topic.topic_id
-    response = await gateway.ask(request, 13, ProduceResponse)
-    assert ErrorCode.NONE == response.responses[0].partition_responses[0].error_code
-    assert topic.topic_id == response.responses[0].topic_id
-    request = produce_request(batch())
-    request.topic_data[0].topic_id = bytes(range(16))
-    response = await gateway.ask(request, 13, ProduceResponse)
-    assert ErrorCode.UNKNOWN_TOPIC_ID == response.responses[0].partition_responses[0].error_code
+    unknown_id = bytes(range(16))
+    expected = {topic.topic_id: ErrorCode.NONE, unknown_id: ErrorCode.UNKNOWN_TOPIC_ID}
+    for topic_id, code in expected.items():
+        request = produce_request(batch())
+        request.topic_data[0].topic_id = topic_id
+        (answer,) = (await gateway.ask(request, 13, ProduceResponse)).responses
+        assert (topic_id, code) == (answer.topic_id, answer.partition_responses[0].error_code)
 
 
 async def test_does_not_create_topics(gateway: InProcessGateway) -> None:
@@ -102,11 +107,7 @@ async def test_answers_after_the_commit_only(
         await asyncio.sleep(0)
     assert [False, False] == [one.done for one in pending]
     backend.release()
-    offsets = [
-        (await one.response()).responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
-        for one in pending
-    ]
-    assert [0, 1] == offsets
+    assert [0, 1] == [(await produced(one)).base_offset for one in pending]
 
 
 async def test_overlapping_requests_are_stored_in_order(
@@ -117,11 +118,7 @@ async def test_overlapping_requests_are_stored_in_order(
     backend.hold()
     pending = [gateway.start(produce_request(batch(b"%d" % number)), 9) for number in range(20)]
     backend.release()
-    responses = [await one.response() for one in pending]
-    assert list(range(20)) == [
-        one.responses[0].partition_responses[0].base_offset  # type: ignore[union-attr]
-        for one in responses
-    ]
+    assert list(range(20)) == [(await produced(one)).base_offset for one in pending]
 
 
 async def test_acks_0_is_not_answered(gateway: InProcessGateway) -> None:
@@ -153,9 +150,8 @@ async def test_acks_must_be_known(gateway: InProcessGateway) -> None:
 async def test_transactions_are_refused(gateway: InProcessGateway) -> None:
     """A transactional id, or a transactional batch without one, is INVALID_TXN_STATE."""
     await create_topic(gateway)
-    request = produce_request(batch(), transactional_id="t")
-    response = await gateway.ask(request, 9, ProduceResponse)
-    assert ErrorCode.INVALID_TXN_STATE == response.responses[0].partition_responses[0].error_code
+    answer = await produced(gateway.start(produce_request(batch(), transactional_id="t"), 9))
+    assert ErrorCode.INVALID_TXN_STATE == answer.error_code
     transactional = batch(producer_id=1, base_sequence=0, is_transactional=True)
     answer = await produce(gateway, transactional)
     assert ErrorCode.INVALID_TXN_STATE == answer.error_code
@@ -196,49 +192,39 @@ async def test_several_partitions_are_answered_together(
     ] == [(one.index, one.error_code) for one in response.responses[0].partition_responses]
 
 
-async def test_damaged_batch_is_refused(gateway: InProcessGateway) -> None:
-    """A batch that fails its CRC is CORRUPT_MESSAGE, with a message from version 8 on."""
-    topic = await create_topic(gateway)
-    damaged = batch(b"value")
-    damaged[-1] ^= 1
-    answer = await produce(gateway, damaged)
-    assert ErrorCode.CORRUPT_MESSAGE == answer.error_code
-    assert answer.error_message is not None
-    assert "CRC" in answer.error_message
-    assert 0 == topic.partitions[0].log.end_offset
-
-
-async def test_exactly_one_batch_a_partition(gateway: InProcessGateway) -> None:
-    """None and several are INVALID_RECORD."""
-    await create_topic(gateway)
-    for records in (None, b"", batch() + batch()):
-        answer = await produce(gateway, records)
-        assert ErrorCode.INVALID_RECORD == answer.error_code
-
-
-async def test_old_formats_are_refused(gateway: InProcessGateway) -> None:
-    """Magic 0 and 1 get an error that says so."""
-    await create_topic(gateway)
-    old = batch(b"value")
-    old[16] = 1
-    answer = await produce(gateway, old)
-    assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT == answer.error_code
-
-
-async def test_zstd_needs_version_7(gateway: InProcessGateway) -> None:
-    """Older clients could not read it back (KIP-110)."""
-    await create_topic(gateway)
-    answer = await produce(gateway, batch(compression=Compression.ZSTD), version=6)
-    assert ErrorCode.UNSUPPORTED_COMPRESSION_TYPE == answer.error_code
-
-
-async def test_max_message_bytes(gateway: InProcessGateway) -> None:
-    """A batch of just the limit enters, one byte more does not."""
+@pytest.mark.parametrize(
+    ("records", "version", "code", "reason"),
+    [
+        (altered(batch(b"value"), -1, 1), 9, ErrorCode.CORRUPT_MESSAGE, "CRC"),
+        (None, 9, ErrorCode.INVALID_RECORD, "batch"),
+        (b"", 9, ErrorCode.INVALID_RECORD, "batch"),
+        (batch() + batch(), 9, ErrorCode.INVALID_RECORD, "batch"),
+        # Magic 1; and zstd, which clients before version 7 could not read back (KIP-110).
+        (altered(batch(), 16, 1), 9, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ""),
+        (
+            batch(compression=Compression.ZSTD),
+            6,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            None,
+        ),
+        (batch(b"x" * 501), 9, ErrorCode.MESSAGE_TOO_LARGE, ""),
+    ],
+)
+async def test_what_does_not_enter_is_told_why(
+    gateway: InProcessGateway,
+    records: bytearray | None,
+    version: int,
+    code: ErrorCode,
+    reason: str | None,
+) -> None:
+    """A code, a message from version 8 on, and nothing is stored; just the limit enters."""
     fitting = batch(b"x" * 500)
     await create_topic(gateway, max_message_bytes=str(len(fitting)))
-    assert ErrorCode.NONE == (await produce(gateway, fitting)).error_code
-    answer = await produce(gateway, batch(b"x" * 501))
-    assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
+    answer = await produce(gateway, records, version=version)
+    assert code == answer.error_code
+    assert (reason is None) == (answer.error_message is None)
+    assert (reason or "") in (answer.error_message or "")
+    assert 0 == (await produce(gateway, fitting)).base_offset
 
 
 async def test_names_the_record_at_fault_where_there_is_one_alone(
@@ -322,46 +308,34 @@ async def test_retry_of_a_batch_in_flight_awaits_the_same_result(
     backend.hold()
     pending = [gateway.start(produce_request(sequenced(0)), 9) for _ in range(3)]
     backend.release()
-    answers = [
-        (await one.response()).responses[0].partition_responses[0]  # type: ignore[union-attr]
-        for one in pending
-    ]
+    answers = [await produced(one) for one in pending]
     assert [(0, 0)] * 3 == [(one.error_code, one.base_offset) for one in answers]
     assert 1 == topic.partitions[0].log.end_offset
 
 
-async def test_sequences_survive_a_clean_restart(backend: MemoryBackend) -> None:
-    """What was stored before a stop is a duplicate after it, the whole window of it."""
-    async with InProcessGateway(backend=backend) as gateway:
-        await create_topic(gateway)
-        for sequence in range(7):
-            await produce(gateway, sequenced(sequence))
-    async with InProcessGateway(backend=backend) as gateway:
-        for sequence in range(2, 7):
-            answer = await produce(gateway, sequenced(sequence))
-            assert (0, sequence) == (answer.error_code, answer.base_offset)
-        answer = await produce(gateway, sequenced(8))
-        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
-        assert 7 == (await produce(gateway, sequenced(7))).base_offset
+@pytest.mark.parametrize("is_crash", [False, True])
+async def test_sequences_survive_a_restart(backend: MemoryBackend, is_crash: bool) -> None:
+    """What was stored before is a duplicate after it, the whole window of it.
 
-
-async def test_sequences_survive_a_crash(backend: MemoryBackend) -> None:
-    """Snapshots save time: without a newer one, the log itself says what was stored."""
+    Snapshots save time: without a newer one, the log itself says what was stored.
+    """
     gateway = InProcessGateway(backend=backend)
     await gateway.gateway.start()
     await create_topic(gateway)
-    for sequence in range(4):
+    for sequence in range(7):
         await produce(gateway, sequenced(sequence))
-    await gateway.gateway.checkpoint()
-    for sequence in range(4, 7):
-        await produce(gateway, sequenced(sequence))
-    await backend.crash()
-    async with InProcessGateway(backend=backend) as recovered:
+        if sequence == 3:
+            await gateway.gateway.checkpoint()
+    await (backend.crash() if is_crash else gateway.gateway.aclose())
+    async with InProcessGateway(backend=backend) as restarted:
         for sequence in range(2, 7):
-            answer = await produce(recovered, sequenced(sequence))
+            answer = await produce(restarted, sequenced(sequence))
             assert (0, sequence) == (answer.error_code, answer.base_offset)
-        assert 7 == (await produce(recovered, sequenced(7))).base_offset
-    await gateway.gateway.catalog.aclose()
+        answer = await produce(restarted, sequenced(8))
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == answer.error_code
+        assert 7 == (await produce(restarted, sequenced(7))).base_offset
+    if is_crash:
+        await gateway.gateway.catalog.aclose()
 
 
 async def test_damaged_snapshot_is_replaced_by_the_log(
@@ -438,10 +412,7 @@ async def test_producer_goes_on_after_a_failed_append(
     await produce(gateway, sequenced(0))
     disk.error = error
     pending = [gateway.start(produce_request(sequenced(sequence)), 9) for sequence in (1, 2)]
-    codes = [
-        (await one.response()).responses[0].partition_responses[0].error_code  # type: ignore[union-attr]
-        for one in pending
-    ]
+    codes = [(await produced(one)).error_code for one in pending]
     assert [ErrorCode.KAFKA_STORAGE_ERROR] * 2 == codes
     disk.error = None
     for _ in range(5):
@@ -535,7 +506,4 @@ async def test_delete_during_an_append(gateway: InProcessGateway, backend: Memor
     backend.hold()
     pending = gateway.start(produce_request(batch()), 9)
     await gateway.gateway.catalog.delete(topic)
-    response = await pending.response()
-    assert isinstance(response, ProduceResponse)
-    answer = response.responses[0].partition_responses[0]
-    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == answer.error_code
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == (await produced(pending)).error_code

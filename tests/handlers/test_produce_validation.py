@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -89,14 +89,16 @@ async def test_a_payload_that_is_not_its_codecs_is_corrupt(
     assert ErrorCode.NONE == (await produce(gateway, garbage, name="loose")).error_code
 
 
-async def test_a_bomb_is_refused_where_records_are_validated() -> None:
+@pytest.mark.parametrize(
+    "setting", [{"kgw_validation": "records"}, {"cleanup_policy": "compact"}], ids=str
+)
+async def test_a_bomb_is_refused_where_records_are_read(setting: dict[str, Any]) -> None:
     """Decompression ends at its limit: MESSAGE_TOO_LARGE, and nothing is stored."""
-    config = Config.of(decompressed_bytes_max=1 << 20, validation="records")
-    async with InProcessGateway(config) as gateway:
-        await create_topic(gateway)
+    async with InProcessGateway(Config.of(decompressed_bytes_max=1 << 20)) as gateway:
+        await create_topic(gateway, **setting)
         for codec in (Compression.GZIP, Compression.LZ4, Compression.SNAPPY, Compression.ZSTD):
             builder = BatchBuilder(compression=codec)
-            builder.add(value=bytes(2 << 20), timestamp_ms=START_MS)
+            builder.add(key=b"k", value=bytes(2 << 20), timestamp_ms=START_MS)
             answer = await produce(gateway, builder.build())
             assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
         assert [] == await stored(gateway)

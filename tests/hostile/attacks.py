@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgw.handlers.table import HANDLERS
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.framing import request_frame
-from kgw.protocol.headers import encode_request_header
+from kgw.protocol.framing import encode_request_header, request_frame
 from kgw.protocol.message_classes import request_class
 from tests.protocol.random_messages import random_message
 
@@ -168,12 +167,23 @@ def _frame(api_key: ApiKey, version: int, body: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    """Return the encoding of a number, also of one that is too large."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes(out) + bytes([value])
+
+
+# What stands before the count of elements in a request, by API and version.
+_BEFORE_THE_COUNT = (
+    (ApiKey.METADATA, 1, b""),
+    (ApiKey.DELETE_TOPICS, 1, b""),
+    (ApiKey.CREATE_TOPICS, 1, b""),
+    (ApiKey.LIST_OFFSETS, 1, b"\xff" * 4),
+    (ApiKey.FETCH, 4, b"\xff" * 4 + bytes(13)),
+    (ApiKey.PRODUCE, 3, b"\xff" * 4 + bytes(4)),
+)
 
 
 def bombs(size: int) -> Iterator[tuple[str, bytes]]:
@@ -189,40 +199,21 @@ def bombs(size: int) -> Iterator[tuple[str, bytes]]:
     same = header + _varint(size // 2) + b"\1\0" * (size // 2)
     yield "one tag many times in the header", struct.pack(">i", len(same)) + same
     for count in (size // 2, 2**31 - 1, -2):
-        packed = struct.pack(">i", count)
-        yield f"Metadata of {count} empty names", _frame(ApiKey.METADATA, 1, packed + bytes(size))
-        yield (
-            f"DeleteTopics of {count} empty names",
-            _frame(ApiKey.DELETE_TOPICS, 1, packed + bytes(size)),
-        )
-        yield (
-            f"CreateTopics of {count} empty ones",
-            _frame(ApiKey.CREATE_TOPICS, 1, packed + bytes(size)),
-        )
-        yield (
-            f"ListOffsets of {count} empty topics",
-            _frame(ApiKey.LIST_OFFSETS, 1, b"\xff" * 4 + packed + bytes(size)),
-        )
-        yield (
-            f"Fetch of {count} empty topics",
-            _frame(ApiKey.FETCH, 4, b"\xff" * 4 + bytes(13) + packed + bytes(size)),
-        )
-        yield (
-            f"Produce of {count} empty topics",
-            _frame(ApiKey.PRODUCE, 3, b"\xff\xff\xff\xff" + bytes(4) + packed + bytes(size)),
-        )
+        for api_key, version, before in _BEFORE_THE_COUNT:
+            body = before + struct.pack(">i", count) + bytes(size)
+            yield f"{api_key.name} of {count} empty elements", _frame(api_key, version, body)
     names = b"".join(b"\0\x08%08d" % index for index in range(size // 10))
     for api_key in (ApiKey.METADATA, ApiKey.DELETE_TOPICS):
         body = struct.pack(">i", size // 10) + names + bytes(4)
         yield f"{api_key.name} of {size // 10} names", _frame(api_key, 1, body)
     for count in (2**32 - 1, 2**28, 0x7F):
         body = _varint(count) + b"\1\1" * (size // 2)
-        yield f"flexible Metadata of {count}", _frame(ApiKey.METADATA, 9, body)
-        yield f"flexible DeleteTopics of {count}", _frame(ApiKey.DELETE_TOPICS, 4, body)
-        yield (
-            f"DescribeTopicPartitions of {count}",
-            _frame(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, body),
-        )
+        for api_key, version in (
+            (ApiKey.METADATA, 9),
+            (ApiKey.DELETE_TOPICS, 4),
+            (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0),
+        ):
+            yield f"flexible {api_key.name} of {count}", _frame(api_key, version, body)
     yield "endless varint", _frame(ApiKey.METADATA, 9, b"\xff" * size)
     batch = struct.pack(
         ">qiibIhiqqqhii", 0, 2**31 - 1, 0, 2, 0, 4, 2**31 - 1, 0, 0, 1, 0, 0, 2**31 - 1

@@ -211,24 +211,6 @@ async def test_floods(attacked: Attacked, check: Any, scale: tuple[int, float, f
     check(canary)
 
 
-@pytest.mark.parametrize("attacked", [("max.connections=20",)], indirect=True)
-@pytest.mark.campaign
-async def test_limit_of_connections(attacked: Attacked) -> None:
-    """Beyond the limit connections are closed at once, and there is room again when some end."""
-    held = [await asyncio.open_connection(*attacked.address) for _ in range(20)]
-    for reader, writer in held:
-        writer.write(attacks.API_VERSIONS_V0)
-        assert await reader.readexactly(4)
-    async with attacks.connected(attacked.address) as (reader, writer):
-        writer.write(attacks.API_VERSIONS_V0)
-        assert await attacks.ended(reader, 1.0)
-    for _, writer in held:
-        writer.transport.abort()
-    async with asyncio.timeout(2):
-        while not await attacks.answered(attacked.address):
-            pass
-
-
 @sizes((4, 10_000), (50, 10_000))
 async def test_pipelining(attacked: Attacked, check: Any, scale: tuple[int, int]) -> None:
     """P8: 10,000 requests without a read, long polls among them, are all answered in order."""

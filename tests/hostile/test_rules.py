@@ -12,10 +12,9 @@ import pytest
 
 from kgw.errors import ErrorCode
 from kgw.handlers.table import HANDLERS
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
 from kgw.protocol.framing import decode_response, request_frame
 from kgw.protocol.message_classes import request_class, response_class
-from kgw.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kgw.protocol.messages.api_versions import ApiVersionsRequest
 from kgw.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kgw.protocol.messages.fetch import ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -112,50 +111,7 @@ async def test_empty_and_absent_collections(attacked: Attacked) -> None:
     assert [] == attacked.bugs()
 
 
-# --- versions and keys ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [5, 100, 32_767, -1])
-async def test_unknown_version_of_api_versions(attacked: Attacked, version: int) -> None:
-    """It is answered in version 0 with UNSUPPORTED_VERSION and what is served (KIP-35)."""
-    async with attacks.connected(attacked.address) as streams:
-        frame = bytearray(attacks.API_VERSIONS_V0)
-        frame[6:8] = version.to_bytes(2, "big", signed=True)
-        streams[1].write(frame)
-        size = int.from_bytes(await streams[0].readexactly(4), "big")
-        _, refusal = decode_response(await streams[0].readexactly(size), ApiKey.API_VERSIONS, 0)
-        assert isinstance(refusal, ApiVersionsResponse)
-        assert ErrorCode.UNSUPPORTED_VERSION == refusal.error_code
-        # The connection is as good as before.
-        assert isinstance(await ask(streams, ApiVersionsRequest(), 2), ApiVersionsResponse)
-
-
-async def test_keys_that_are_not_served(attacked: Attacked) -> None:
-    """Calls among brokers, telemetry, made-up keys: not advertised, and refused or closed.
-
-    CVE-2026-111073 is about telemetry, CVE-2018-1288 and its like about calls among brokers.
-    """
-    async with attacks.connected(attacked.address) as streams:
-        response: Any = await ask(streams, ApiVersionsRequest(), 2)
-    advertised = {one.api_key for one in response.api_keys}
-    assert {int(key) for key in HANDLERS} == advertised
-    for key in {*range(-2, 200), 32_767} - advertised:
-        if key in MESSAGE_KEYS:
-            continue
-        frame = bytearray(attacks.API_VERSIONS_V0 + bytes(100))
-        frame[:6] = (len(frame) - 4).to_bytes(4, "big") + key.to_bytes(2, "big", signed=True)
-        assert await is_closed(attacked.address, bytes(frame)), key
-    for key in MESSAGE_KEYS:
-        if key in advertised:
-            continue
-        _, version = request_class(key).valid_versions
-        try:
-            async with attacks.connected(attacked.address) as streams:
-                answer: Any = await ask(streams, request_class(key)(), version)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            continue
-        assert ErrorCode.UNSUPPORTED_VERSION == answer.error_code, key
-    assert [] == attacked.bugs()
+# --- requests that break the rules ---------------------------------------------------------------
 
 
 async def test_broken_request_closes_its_own_connection(attacked: Attacked) -> None:

@@ -89,7 +89,6 @@ def _field_differences(
         "tag": (field.tag, theirs["tag"] if tagged else None),
         "default": (field.default, _default(theirs)),
         "ignorable": (field.ignorable, bool(theirs.get("ignorable", False))),
-        "compact": (field.compact, theirs.get("flexibleVersions") != "none"),
     }
     for what, (ours, expected) in pairs.items():
         if ours != expected:

@@ -28,8 +28,6 @@ def entity(message: type[Message], version: int) -> Any:
         name, kind = name.removesuffix("_request"), EntityType.request
     elif issubclass(message, Response):
         name, kind = name.removesuffix("_response"), EntityType.response
-    elif name.endswith("_header"):
-        kind = EntityType.header
     if kind not in schema_name_map.get(name, {}).get(version, {}):
         return None
     return load_entity_schema(name, version, kind)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kgw.errors import ErrorCode
-from kgw.protocol import blobs, headers
+from kgw.protocol import blobs
 from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.message_classes import request_class, response_class
 from kgw.protocol.schema import ZERO_UUID, Field, Message, Struct
@@ -31,16 +31,15 @@ _TEXTS = ("", "a", "orders", "naïve", "日本語", "🦜", "\x00\n\x7f", "x" * 
 
 
 def all_messages() -> list[type[Message]]:
-    """Return every declared message: requests, responses, headers, blobs and control records."""
+    """Return every declared message: requests, responses, blobs and control records."""
     found: list[type[Message]] = []
     for api_key in sorted(MESSAGE_KEYS):
         found += (request_class(api_key), response_class(api_key))
-    for module in (headers, blobs):
-        found += [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Message) and value is not Message
-        ]
+    found += [
+        value
+        for value in vars(blobs).values()
+        if isinstance(value, type) and issubclass(value, Message)
+    ]
     return found
 
 

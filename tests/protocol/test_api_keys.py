@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey, flexible
-from kgw.protocol.message_classes import module_name, request_class, response_class
+from kgw.protocol.api_keys import MESSAGE_KEYS, ApiKey
+from kgw.protocol.message_classes import request_class, response_class
 
 
 def test_keys_are_kafkas() -> None:
@@ -23,7 +23,6 @@ def test_classes_by_key() -> None:
     """Each key leads to its request and response."""
     assert "OffsetForLeaderEpochRequest" == request_class(23).__name__
     assert "OffsetForLeaderEpochResponse" == response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).__name__
-    assert "offset_for_leader_epoch" == module_name(23)
 
 
 @pytest.mark.parametrize("api_key", [4, 52, 95, -1])
@@ -33,10 +32,3 @@ def test_keys_that_are_not_for_clients(api_key: int) -> None:
         request_class(api_key)
     with pytest.raises(KeyError):
         response_class(api_key)
-
-
-def test_unknown_keys_are_not_flexible() -> None:
-    """A header of an unknown key is read in its old form."""
-    assert not flexible(95, 3)
-    assert not flexible(-1, 3)
-    assert flexible(ApiKey.VOTE, 0)

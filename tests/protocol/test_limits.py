@@ -10,8 +10,7 @@ import pytest
 
 from kgw.errors import DecodeError
 from kgw.protocol.codec import codec
-from kgw.protocol.framing import FrameReader
-from kgw.protocol.headers import decode_request_header
+from kgw.protocol.framing import FrameReader, decode_request_header
 from kgw.protocol.layout import TEXT_COST, item_memory_cost, minimum_item_size
 from kgw.protocol.messages.metadata import (
     MetadataRequest,
@@ -26,14 +25,14 @@ from kgw.protocol.messages.offset_commit import (
 )
 from kgw.protocol.messages.produce import ProduceRequest
 from kgw.protocol.primitives import unsigned_varint
-from kgw.protocol.schema import Request
+from kgw.protocol.schema import IMPLICIT_DEFAULTS, Request
 from tests.protocol.frames import feed
 from tests.protocol.random_messages import all_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kgw.protocol.schema import Field, Message
+    from kgw.protocol.schema import Message
 
 MEGABYTE = 1_000_000
 
@@ -60,41 +59,22 @@ def _bombs(message: Any, version: int, size: int) -> Iterator[tuple[str, bytes]]
     Elements are zero bytes, which are valid for most and the densest; and, where the elements hold
     strings, the shortest string that costs an object.
     """
-    flexible = codec(message, version).flexible
-    prefix = b""
+    ours = codec(message, version)
+    default = ours.encode(message())
     for name, field in message.field_table.items():
-        if not field.present(version) or field.tag is not None:
+        if not field.present(version) or field.tag is not None or field.kind != "array":
             continue
-        if field.kind == "array":
-            item_bytes = minimum_item_size(field.item, version, flexible=flexible)
-            for filler in (b"\0", b"\1", b"\2", b"\2ab"):
-                content = (filler * (size // len(filler) + 1))[: size // item_bytes * item_bytes]
-                count = len(content) // item_bytes
-                length = unsigned_varint(count + 1) if flexible else count.to_bytes(4, "big")
-                yield f"{name} of {filler!r}", prefix + length + content
-        default = message()
-        prefix = codec(message, version).encode(default)[: _prefix_size(message, version, name)]
-
-
-def _prefix_size(message: Any, version: int, last: str) -> int:
-    """Return the size of the fields up to one, in a message of defaults."""
-    flexible = codec(message, version).flexible
-    size = 0
-    for name, field in message.field_table.items():
-        if field.present(version) and field.tag is None:
-            size += _default_size(field, version, flexible=flexible)
-        if name == last:
-            break
-    return size
-
-
-def _default_size(field: Field, version: int, *, flexible: bool) -> int:
-    sizes = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16, "float64": 8}
-    if field.kind in sizes:
-        return sizes[field.kind]
-    if flexible or (field.kind == "struct" and field.nullable(version)):
-        return 1
-    return 2 if field.kind == "string" else 4
+        one = [IMPLICIT_DEFAULTS[field.item] if isinstance(field.item, str) else field.item()]
+        # The count of elements differs first, in its only byte or the last of four.
+        pairs = zip(default, ours.encode(message(**{name: one})), strict=False)
+        place = next(number for number, (before, after) in enumerate(pairs) if before != after)
+        prefix = default[: place if ours.flexible else place - 3]
+        item_bytes = minimum_item_size(field.item, version, flexible=ours.flexible)
+        for filler in (b"\0", b"\1", b"\2", b"\2ab"):
+            content = (filler * (size // len(filler) + 1))[: size // item_bytes * item_bytes]
+            count = len(content) // item_bytes
+            length = unsigned_varint(count + 1) if ours.flexible else count.to_bytes(4, "big")
+            yield f"{name} of {filler!r}", prefix + length + content
 
 
 def _request_versions() -> Iterator[tuple[type[Message], int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kgw.protocol.api_keys import MESSAGE_KEYS, flexible
+from kgw.protocol.api_keys import MESSAGE_KEYS
 from kgw.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kgw.protocol.messages.metadata import MetadataRequest
 from kgw.protocol.schema import EMPTY, Message, Request, Response
@@ -49,11 +49,14 @@ def test_how_much_the_definitions_cover() -> None:
         for message, version in all_versions()
         if message.__name__ in _DEFINITIONS
     )
-    assert (619, 537) == (len(list(all_versions())), compared)
+    assert (614, 532) == (len(list(all_versions())), compared)
     declared = {message.__name__ for message in all_messages()}
-    assert set() == set(_DEFINITIONS) - declared
+    assert _HEADERS == set(_DEFINITIONS) - declared
     assert declared - set(_DEFINITIONS) == _NOT_IN_KAFKA_PYTHON
 
+
+# Read and written by hand (test_headers.py).
+_HEADERS = {"RequestHeader", "ResponseHeader"}
 
 # These are compared with the definitions in the kafka-clients jars (test_kafka_jars.py).
 _NOT_IN_KAFKA_PYTHON = {
@@ -92,7 +95,7 @@ _NOT_IN_KAFKA_PYTHON = {
 
 
 def test_every_key_has_a_request_and_a_response() -> None:
-    """The 70 client-facing keys each have both messages, of the same versions."""
+    """The 70 client-facing keys each have both messages."""
     by_key: dict[int, list[type[Message]]] = {}
     for message in all_messages():
         if issubclass(message, (Request, Response)):
@@ -101,17 +104,6 @@ def test_every_key_has_a_request_and_a_response() -> None:
     for request, response in by_key.values():
         assert issubclass(request, Request)
         assert issubclass(response, Response)
-        assert request.valid_versions == response.valid_versions
-        assert request.flexible_since == response.flexible_since
-
-
-def test_flexible_versions_are_known_without_the_messages() -> None:
-    """`api_keys.flexible` says what the message classes say."""
-    for message, version in all_versions():
-        if issubclass(message, (Request, Response)):
-            since = message.flexible_since
-            expected = since is not None and version >= since
-            assert expected == flexible(message.api_key, version), message
 
 
 def test_message_names_follow_from_keys() -> None:

@@ -10,14 +10,16 @@ import pytest
 
 from kgw.completion import Completion
 from kgw.handlers import describe_cluster, metadata
-from kgw.handlers.context import Later
+from kgw.handlers.context import Later, RequestContext
 from kgw.logs import LOG_INTERVAL_S
+from kgw.protocol.api_keys import ApiKey
 from kgw.protocol.messages.describe_cluster import DescribeClusterRequest
 from kgw.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kgw.server.offenders import (
     Offenders,
     StackWatch,
     WatchedDispatcher,
+    describe_answer,
     describe_request,
     name_of,
     watched_loop,
@@ -224,8 +226,11 @@ async def test_answers_that_come_later_are_described(
     assert ("an answer", 14, "DESCRIBE_CLUSTER") == (kind, fields["cpu_ms"], fields["name"])
 
 
-def test_what_cannot_be_decoded_is_said_so() -> None:
-    """A report never fails because of what a client has sent."""
+async def test_what_cannot_be_decoded_is_said_so() -> None:
+    """A report never fails because of what a client has sent, in whichever turn that was seen."""
+    async with InProcessGateway() as gateway:
+        context = RequestContext(gateway.gateway, gateway.session, ApiKey.METADATA, 9, 1)
+        assert "it cannot be decoded" == describe_answer(context)["detail"]
     assert {"bytes": 3, "detail": "it cannot be decoded"} == describe_request(memoryview(b"\0\3\0"))
     cut = memoryview(b"\0\3\0\1\0\0\0\7\0\1x\0\0\0\5")
     fields = describe_request(cut)

@@ -43,17 +43,28 @@ LOCAL = Listener("PLAINTEXT", "127.0.0.1", 0)
 class Running:
     """A server with its parts at hand."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, **options: int) -> None:
         self.dispatcher = FakeDispatcher()
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.server = Server(self.dispatcher, limits or Limits(), self.clock, self.metrics)
+        self.server = Server(
+            self.dispatcher, limits or Limits(), self.clock, self.metrics, **options
+        )
         self.bound: list[Listener] = []
+        self.clients: list[Client] = []
 
     async def connect(self, index: int = 0, host: str = "") -> Client:
         listener = self.bound[index]
         reader, writer = await asyncio.open_connection(host or listener.host, listener.port)
-        return Client(reader, writer)
+        self.clients.append(Client(reader, writer))
+        return self.clients[-1]
+
+    async def connect_many(self, count: int) -> list[KafkaConnection]:
+        """Connect so many clients; return the server's side of their connections."""
+        for _ in range(count):
+            await self.connect()
+        await self.until_open(count)
+        return list(self.server.connections)
 
     async def until_open(self, connections: int) -> None:
         """Return once that many connections are counted."""
@@ -85,14 +96,25 @@ class Client:
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
 
+def deliver(connection: KafkaConnection, frame: bytes) -> None:
+    """Have a connection read a frame in this turn of the loop."""
+    connection.get_buffer(-1)[: len(frame)] = frame
+    connection.buffer_updated(len(frame))
+
+
 @asynccontextmanager
-async def running(*listeners: Listener, limits: Limits | None = None) -> AsyncIterator[Running]:
+async def running(
+    *listeners: Listener, limits: Limits | None = None, **options: int
+) -> AsyncIterator[Running]:
     """Serves while the test runs; the local listener when none is named."""
-    one = Running(limits)
+    one = Running(limits, **options)
     one.bound = await one.server.open(listeners or [LOCAL])
     try:
         yield one
     finally:
+        for client in one.clients:
+            client.writer.transport.abort()
+            await client.aclose()
         await one.server.aclose()
 
 
@@ -106,8 +128,6 @@ async def test_serves_several_listeners() -> None:
         assert {"INSIDE", "OUTSIDE"} == set(sessions)
         assert "127.0.0.1" == sessions["OUTSIDE"].client_host
         assert ("127.0.0.1", one.bound[1].port) == sessions["OUTSIDE"].local_address
-        await inside.aclose()
-        await outside.aclose()
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 on this machine")
@@ -117,7 +137,6 @@ async def test_ipv6() -> None:
         for index in (0, 1):
             client = await one.connect(index, "::1")
             assert 5 == await client.ask(5)
-            await client.aclose()
 
 
 async def test_host_name() -> None:
@@ -125,7 +144,6 @@ async def test_host_name() -> None:
     async with running(Listener("PLAINTEXT", "localhost", 0)) as one:
         client = await one.connect(0, "127.0.0.1")
         assert 5 == await client.ask(5)
-        await client.aclose()
 
 
 async def test_what_the_system_takes_of_answers_is_limited() -> None:
@@ -135,13 +153,10 @@ async def test_what_the_system_takes_of_answers_is_limited() -> None:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
         limited = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     async with running(limits=Limits(send_buffer_bytes=20_000)) as one:
-        client = await one.connect()
-        await one.until_open(1)
-        [connection] = one.server.connections
+        [connection] = await one.connect_many(1)
         # Nobody else has the server's side of a connection.
         accepted = connection._transport.get_extra_info("socket")  # noqa: SLF001
         assert limited == accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        client.writer.close()
     with socket.socket() as plain:
         limit_sending([plain], -1)
         assert untouched == plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -167,33 +182,20 @@ async def test_unknown_host() -> None:
     await one.server.aclose()
 
 
-async def test_limit_of_connections() -> None:
-    """Connections beyond the limit are closed; one that ends makes room."""
-    async with running(limits=Limits(connections=2)) as one:
+@pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
+async def test_limits_of_connections(limit: str) -> None:
+    """Connections beyond a limit, of all or of one address, are closed; an end makes room."""
+    async with running(limits=Limits(**{limit: 2})) as one:
         first, second = await one.connect(), await one.connect()
         assert 1 == await first.ask(1)
         assert 2 == await second.ask(2)
         third = await one.connect()
         assert await third.ended()
-        assert {"connections": 1} == one.metrics.connections_refused
+        assert {limit: 1} == one.metrics.connections_refused
         await first.aclose()
         await one.until_open(1)
         fourth = await one.connect()
         assert 4 == await fourth.ask(4)
-        for each in (second, third, fourth):
-            await each.aclose()
-
-
-async def test_limit_of_connections_per_address() -> None:
-    """One address may not take every connection."""
-    async with running(limits=Limits(connections_per_ip=1)) as one:
-        first = await one.connect()
-        assert 1 == await first.ask(1)
-        second = await one.connect()
-        assert await second.ended()
-        assert {"connections_per_ip": 1} == one.metrics.connections_refused
-        await first.aclose()
-        await second.aclose()
 
 
 async def test_counts() -> None:
@@ -328,7 +330,6 @@ async def test_drain_cuts_in_the_end() -> None:
         await until(lambda: bool(one.dispatcher.waiting))
         assert 1 == await one.server.drain(0.01)
         assert await client.ended()
-        await client.aclose()
 
 
 async def test_bug_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -338,20 +339,16 @@ async def test_bug_is_counted(caplog: pytest.LogCaptureFixture) -> None:
         client = await one.connect()
         client.writer.write(request(API_VERSIONS, 1))
         assert await client.ended()
-        await client.aclose()
         assert 1 == one.metrics.internal_errors
         assert "a request failed through a bug of kgw" in caplog.text
 
 
 async def test_answers_are_written_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections one flush answers, others get their turn in between."""
-    monkeypatch.setattr("kgw.server.server.CONNECTIONS_PER_TURN", 2)
-    async with running() as one:
-        clients = [await one.connect() for _ in range(5)]
-        await one.until_open(5)
+    async with running(connections_per_turn=2) as one:
         written: list[int] = []
         turn = 0
-        for connection in list(one.server.connections):
+        for connection in await one.connect_many(5):
             monkeypatch.setattr(
                 type(connection), "write_answers", lambda _: written.append(turn), raising=True
             )
@@ -361,16 +358,13 @@ async def test_answers_are_written_in_bounded_turns(monkeypatch: pytest.MonkeyPa
             await asyncio.sleep(0)
         assert 5 == len(written)
         assert 3 == len(set(written))
-        for client in clients:
-            await client.aclose()
 
 
 @pytest.mark.parametrize("what", ["write_answers", "take_turn", "check_deadlines"])
 async def test_a_bug_ends_one_connection(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are looked at in the same turn, and those that come later in another."""
     async with running() as one:
-        clients = [await one.connect() for _ in range(3)]
-        await one.until_open(3)
+        await one.connect_many(3)
         seen = []
 
         def fail_once(self: KafkaConnection, *_: float) -> None:
@@ -391,8 +385,6 @@ async def test_a_bug_ends_one_connection(what: str, monkeypatch: pytest.MonkeyPa
             await one.until_open(2)
         assert 5 == len(seen)
         assert 1 == one.metrics.internal_errors
-        for client in clients:
-            await client.aclose()
 
 
 async def test_large_requests_share_a_turn_of_the_loop() -> None:
@@ -408,18 +400,12 @@ async def test_large_requests_share_a_turn_of_the_loop() -> None:
             return start(frame, session)
 
         one.dispatcher.start = slow  # type: ignore[method-assign]
-        clients = [await one.connect() for _ in range(5)]
-        await one.until_open(5)
-        for connection in list(one.server.connections):
-            frame = request(API_VERSIONS, 1, bytes(TURN_BYTES))
-            connection.get_buffer(-1)[: len(frame)] = frame
-            connection.buffer_updated(len(frame))
+        for connection in await one.connect_many(5):
+            deliver(connection, request(API_VERSIONS, 1, bytes(TURN_BYTES)))
         for turn in range(5):  # noqa: B007 - read by `slow`
             await asyncio.sleep(0)
         assert [0, 0, 1, 1, 2] == started
-        for client in clients:
-            assert 1 == await client.answer()
-            await client.aclose()
+        assert [1] * 5 == [await client.answer() for client in one.clients]
 
 
 async def test_many_large_fetches_let_others_be_looked_at() -> None:
@@ -437,49 +423,34 @@ async def test_many_large_fetches_let_others_be_looked_at() -> None:
             return answer
 
         one.dispatcher.start = slow  # type: ignore[method-assign]
-        clients = [await one.connect() for _ in range(7)]
-        await one.until_open(7)
         turn = 0
-        for number, connection in enumerate(list(one.server.connections)):
-            frame = request(METADATA if number == 5 else FETCH, number)
-            connection.get_buffer(-1)[: len(frame)] = frame
-            connection.buffer_updated(len(frame))
+        for number, connection in enumerate(await one.connect_many(7)):
+            deliver(connection, request(METADATA if number == 5 else FETCH, number))
         assert [0, 1, 5] == [number for _, number in started]
         for turn in range(1, 5):  # noqa: B007 - read by `slow`
             await asyncio.sleep(0)
         assert [(1, 2), (1, 3), (2, 4), (2, 6)] == started[3:]
         assert not one.server.has_sent_much
-        for client in clients:
-            client.writer.transport.abort()
 
 
 async def test_fetches_and_large_requests_have_turns_alternately() -> None:
     """A producer of large batches does not wait for hundreds of consumers."""
     async with running() as one:
-        clients = [await one.connect() for _ in range(6)]
-        await one.until_open(6)
+        connections = await one.connect_many(6)
         one.server.note_sent(SENT_BYTES_PER_TURN)
-        for number, connection in enumerate(list(one.server.connections)):
-            frame = request(PRODUCE, number, bytes(TURN_BYTES)) if number > 3 else b""
-            frame = frame or request(FETCH, number)
-            connection.get_buffer(-1)[: len(frame)] = frame
-            connection.buffer_updated(len(frame))
+        for number, connection in enumerate(connections):
+            api_key, size = (PRODUCE, TURN_BYTES) if number > 3 else (FETCH, 0)
+            deliver(connection, request(api_key, number, bytes(size)))
         await asyncio.sleep(0)
         assert [0, 1, 2, 3, 4, 5] == sorted(one.dispatcher.started)
         assert {4, 5} <= set(one.dispatcher.started[:4])
-        for client in clients:
-            client.writer.transport.abort()
 
 
 async def test_many_large_answers_that_come_later_let_others_be_looked_at() -> None:
     """As many are written in a turn as are in time, each time at least one."""
     async with running() as one:
-        clients = [await one.connect() for _ in range(5)]
-        await one.until_open(5)
-        for number, connection in enumerate(list(one.server.connections)):
-            frame = request(FETCH, number)
-            connection.get_buffer(-1)[: len(frame)] = frame
-            connection.buffer_updated(len(frame))
+        for number, connection in enumerate(await one.connect_many(5)):
+            deliver(connection, request(FETCH, number))
         sent_before = one.metrics.bytes_sent
         for number in range(5):
             one.dispatcher.finish(number, bytes(SENT_BYTES_PER_TURN // 2))
@@ -489,21 +460,15 @@ async def test_many_large_answers_that_come_later_let_others_be_looked_at() -> N
             sent = one.metrics.bytes_sent - sent_before
             answers_sent.append(sent // (SENT_BYTES_PER_TURN // 2))
         assert [2, 4, 5, 5] == answers_sent
-        for client in clients:
-            client.writer.transport.abort()
 
 
 async def test_large_requests_wait_for_a_large_answer() -> None:
     """While one is made, turn by turn, others are not even decoded; Produce is."""
     async with running() as one:
         one.dispatcher.has_large_work = True
-        clients = [await one.connect() for _ in range(3)]
-        await one.until_open(3)
-        waiting = list(one.server.connections)
+        waiting = await one.connect_many(3)
         for number, api_key in enumerate((METADATA, METADATA, PRODUCE)):
-            frame = request(api_key, number, bytes(TURN_BYTES))
-            waiting[number].get_buffer(-1)[: len(frame)] = frame
-            waiting[number].buffer_updated(len(frame))
+            deliver(waiting[number], request(api_key, number, bytes(TURN_BYTES)))
         for _ in range(5):
             await asyncio.sleep(0)
         assert [2] == one.dispatcher.started
@@ -519,8 +484,6 @@ async def test_large_requests_wait_for_a_large_answer() -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
             assert [2, *range(number + 1)] == one.dispatcher.started
-        for client in clients:
-            await client.aclose()
 
 
 class Looked:
@@ -536,7 +499,6 @@ class Looked:
         self.seen: list[tuple[int, KafkaConnection]] = []
         self._server = server
         self._cuts = cuts
-        monkeypatch.setattr("kgw.server.server.CONNECTIONS_PER_TURN", 2)
 
         def look(connection: KafkaConnection, _: float) -> None:
             self._look(connection)
@@ -558,9 +520,8 @@ class Looked:
 
 async def test_a_sweep_takes_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of many connections is looked at once, and the next sweep begins on time."""
-    async with running() as one:
-        clients = [await one.connect() for _ in range(5)]
-        await one.until_open(5)
+    async with running(connections_per_turn=2) as one:
+        await one.connect_many(5)
         looked = Looked(one.server, monkeypatch)
         one.clock.advance(SWEEP_INTERVAL_S)
         assert 0 == one.clock.pending
@@ -572,32 +533,26 @@ async def test_a_sweep_takes_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> N
         assert 5 == len(looked.seen)
         one.clock.advance(SWEEP_INTERVAL_S / 4)
         assert 7 == len(looked.seen)
-        for client in clients:
-            await client.aclose()
 
 
 async def test_a_sweep_passes_over_what_is_closed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A connection that has been counted out is not looked at."""
-    async with running() as one:
-        clients = [await one.connect() for _ in range(5)]
-        await one.until_open(5)
+    async with running(connections_per_turn=2) as one:
+        await one.connect_many(5)
         looked = Looked(one.server, monkeypatch, cuts=True)
         one.clock.advance(SWEEP_INTERVAL_S)
         await looked.take_turns(5)
         assert [0, 0] == [turn for turn, _ in looked.seen]
         assert 1 == one.clock.pending
-        for client in clients:
-            await client.aclose()
 
 
 @pytest.mark.parametrize("turns", [0, 1])
 async def test_a_server_closes_during_a_sweep(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of the sweep is dropped, and no other one begins."""
-    async with running() as one:
-        clients = [await one.connect() for _ in range(7)]
-        await one.until_open(7)
+    async with running(connections_per_turn=2) as one:
+        await one.connect_many(7)
         looked = Looked(one.server, monkeypatch, cuts=turns > 0)
         one.clock.advance(SWEEP_INTERVAL_S)
         await looked.take_turns(turns)
@@ -605,5 +560,3 @@ async def test_a_server_closes_during_a_sweep(turns: int, monkeypatch: pytest.Mo
         await looked.take_turns(5)
         assert 2 == len(looked.seen)
         assert 0 == one.clock.pending
-        for client in clients:
-            await client.aclose()

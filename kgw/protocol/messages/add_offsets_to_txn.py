@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, int16, int32, int64, string
 
 
-class AddOffsetsToTxnRequest(Request):
+class AddOffsetsToTxnRequest(schema.Request, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
     """Take a group's offsets into a transaction.
 
     Versions:
@@ -15,17 +15,13 @@ class AddOffsetsToTxnRequest(Request):
         4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
     """
 
-    api_key = ApiKey.ADD_OFFSETS_TO_TXN
-    valid_versions = (0, 4)
-    flexible_since = 3
-
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    group_id: str = string()
+    transactional_id: str = schema.string()
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int16()
+    group_id: str = schema.string()
 
 
-class AddOffsetsToTxnResponse(Response):
+class AddOffsetsToTxnResponse(schema.Response, api_key=ApiKey.ADD_OFFSETS_TO_TXN):
     """Whether they are in it.
 
     Versions:
@@ -34,9 +30,5 @@ class AddOffsetsToTxnResponse(Response):
         4: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
     """
 
-    api_key = ApiKey.ADD_OFFSETS_TO_TXN
-    valid_versions = (0, 4)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    int64,
-    string,
-)
 
 
-class AddPartitionsToTxnTopic(Struct):
+class AddPartitionsToTxnTopic(schema.Struct):
     """The partitions of one topic."""
 
-    name: str = string()
-    partitions: list[int] = array("int32")
+    name: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class AddPartitionsToTxnTransaction(Struct):
+class AddPartitionsToTxnTransaction(schema.Struct):
     """The partitions of one transaction."""
 
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    verify_only: bool = boolean()
+    transactional_id: str = schema.string()
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int16()
+    verify_only: bool = schema.boolean()
     """Add nothing, say whether they are in it."""
-    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+    topics: list[AddPartitionsToTxnTopic] = schema.array(AddPartitionsToTxnTopic)
 
 
-class AddPartitionsToTxnRequest(Request):
+class AddPartitionsToTxnRequest(schema.Request, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
     """Take partitions into a transaction, or ask whether they are in it.
 
     Versions up to 3 are for clients, those after for brokers.
@@ -46,43 +36,41 @@ class AddPartitionsToTxnRequest(Request):
         5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
     """
 
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    transactions: list[AddPartitionsToTxnTransaction] = array(
+    transactions: list[AddPartitionsToTxnTransaction] = schema.array(
         AddPartitionsToTxnTransaction, since=4
     )
-    v3_and_below_transactional_id: str = string(until=3)
-    v3_and_below_producer_id: int = int64(until=3)
-    v3_and_below_producer_epoch: int = int16(until=3)
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
+    v3_and_below_transactional_id: str = schema.string(until=3)
+    v3_and_below_producer_id: int = schema.int64(until=3)
+    v3_and_below_producer_epoch: int = schema.int16(until=3)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = schema.array(
+        AddPartitionsToTxnTopic, until=3
+    )
 
 
-class AddPartitionsToTxnPartitionResult(Struct):
+class AddPartitionsToTxnPartitionResult(schema.Struct):
     """What became of one partition."""
 
-    partition_index: int = int32()
-    partition_error_code: int = int16()
+    partition_index: int = schema.int32()
+    partition_error_code: int = schema.int16()
 
 
-class AddPartitionsToTxnTopicResult(Struct):
+class AddPartitionsToTxnTopicResult(schema.Struct):
     """What became of one topic's partitions."""
 
-    name: str = string()
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
+    name: str = schema.string()
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = schema.array(
         AddPartitionsToTxnPartitionResult
     )
 
 
-class AddPartitionsToTxnResult(Struct):
+class AddPartitionsToTxnResult(schema.Struct):
     """What became of one transaction's partitions."""
 
-    transactional_id: str = string()
-    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+    transactional_id: str = schema.string()
+    topic_results: list[AddPartitionsToTxnTopicResult] = schema.array(AddPartitionsToTxnTopicResult)
 
 
-class AddPartitionsToTxnResponse(Response):
+class AddPartitionsToTxnResponse(schema.Response, api_key=ApiKey.ADD_PARTITIONS_TO_TXN):
     """What became of each partition.
 
     Versions:
@@ -92,15 +80,11 @@ class AddPartitionsToTxnResponse(Response):
         5: same layout; TRANSACTION_ABORTABLE may come back (KIP-890)
     """
 
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16(since=4, ignorable=True)
-    results_by_transaction: list[AddPartitionsToTxnResult] = array(
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16(since=4, ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = schema.array(
         AddPartitionsToTxnResult, since=4
     )
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = schema.array(
         AddPartitionsToTxnTopicResult, until=3
     )

@@ -2,70 +2,56 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    float64,
-    int16,
-    int32,
-    string,
-)
 
 
-class EntityData(Struct):
+class EntityData(schema.Struct):
     """One part of who a quota is for."""
 
-    entity_type: str = string()
-    entity_name: str | None = string(nullable_since=0)
+    entity_type: str = schema.string()
+    entity_name: str | None = schema.string(nullable_since=0)
     """Null: the default."""
 
 
-class OpData(Struct):
+class OpData(schema.Struct):
     """One change."""
 
-    key: str = string()
-    value: float = float64()
+    key: str = schema.string()
+    value: float = schema.float64()
     """Ignored when removing."""
-    remove: bool = boolean()
+    remove: bool = schema.boolean()
 
 
-class AlterClientQuotasRequestEntryData(Struct):
+class AlterClientQuotasRequestEntryData(schema.Struct):
     """An entity and the changes to its quotas."""
 
-    entity: list[EntityData] = array(EntityData)
-    ops: list[OpData] = array(OpData)
+    entity: list[EntityData] = schema.array(EntityData)
+    ops: list[OpData] = schema.array(OpData)
 
 
-class AlterClientQuotasRequest(Request):
+class AlterClientQuotasRequest(schema.Request, api_key=ApiKey.ALTER_CLIENT_QUOTAS):
     """Change client quotas (KIP-546)."""
 
-    api_key = ApiKey.ALTER_CLIENT_QUOTAS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    entries: list[AlterClientQuotasRequestEntryData] = array(AlterClientQuotasRequestEntryData)
-    validate_only: bool = boolean()
+    entries: list[AlterClientQuotasRequestEntryData] = schema.array(
+        AlterClientQuotasRequestEntryData
+    )
+    validate_only: bool = schema.boolean()
     """Check everything, change nothing."""
 
 
-class AlterClientQuotasResponseEntryData(Struct):
+class AlterClientQuotasResponseEntryData(schema.Struct):
     """An entity whose quotas changed, or why they did not."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    entity: list[EntityData] = array(EntityData)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    entity: list[EntityData] = schema.array(EntityData)
 
 
-class AlterClientQuotasResponse(Response):
+class AlterClientQuotasResponse(schema.Response, api_key=ApiKey.ALTER_CLIENT_QUOTAS):
     """What became of each entity."""
 
-    api_key = ApiKey.ALTER_CLIENT_QUOTAS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    throttle_time_ms: int = int32()
-    entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
+    throttle_time_ms: int = schema.int32()
+    entries: list[AlterClientQuotasResponseEntryData] = schema.array(
+        AlterClientQuotasResponseEntryData
+    )

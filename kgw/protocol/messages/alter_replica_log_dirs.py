@@ -2,62 +2,56 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string
 
 
-class AlterReplicaLogDirTopic(Struct):
+class AlterReplicaLogDirTopic(schema.Struct):
     """The partitions of one topic."""
 
-    name: str = string()
-    partitions: list[int] = array("int32")
+    name: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class AlterReplicaLogDir(Struct):
+class AlterReplicaLogDir(schema.Struct):
     """A directory and what shall be there."""
 
-    path: str = string()
-    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+    path: str = schema.string()
+    topics: list[AlterReplicaLogDirTopic] = schema.array(AlterReplicaLogDirTopic)
 
 
-class AlterReplicaLogDirsRequest(Request):
+class AlterReplicaLogDirsRequest(schema.Request, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS):
     """Move replicas to other directories of the broker (KIP-113).
 
     Versions:
         1: same layout; the answer is sent before throttling
     """
 
-    api_key = ApiKey.ALTER_REPLICA_LOG_DIRS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+    dirs: list[AlterReplicaLogDir] = schema.array(AlterReplicaLogDir)
 
 
-class AlterReplicaLogDirPartitionResult(Struct):
+class AlterReplicaLogDirPartitionResult(schema.Struct):
     """What became of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
 
 
-class AlterReplicaLogDirTopicResult(Struct):
+class AlterReplicaLogDirTopicResult(schema.Struct):
     """What became of one topic's partitions."""
 
-    topic_name: str = string()
-    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+    topic_name: str = schema.string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = schema.array(
+        AlterReplicaLogDirPartitionResult
+    )
 
 
-class AlterReplicaLogDirsResponse(Response):
+class AlterReplicaLogDirsResponse(schema.Response, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS):
     """What became of each replica.
 
     Versions:
         1: same layout; sent before throttling, not after
     """
 
-    api_key = ApiKey.ALTER_REPLICA_LOG_DIRS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
+    throttle_time_ms: int = schema.int32()
+    results: list[AlterReplicaLogDirTopicResult] = schema.array(AlterReplicaLogDirTopicResult)

@@ -2,65 +2,59 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
-class AlterShareGroupOffsetsRequestPartition(Struct):
+class AlterShareGroupOffsetsRequestPartition(schema.Struct):
     """Where to begin in one partition."""
 
-    partition_index: int = int32()
-    start_offset: int = int64()
+    partition_index: int = schema.int32()
+    start_offset: int = schema.int64()
 
 
-class AlterShareGroupOffsetsRequestTopic(Struct):
+class AlterShareGroupOffsetsRequestTopic(schema.Struct):
     """Where to begin in one topic."""
 
-    topic_name: str = string()
-    partitions: list[AlterShareGroupOffsetsRequestPartition] = array(
+    topic_name: str = schema.string()
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = schema.array(
         AlterShareGroupOffsetsRequestPartition
     )
 
 
-class AlterShareGroupOffsetsRequest(Request):
+class AlterShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS):
     """Set where an empty share group begins to read (KIP-932)."""
 
-    api_key = ApiKey.ALTER_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    group_id: str = string()
-    topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
+    group_id: str = schema.string()
+    topics: list[AlterShareGroupOffsetsRequestTopic] = schema.array(
+        AlterShareGroupOffsetsRequestTopic
+    )
 
 
-class AlterShareGroupOffsetsResponsePartition(Struct):
+class AlterShareGroupOffsetsResponsePartition(schema.Struct):
     """What became of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
 
 
-class AlterShareGroupOffsetsResponseTopic(Struct):
+class AlterShareGroupOffsetsResponseTopic(schema.Struct):
     """What became of one topic's partitions."""
 
-    topic_name: str = string()
-    topic_id: bytes = uuid()
-    partitions: list[AlterShareGroupOffsetsResponsePartition] = array(
+    topic_name: str = schema.string()
+    topic_id: bytes = schema.uuid()
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = schema.array(
         AlterShareGroupOffsetsResponsePartition
     )
 
 
-class AlterShareGroupOffsetsResponse(Response):
+class AlterShareGroupOffsetsResponse(schema.Response, api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS):
     """What became of each partition."""
 
-    api_key = ApiKey.ALTER_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    responses: list[AlterShareGroupOffsetsResponseTopic] = array(
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    responses: list[AlterShareGroupOffsetsResponseTopic] = schema.array(
         AlterShareGroupOffsetsResponseTopic
     )

@@ -2,97 +2,77 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-    struct,
-    uuid,
-)
 
 
-class ConsumerGroupDescribeRequest(Request):
+class ConsumerGroupDescribeRequest(schema.Request, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE):
     """Ask for the state and members of groups of the consumer protocol (KIP-848).
 
     Versions:
         1: same layout; the answer tells the kind of member (KIP-1099)
     """
 
-    api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
-    valid_versions = (0, 1)
-    flexible_since = 0
-
-    group_ids: list[str] = array("string")
-    include_authorized_operations: bool = boolean()
+    group_ids: list[str] = schema.array("string")
+    include_authorized_operations: bool = schema.boolean()
 
 
-class TopicPartitions(Struct):
+class TopicPartitions(schema.Struct):
     """Partitions of one topic."""
 
-    topic_id: bytes = uuid()
-    topic_name: str = string()
-    partitions: list[int] = array("int32")
+    topic_id: bytes = schema.uuid()
+    topic_name: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class Assignment(Struct):
+class Assignment(schema.Struct):
     """Partitions by topic."""
 
-    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+    topic_partitions: list[TopicPartitions] = schema.array(TopicPartitions)
 
 
-class Member(Struct):
+class Member(schema.Struct):
     """A member, what it has and what it shall have."""
 
-    member_id: str = string()
-    instance_id: str | None = string(nullable_since=0, default=None)
-    rack_id: str | None = string(nullable_since=0, default=None)
-    member_epoch: int = int32()
-    client_id: str = string()
-    client_host: str = string()
-    subscribed_topic_names: list[str] = array("string")
-    subscribed_topic_regex: str | None = string(nullable_since=0, default=None)
-    assignment: Assignment = struct(Assignment)
+    member_id: str = schema.string()
+    instance_id: str | None = schema.string(nullable_since=0, default=None)
+    rack_id: str | None = schema.string(nullable_since=0, default=None)
+    member_epoch: int = schema.int32()
+    client_id: str = schema.string()
+    client_host: str = schema.string()
+    subscribed_topic_names: list[str] = schema.array("string")
+    subscribed_topic_regex: str | None = schema.string(nullable_since=0, default=None)
+    assignment: Assignment = schema.struct(Assignment)
     """What it may own now."""
-    target_assignment: Assignment = struct(Assignment)
+    target_assignment: Assignment = schema.struct(Assignment)
     """What it shall own in the end."""
-    member_type: int = int8(since=1, default=-1, ignorable=True)
+    member_type: int = schema.int8(since=1, default=-1, ignorable=True)
     """0: classic protocol; 1: consumer protocol; -1 when unknown."""
 
 
-class DescribedGroup(Struct):
+class DescribedGroup(schema.Struct):
     """A group, or why it cannot be described."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    group_id: str = string()
-    group_state: str = string()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    group_id: str = schema.string()
+    group_state: str = schema.string()
     """Empty, Assigning, Reconciling, Stable or Dead."""
-    group_epoch: int = int32()
-    assignment_epoch: int = int32()
+    group_epoch: int = schema.int32()
+    assignment_epoch: int = schema.int32()
     """The group epoch for which the target was computed."""
-    assignor_name: str = string()
-    members: list[Member] = array(Member)
-    authorized_operations: int = int32(default=-0x8000_0000)
+    assignor_name: str = schema.string()
+    members: list[Member] = schema.array(Member)
+    authorized_operations: int = schema.int32(default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
 
 
-class ConsumerGroupDescribeResponse(Response):
+class ConsumerGroupDescribeResponse(schema.Response, api_key=ApiKey.CONSUMER_GROUP_DESCRIBE):
     """The groups and their members.
 
     Versions:
         1: kind of member (KIP-1099)
     """
 
-    api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
-    valid_versions = (0, 1)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    throttle_time_ms: int = schema.int32()
+    groups: list[DescribedGroup] = schema.array(DescribedGroup)

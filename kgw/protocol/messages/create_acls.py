@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
-class AclCreation(Struct):
+class AclCreation(schema.Struct):
     """A rule to add."""
 
-    resource_type: int = int8()
+    resource_type: int = schema.int8()
     """2: topic; 3: group; 4: cluster; 5: transactional id; 6: delegation token; 7: user."""
-    resource_name: str = string()
-    resource_pattern_type: int = int8(since=1, default=3)
+    resource_name: str = schema.string()
+    resource_pattern_type: int = schema.int8(since=1, default=3)
     """3: literal; 4: prefixed."""
-    principal: str = string()
-    host: str = string()
+    principal: str = schema.string()
+    host: str = schema.string()
     """"*": any."""
-    operation: int = int8()
-    permission_type: int = int8()
+    operation: int = schema.int8()
+    permission_type: int = schema.int8()
     """2: deny; 3: allow."""
 
 
-class CreateAclsRequest(Request):
+class CreateAclsRequest(schema.Request, api_key=ApiKey.CREATE_ACLS):
     """Add access rules.
 
     Versions:
@@ -30,21 +30,17 @@ class CreateAclsRequest(Request):
         3: same layout; users as resources (KIP-373)
     """
 
-    api_key = ApiKey.CREATE_ACLS
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    creations: list[AclCreation] = array(AclCreation)
+    creations: list[AclCreation] = schema.array(AclCreation)
 
 
-class AclCreationResult(Struct):
+class AclCreationResult(schema.Struct):
     """An added rule, or why it was not."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
 
 
-class CreateAclsResponse(Response):
+class CreateAclsResponse(schema.Response, api_key=ApiKey.CREATE_ACLS):
     """What became of each rule, in the order of the request.
 
     Versions:
@@ -52,9 +48,5 @@ class CreateAclsResponse(Response):
         3: same layout
     """
 
-    api_key = ApiKey.CREATE_ACLS
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    results: list[AclCreationResult] = array(AclCreationResult)
+    throttle_time_ms: int = schema.int32()
+    results: list[AclCreationResult] = schema.array(AclCreationResult)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, string
 
 
-class CreatePartitionsAssignment(Struct):
+class CreatePartitionsAssignment(schema.Struct):
     """Where one new partition's replicas shall be."""
 
-    broker_ids: list[int] = array("int32")
+    broker_ids: list[int] = schema.array("int32")
 
 
-class CreatePartitionsTopic(Struct):
+class CreatePartitionsTopic(schema.Struct):
     """A topic and how many partitions it shall have."""
 
-    name: str = string()
-    count: int = int32()
+    name: str = schema.string()
+    count: int = schema.int32()
     """The new total, not the increase."""
-    assignments: list[CreatePartitionsAssignment] | None = array(
+    assignments: list[CreatePartitionsAssignment] | None = schema.array(
         CreatePartitionsAssignment, nullable_since=0
     )
     """One for each new partition; null: the broker chooses."""
 
 
-class CreatePartitionsRequest(Request):
+class CreatePartitionsRequest(schema.Request, api_key=ApiKey.CREATE_PARTITIONS):
     """Give topics more partitions.
 
     Versions:
@@ -32,35 +32,27 @@ class CreatePartitionsRequest(Request):
         3: same layout; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599)
     """
 
-    api_key = ApiKey.CREATE_PARTITIONS
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
-    timeout_ms: int = int32()
+    topics: list[CreatePartitionsTopic] = schema.array(CreatePartitionsTopic)
+    timeout_ms: int = schema.int32()
     """How long to wait until the partitions are usable."""
-    validate_only: bool = boolean()
+    validate_only: bool = schema.boolean()
     """Check everything, create nothing."""
 
 
-class CreatePartitionsTopicResult(Struct):
+class CreatePartitionsTopicResult(schema.Struct):
     """A grown topic, or why it is not."""
 
-    name: str = string()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    name: str = schema.string()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
 
 
-class CreatePartitionsResponse(Response):
+class CreatePartitionsResponse(schema.Response, api_key=ApiKey.CREATE_PARTITIONS):
     """What became of each topic.
 
     Versions:
         1: same layout; sent before throttling, not after
     """
 
-    api_key = ApiKey.CREATE_PARTITIONS
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
+    throttle_time_ms: int = schema.int32()
+    results: list[CreatePartitionsTopicResult] = schema.array(CreatePartitionsTopicResult)

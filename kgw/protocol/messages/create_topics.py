@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-    uuid,
-)
 
 
-class CreatableReplicaAssignment(Struct):
+class CreatableReplicaAssignment(schema.Struct):
     """Where one partition's replicas shall be."""
 
-    partition_index: int = int32()
-    broker_ids: list[int] = array("int32")
+    partition_index: int = schema.int32()
+    broker_ids: list[int] = schema.array("int32")
 
 
-class CreatableTopicConfig(Struct):
+class CreatableTopicConfig(schema.Struct):
     """A configuration entry of the new topic."""
 
-    name: str = string()
-    value: str | None = string(nullable_since=0)
+    name: str = schema.string()
+    value: str | None = schema.string(nullable_since=0)
     """Null: the default."""
 
 
-class CreatableTopic(Struct):
+class CreatableTopic(schema.Struct):
     """A topic to create."""
 
-    name: str = string()
-    num_partitions: int = int32()
+    name: str = schema.string()
+    num_partitions: int = schema.int32()
     """-1: as assigned, or the broker's default."""
-    replication_factor: int = int16()
+    replication_factor: int = schema.int16()
     """-1: as assigned, or the broker's default."""
-    assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
+    assignments: list[CreatableReplicaAssignment] = schema.array(CreatableReplicaAssignment)
     """Empty: the broker chooses."""
-    configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
+    configs: list[CreatableTopicConfig] = schema.array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Request):
+class CreateTopicsRequest(schema.Request, api_key=ApiKey.CREATE_TOPICS):
     """Create topics.
 
     Versions:
@@ -56,46 +45,42 @@ class CreateTopicsRequest(Request):
         6: same layout; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599)
     """
 
-    api_key = ApiKey.CREATE_TOPICS
-    valid_versions = (0, 7)
-    flexible_since = 5
-
-    topics: list[CreatableTopic] = array(CreatableTopic)
-    timeout_ms: int = int32(default=60000)
+    topics: list[CreatableTopic] = schema.array(CreatableTopic)
+    timeout_ms: int = schema.int32(default=60000)
     """How long to wait until the topics are usable."""
-    validate_only: bool = boolean(since=1)
+    validate_only: bool = schema.boolean(since=1)
     """Check everything, create nothing."""
 
 
-class CreatableTopicConfigs(Struct):
+class CreatableTopicConfigs(schema.Struct):
     """A configuration entry as the topic now has it."""
 
-    name: str = string()
-    value: str | None = string(nullable_since=5)
+    name: str = schema.string()
+    value: str | None = schema.string(nullable_since=5)
     """Null if sensitive."""
-    read_only: bool = boolean()
-    config_source: int = int8(default=-1, ignorable=True)
+    read_only: bool = schema.boolean()
+    config_source: int = schema.int8(default=-1, ignorable=True)
     """Who set the value; as in DescribeConfigs."""
-    is_sensitive: bool = boolean()
+    is_sensitive: bool = schema.boolean()
 
 
-class CreatableTopicResult(Struct):
+class CreatableTopicResult(schema.Struct):
     """A created topic, or why it was not."""
 
-    name: str = string()
-    topic_id: bytes = uuid(since=7, ignorable=True)
-    error_code: int = int16()
-    error_message: str | None = string(since=1, nullable_since=1, ignorable=True)
-    topic_config_error_code: int = int16(since=5, tag=0, ignorable=True)
+    name: str = schema.string()
+    topic_id: bytes = schema.uuid(since=7, ignorable=True)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(since=1, nullable_since=1, ignorable=True)
+    topic_config_error_code: int = schema.int16(since=5, tag=0, ignorable=True)
     """Why the configuration is not told although the topic exists."""
-    num_partitions: int = int32(since=5, default=-1, ignorable=True)
-    replication_factor: int = int16(since=5, default=-1, ignorable=True)
-    configs: list[CreatableTopicConfigs] | None = array(
+    num_partitions: int = schema.int32(since=5, default=-1, ignorable=True)
+    replication_factor: int = schema.int16(since=5, default=-1, ignorable=True)
+    configs: list[CreatableTopicConfigs] | None = schema.array(
         CreatableTopicConfigs, since=5, nullable_since=5, ignorable=True
     )
 
 
-class CreateTopicsResponse(Response):
+class CreateTopicsResponse(schema.Response, api_key=ApiKey.CREATE_TOPICS):
     """What became of each topic.
 
     Versions:
@@ -105,9 +90,5 @@ class CreateTopicsResponse(Response):
         7: topic id (KIP-516)
     """
 
-    api_key = ApiKey.CREATE_TOPICS
-    valid_versions = (0, 7)
-    flexible_since = 5
-
-    throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[CreatableTopicResult] = array(CreatableTopicResult, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32(since=2, ignorable=True)
+    topics: list[CreatableTopicResult] = schema.array(CreatableTopicResult, may_be_encoded=True)

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string
 
 
-class DeleteGroupsRequest(Request):
+class DeleteGroupsRequest(schema.Request, api_key=ApiKey.DELETE_GROUPS):
     """Delete groups and their offsets.
 
     Versions:
         1: same layout; the answer is sent before throttling
     """
 
-    api_key = ApiKey.DELETE_GROUPS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    groups_names: list[str] = array("string")
+    groups_names: list[str] = schema.array("string")
 
 
-class DeletableGroupResult(Struct):
+class DeletableGroupResult(schema.Struct):
     """A deleted group, or why it was not."""
 
-    group_id: str = string()
-    error_code: int = int16()
+    group_id: str = schema.string()
+    error_code: int = schema.int16()
 
 
-class DeleteGroupsResponse(Response):
+class DeleteGroupsResponse(schema.Response, api_key=ApiKey.DELETE_GROUPS):
     """What became of each group.
 
     Versions:
         1: same layout; sent before throttling, not after
     """
 
-    api_key = ApiKey.DELETE_GROUPS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    results: list[DeletableGroupResult] = array(DeletableGroupResult)
+    throttle_time_ms: int = schema.int32()
+    results: list[DeletableGroupResult] = schema.array(DeletableGroupResult)

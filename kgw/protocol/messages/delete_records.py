@@ -2,68 +2,62 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class DeleteRecordsPartition(Struct):
+class DeleteRecordsPartition(schema.Struct):
     """What to delete of one partition."""
 
-    partition_index: int = int32()
-    offset: int = int64()
+    partition_index: int = schema.int32()
+    offset: int = schema.int64()
     """The first one to keep; -1: delete up to the high watermark."""
 
 
-class DeleteRecordsTopic(Struct):
+class DeleteRecordsTopic(schema.Struct):
     """What to delete of one topic."""
 
-    name: str = string()
-    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
+    name: str = schema.string()
+    partitions: list[DeleteRecordsPartition] = schema.array(DeleteRecordsPartition)
 
 
-class DeleteRecordsRequest(Request):
+class DeleteRecordsRequest(schema.Request, api_key=ApiKey.DELETE_RECORDS):
     """Delete the records below an offset (KIP-107).
 
     Versions:
         1: same layout; the answer is sent before throttling
     """
 
-    api_key = ApiKey.DELETE_RECORDS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
-    timeout_ms: int = int32()
+    topics: list[DeleteRecordsTopic] = schema.array(DeleteRecordsTopic)
+    timeout_ms: int = schema.int32()
 
 
-class DeleteRecordsPartitionResult(Struct):
+class DeleteRecordsPartitionResult(schema.Struct):
     """What became of one partition."""
 
-    partition_index: int = int32()
-    low_watermark: int = int64()
+    partition_index: int = schema.int32()
+    low_watermark: int = schema.int64()
     """The lowest log start offset of all replicas; -1 on error."""
-    error_code: int = int16()
+    error_code: int = schema.int16()
 
 
-class DeleteRecordsTopicResult(Struct):
+class DeleteRecordsTopicResult(schema.Struct):
     """What became of one topic."""
 
-    name: str = string()
-    partitions: list[DeleteRecordsPartitionResult] = array(
+    name: str = schema.string()
+    partitions: list[DeleteRecordsPartitionResult] = schema.array(
         DeleteRecordsPartitionResult, may_be_encoded=True
     )
 
 
-class DeleteRecordsResponse(Response):
+class DeleteRecordsResponse(schema.Response, api_key=ApiKey.DELETE_RECORDS):
     """Where the partitions begin now.
 
     Versions:
         1: same layout; sent before throttling, not after
     """
 
-    api_key = ApiKey.DELETE_RECORDS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32()
+    topics: list[DeleteRecordsTopicResult] = schema.array(
+        DeleteRecordsTopicResult, may_be_encoded=True
+    )

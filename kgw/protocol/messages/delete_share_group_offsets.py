@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string, uuid
 
 
-class DeleteShareGroupOffsetsRequestTopic(Struct):
+class DeleteShareGroupOffsetsRequestTopic(schema.Struct):
     """A topic to forget."""
 
-    topic_name: str = string()
+    topic_name: str = schema.string()
 
 
-class DeleteShareGroupOffsetsRequest(Request):
+class DeleteShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
     """Forget where an empty share group was in topics (KIP-932)."""
 
-    api_key = ApiKey.DELETE_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    group_id: str = string()
-    topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
+    group_id: str = schema.string()
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = schema.array(
+        DeleteShareGroupOffsetsRequestTopic
+    )
 
 
-class DeleteShareGroupOffsetsResponseTopic(Struct):
+class DeleteShareGroupOffsetsResponseTopic(schema.Struct):
     """A forgotten topic, or why it was not."""
 
-    topic_name: str = string()
-    topic_id: bytes = uuid()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    topic_name: str = schema.string()
+    topic_id: bytes = schema.uuid()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
 
 
-class DeleteShareGroupOffsetsResponse(Response):
+class DeleteShareGroupOffsetsResponse(schema.Response, api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS):
     """What became of each topic."""
 
-    api_key = ApiKey.DELETE_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    responses: list[DeleteShareGroupOffsetsResponseTopic] = array(
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = schema.array(
         DeleteShareGroupOffsetsResponseTopic
     )

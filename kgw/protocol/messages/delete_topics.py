@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string, uuid
 
 
-class DeleteTopicState(Struct):
+class DeleteTopicState(schema.Struct):
     """A topic to delete, by name or by id."""
 
-    name: str | None = string(nullable_since=6, default=None)
+    name: str | None = schema.string(nullable_since=6, default=None)
     """Null when the id is given."""
-    topic_id: bytes = uuid()
+    topic_id: bytes = schema.uuid()
 
 
-class DeleteTopicsRequest(Request):
+class DeleteTopicsRequest(schema.Request, api_key=ApiKey.DELETE_TOPICS):
     """Delete topics.
 
     Versions:
@@ -24,27 +24,25 @@ class DeleteTopicsRequest(Request):
         6: topics by name or by id (KIP-516)
     """
 
-    api_key = ApiKey.DELETE_TOPICS
-    valid_versions = (0, 6)
-    flexible_since = 4
-
-    topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
-    topic_names: list[str] = array("string", until=5, ignorable=True)
-    timeout_ms: int = int32()
+    topics: list[DeleteTopicState] = schema.array(DeleteTopicState, since=6)
+    topic_names: list[str] = schema.array("string", until=5, ignorable=True)
+    timeout_ms: int = schema.int32()
     """How long to wait until the topics are gone."""
 
 
-class DeletableTopicResult(Struct):
+class DeletableTopicResult(schema.Struct):
     """A deleted topic, or why it was not."""
 
-    name: str | None = string(nullable_since=6)
+    name: str | None = schema.string(nullable_since=6)
     """Null when an unknown id was asked for."""
-    topic_id: bytes = uuid(since=6, ignorable=True)
-    error_code: int = int16()
-    error_message: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    topic_id: bytes = schema.uuid(since=6, ignorable=True)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
 
 
-class DeleteTopicsResponse(Response):
+class DeleteTopicsResponse(schema.Response, api_key=ApiKey.DELETE_TOPICS):
     """What became of each topic.
 
     Versions:
@@ -54,9 +52,5 @@ class DeleteTopicsResponse(Response):
         6: topic id; the name may be null (KIP-516)
     """
 
-    api_key = ApiKey.DELETE_TOPICS
-    valid_versions = (0, 6)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    responses: list[DeletableTopicResult] = array(DeletableTopicResult)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    responses: list[DeletableTopicResult] = schema.array(DeletableTopicResult)

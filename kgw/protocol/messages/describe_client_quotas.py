@@ -2,76 +2,57 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    float64,
-    int8,
-    int16,
-    int32,
-    string,
-)
 
 
-class ComponentData(Struct):
+class ComponentData(schema.Struct):
     """A filter on one kind of entity."""
 
-    entity_type: str = string()
+    entity_type: str = schema.string()
     """user, client-id or ip."""
-    match_type: int = int8()
+    match_type: int = schema.int8()
     """0: this name; 1: the default; 2: any name."""
-    match: str | None = string(nullable_since=0)
+    match: str | None = schema.string(nullable_since=0)
     """Null unless a name is asked for."""
 
 
-class DescribeClientQuotasRequest(Request):
+class DescribeClientQuotasRequest(schema.Request, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS):
     """Find client quotas (KIP-546)."""
 
-    api_key = ApiKey.DESCRIBE_CLIENT_QUOTAS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    components: list[ComponentData] = array(ComponentData)
-    strict: bool = boolean()
+    components: list[ComponentData] = schema.array(ComponentData)
+    strict: bool = schema.boolean()
     """Leave out entities that have kinds not named here."""
 
 
-class EntityData(Struct):
+class EntityData(schema.Struct):
     """One part of who a quota is for."""
 
-    entity_type: str = string()
-    entity_name: str | None = string(nullable_since=0)
+    entity_type: str = schema.string()
+    entity_name: str | None = schema.string(nullable_since=0)
     """Null: the default."""
 
 
-class ValueData(Struct):
+class ValueData(schema.Struct):
     """One quota."""
 
-    key: str = string()
+    key: str = schema.string()
     """producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate ..."""
-    value: float = float64()
+    value: float = schema.float64()
 
 
-class EntryData(Struct):
+class EntryData(schema.Struct):
     """An entity and its quotas."""
 
-    entity: list[EntityData] = array(EntityData)
-    values: list[ValueData] = array(ValueData)
+    entity: list[EntityData] = schema.array(EntityData)
+    values: list[ValueData] = schema.array(ValueData)
 
 
-class DescribeClientQuotasResponse(Response):
+class DescribeClientQuotasResponse(schema.Response, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS):
     """The quotas that were found."""
 
-    api_key = ApiKey.DESCRIBE_CLIENT_QUOTAS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    entries: list[EntryData] | None = array(EntryData, nullable_since=0)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    entries: list[EntryData] | None = schema.array(EntryData, nullable_since=0)
     """Null on error."""

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-)
 
 
-class DescribeConfigsResource(Struct):
+class DescribeConfigsResource(schema.Struct):
     """What to describe, and which of its entries."""
 
-    resource_type: int = int8()
+    resource_type: int = schema.int8()
     """2: topic; 4: broker; 8: broker logger; 16: client metrics; 32: group."""
-    resource_name: str = string()
-    configuration_keys: list[str] | None = array("string", nullable_since=0)
+    resource_name: str = schema.string()
+    configuration_keys: list[str] | None = schema.array("string", nullable_since=0)
     """Null: all."""
 
 
-class DescribeConfigsRequest(Request):
+class DescribeConfigsRequest(schema.Request, api_key=ApiKey.DESCRIBE_CONFIGS):
     """Ask for the configuration of topics, brokers, groups or client metrics.
 
     Versions:
@@ -35,58 +25,56 @@ class DescribeConfigsRequest(Request):
         3: documentation on request (KIP-569)
     """
 
-    api_key = ApiKey.DESCRIBE_CONFIGS
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
-    include_synonyms: bool = boolean(since=1)
-    include_documentation: bool = boolean(since=3)
+    resources: list[DescribeConfigsResource] = schema.array(DescribeConfigsResource)
+    include_synonyms: bool = schema.boolean(since=1)
+    include_documentation: bool = schema.boolean(since=3)
 
 
-class DescribeConfigsSynonym(Struct):
+class DescribeConfigsSynonym(schema.Struct):
     """A value that would apply if those before it were unset."""
 
-    name: str = string()
-    value: str | None = string(nullable_since=1)
-    source: int = int8()
+    name: str = schema.string()
+    value: str | None = schema.string(nullable_since=1)
+    source: int = schema.int8()
     """As `config_source`."""
 
 
-class DescribeConfigsResourceResult(Struct):
+class DescribeConfigsResourceResult(schema.Struct):
     """One entry."""
 
-    name: str = string()
-    value: str | None = string(nullable_since=0)
+    name: str = schema.string()
+    value: str | None = schema.string(nullable_since=0)
     """Null if sensitive."""
-    read_only: bool = boolean()
-    is_default: bool = boolean(until=0)
+    read_only: bool = schema.boolean()
+    is_default: bool = schema.boolean(until=0)
     """Version 0: nobody has set it."""
-    config_source: int = int8(since=1, default=-1, ignorable=True)
+    config_source: int = schema.int8(since=1, default=-1, ignorable=True)
     """1: topic; 2: this broker; 3: all brokers; 4: the broker's file; 5: default; 6: broker
     logger; 7: client metrics; 8: group.
     """
-    is_sensitive: bool = boolean()
-    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, since=1, ignorable=True)
-    config_type: int = int8(since=3, ignorable=True)
+    is_sensitive: bool = schema.boolean()
+    synonyms: list[DescribeConfigsSynonym] = schema.array(
+        DescribeConfigsSynonym, since=1, ignorable=True
+    )
+    config_type: int = schema.int8(since=3, ignorable=True)
     """1: boolean; 2: string; 3: int; 4: short; 5: long; 6: double; 7: list; 8: class; 9:
     password.
     """
-    documentation: str | None = string(since=3, nullable_since=3, ignorable=True)
+    documentation: str | None = schema.string(since=3, nullable_since=3, ignorable=True)
 
 
-class DescribeConfigsResult(Struct):
+class DescribeConfigsResult(schema.Struct):
     """One resource's entries, or why they cannot be told."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    resource_type: int = int8()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    resource_type: int = schema.int8()
     """As asked."""
-    resource_name: str = string()
-    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+    resource_name: str = schema.string()
+    configs: list[DescribeConfigsResourceResult] = schema.array(DescribeConfigsResourceResult)
 
 
-class DescribeConfigsResponse(Response):
+class DescribeConfigsResponse(schema.Response, api_key=ApiKey.DESCRIBE_CONFIGS):
     """Configuration entries and where each value comes from.
 
     Versions:
@@ -95,9 +83,5 @@ class DescribeConfigsResponse(Response):
         3: type and documentation (KIP-569)
     """
 
-    api_key = ApiKey.DESCRIBE_CONFIGS
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32()
-    results: list[DescribeConfigsResult] = array(DescribeConfigsResult, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32()
+    results: list[DescribeConfigsResult] = schema.array(DescribeConfigsResult, may_be_encoded=True)

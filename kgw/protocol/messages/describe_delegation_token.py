@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    byte_string,
-    int16,
-    int32,
-    int64,
-    string,
-)
 
 
-class DescribeDelegationTokenOwner(Struct):
+class DescribeDelegationTokenOwner(schema.Struct):
     """An owner whose tokens are asked for."""
 
-    principal_type: str = string()
-    principal_name: str = string()
+    principal_type: str = schema.string()
+    principal_name: str = schema.string()
 
 
-class DescribeDelegationTokenRequest(Request):
+class DescribeDelegationTokenRequest(schema.Request, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN):
     """List tokens (KIP-48).
 
     Versions:
@@ -31,41 +21,37 @@ class DescribeDelegationTokenRequest(Request):
         3: same layout; the answer tells who asked for each (KIP-373)
     """
 
-    api_key = ApiKey.DESCRIBE_DELEGATION_TOKEN
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    owners: list[DescribeDelegationTokenOwner] | None = array(
+    owners: list[DescribeDelegationTokenOwner] | None = schema.array(
         DescribeDelegationTokenOwner, nullable_since=0
     )
     """Null: all."""
 
 
-class DescribedDelegationTokenRenewer(Struct):
+class DescribedDelegationTokenRenewer(schema.Struct):
     """Who besides the owner may renew it."""
 
-    principal_type: str = string()
-    principal_name: str = string()
+    principal_type: str = schema.string()
+    principal_name: str = schema.string()
 
 
-class DescribedDelegationToken(Struct):
+class DescribedDelegationToken(schema.Struct):
     """A token."""
 
-    principal_type: str = string()
-    principal_name: str = string()
-    token_requester_principal_type: str = string(since=3)
-    token_requester_principal_name: str = string(since=3)
-    issue_timestamp: int = int64()
+    principal_type: str = schema.string()
+    principal_name: str = schema.string()
+    token_requester_principal_type: str = schema.string(since=3)
+    token_requester_principal_name: str = schema.string(since=3)
+    issue_timestamp: int = schema.int64()
     """In milliseconds, as the two that follow."""
-    expiry_timestamp: int = int64()
-    max_timestamp: int = int64()
+    expiry_timestamp: int = schema.int64()
+    max_timestamp: int = schema.int64()
     """Beyond which it cannot be renewed."""
-    token_id: str = string()
-    hmac: bytes = byte_string()
-    renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
+    token_id: str = schema.string()
+    hmac: bytes = schema.byte_string()
+    renewers: list[DescribedDelegationTokenRenewer] = schema.array(DescribedDelegationTokenRenewer)
 
 
-class DescribeDelegationTokenResponse(Response):
+class DescribeDelegationTokenResponse(schema.Response, api_key=ApiKey.DESCRIBE_DELEGATION_TOKEN):
     """The tokens.
 
     Versions:
@@ -73,10 +59,6 @@ class DescribeDelegationTokenResponse(Response):
         3: who asked for each (KIP-373)
     """
 
-    api_key = ApiKey.DESCRIBE_DELEGATION_TOKEN
-    valid_versions = (0, 3)
-    flexible_since = 2
-
-    error_code: int = int16()
-    tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)
-    throttle_time_ms: int = int32()
+    error_code: int = schema.int16()
+    tokens: list[DescribedDelegationToken] = schema.array(DescribedDelegationToken)
+    throttle_time_ms: int = schema.int32()

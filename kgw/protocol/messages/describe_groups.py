@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    byte_string,
-    int16,
-    int32,
-    string,
-)
 
 
-class DescribeGroupsRequest(Request):
+class DescribeGroupsRequest(schema.Request, api_key=ApiKey.DESCRIBE_GROUPS):
     """Ask for the state and members of classic groups.
 
     Versions:
@@ -26,45 +16,43 @@ class DescribeGroupsRequest(Request):
         6: same layout; GROUP_ID_NOT_FOUND may come back (KIP-1043)
     """
 
-    api_key = ApiKey.DESCRIBE_GROUPS
-    valid_versions = (0, 6)
-    flexible_since = 5
-
-    groups: list[str] = array("string")
-    include_authorized_operations: bool = boolean(since=3)
+    groups: list[str] = schema.array("string")
+    include_authorized_operations: bool = schema.boolean(since=3)
 
 
-class DescribedGroupMember(Struct):
+class DescribedGroupMember(schema.Struct):
     """A member and what it has been given."""
 
-    member_id: str = string()
-    group_instance_id: str | None = string(since=4, nullable_since=4, default=None, ignorable=True)
+    member_id: str = schema.string()
+    group_instance_id: str | None = schema.string(
+        since=4, nullable_since=4, default=None, ignorable=True
+    )
     """Null unless the member is static."""
-    client_id: str = string()
-    client_host: str = string()
-    member_metadata: bytes = byte_string()
+    client_id: str = schema.string()
+    client_host: str = schema.string()
+    member_metadata: bytes = schema.byte_string()
     """Empty unless the group is stable."""
-    member_assignment: bytes = byte_string()
+    member_assignment: bytes = schema.byte_string()
     """Empty unless the group is stable."""
 
 
-class DescribedGroup(Struct):
+class DescribedGroup(schema.Struct):
     """A group, or why it cannot be described."""
 
-    error_code: int = int16()
-    error_message: str | None = string(since=6, nullable_since=6, default=None)
-    group_id: str = string()
-    group_state: str = string()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(since=6, nullable_since=6, default=None)
+    group_id: str = schema.string()
+    group_state: str = schema.string()
     """PreparingRebalance, CompletingRebalance, Stable, Dead or Empty."""
-    protocol_type: str = string()
-    protocol_data: str = string()
+    protocol_type: str = schema.string()
+    protocol_data: str = schema.string()
     """The assignor in use; empty unless the group is stable."""
-    members: list[DescribedGroupMember] = array(DescribedGroupMember)
-    authorized_operations: int = int32(since=3, default=-0x8000_0000)
+    members: list[DescribedGroupMember] = schema.array(DescribedGroupMember)
+    authorized_operations: int = schema.int32(since=3, default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
 
 
-class DescribeGroupsResponse(Response):
+class DescribeGroupsResponse(schema.Response, api_key=ApiKey.DESCRIBE_GROUPS):
     """The groups and their members.
 
     Versions:
@@ -75,9 +63,5 @@ class DescribeGroupsResponse(Response):
         6: a message beside each error (KIP-1043)
     """
 
-    api_key = ApiKey.DESCRIBE_GROUPS
-    valid_versions = (0, 6)
-    flexible_since = 5
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    groups: list[DescribedGroup] = array(DescribedGroup, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    groups: list[DescribedGroup] = schema.array(DescribedGroup, may_be_encoded=True)

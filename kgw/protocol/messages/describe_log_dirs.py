@@ -2,76 +2,64 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    int64,
-    string,
-)
 
 
-class DescribableLogDirTopic(Struct):
+class DescribableLogDirTopic(schema.Struct):
     """The partitions asked about of one topic."""
 
-    topic: str = string()
-    partitions: list[int] = array("int32")
+    topic: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class DescribeLogDirsRequest(Request):
+class DescribeLogDirsRequest(schema.Request, api_key=ApiKey.DESCRIBE_LOG_DIRS):
     """Ask for the broker's directories and what lies in them (KIP-113).
 
     Versions:
         1: same layout; the answer is sent before throttling
     """
 
-    api_key = ApiKey.DESCRIBE_LOG_DIRS
-    valid_versions = (0, 5)
-    flexible_since = 2
-
-    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
+    topics: list[DescribableLogDirTopic] | None = schema.array(
+        DescribableLogDirTopic, nullable_since=0
+    )
     """Null: all."""
 
 
-class DescribeLogDirsPartition(Struct):
+class DescribeLogDirsPartition(schema.Struct):
     """A replica in this directory."""
 
-    partition_index: int = int32()
-    partition_size: int = int64()
+    partition_index: int = schema.int32()
+    partition_size: int = schema.int64()
     """In bytes."""
-    offset_lag: int = int64()
+    offset_lag: int = schema.int64()
     """How far a future replica, or the log behind the high watermark, has to go."""
-    is_future_key: bool = boolean()
+    is_future_key: bool = schema.boolean()
     """A copy that will take the place of the replica in another directory."""
 
 
-class DescribeLogDirsTopic(Struct):
+class DescribeLogDirsTopic(schema.Struct):
     """One topic's replicas in this directory."""
 
-    name: str = string()
-    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+    name: str = schema.string()
+    partitions: list[DescribeLogDirsPartition] = schema.array(DescribeLogDirsPartition)
 
 
-class DescribeLogDirsResult(Struct):
+class DescribeLogDirsResult(schema.Struct):
     """A directory, or why it cannot be described."""
 
-    error_code: int = int16()
-    log_dir: str = string()
-    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
-    total_bytes: int = int64(since=4, default=-1, ignorable=True)
+    error_code: int = schema.int16()
+    log_dir: str = schema.string()
+    topics: list[DescribeLogDirsTopic] = schema.array(DescribeLogDirsTopic)
+    total_bytes: int = schema.int64(since=4, default=-1, ignorable=True)
     """-1 when unknown."""
-    usable_bytes: int = int64(since=4, default=-1, ignorable=True)
+    usable_bytes: int = schema.int64(since=4, default=-1, ignorable=True)
     """-1 when unknown."""
-    is_cordoned: bool = boolean(since=5, ignorable=True)
+    is_cordoned: bool = schema.boolean(since=5, ignorable=True)
     """No new partitions are put here."""
 
 
-class DescribeLogDirsResponse(Response):
+class DescribeLogDirsResponse(schema.Response, api_key=ApiKey.DESCRIBE_LOG_DIRS):
     """The directories and their partitions.
 
     Versions:
@@ -81,10 +69,6 @@ class DescribeLogDirsResponse(Response):
         5: whether new partitions are kept out (KIP-1066)
     """
 
-    api_key = ApiKey.DESCRIBE_LOG_DIRS
-    valid_versions = (0, 5)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16(since=3, ignorable=True)
-    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16(since=3, ignorable=True)
+    results: list[DescribeLogDirsResult] = schema.array(DescribeLogDirsResult)

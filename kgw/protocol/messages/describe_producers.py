@@ -2,64 +2,56 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class TopicRequest(Struct):
+class TopicRequest(schema.Struct):
     """The partitions asked about of one topic."""
 
-    name: str = string()
-    partition_indexes: list[int] = array("int32")
+    name: str = schema.string()
+    partition_indexes: list[int] = schema.array("int32")
 
 
-class DescribeProducersRequest(Request):
+class DescribeProducersRequest(schema.Request, api_key=ApiKey.DESCRIBE_PRODUCERS):
     """Ask which producers have written to partitions (KIP-664)."""
 
-    api_key = ApiKey.DESCRIBE_PRODUCERS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[TopicRequest] = schema.array(TopicRequest)
 
 
-class ProducerState(Struct):
+class ProducerState(schema.Struct):
     """A producer as the partition knows it."""
 
-    producer_id: int = int64()
-    producer_epoch: int = int32()
-    last_sequence: int = int32(default=-1)
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int32()
+    last_sequence: int = schema.int32(default=-1)
     """-1: none."""
-    last_timestamp: int = int64(default=-1)
+    last_timestamp: int = schema.int64(default=-1)
     """In milliseconds; -1: none."""
-    coordinator_epoch: int = int32()
+    coordinator_epoch: int = schema.int32()
     """Of the coordinator that wrote the last marker."""
-    current_txn_start_offset: int = int64(default=-1)
+    current_txn_start_offset: int = schema.int64(default=-1)
     """-1: no transaction is open."""
 
 
-class PartitionResponse(Struct):
+class PartitionResponse(schema.Struct):
     """The producers of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    active_producers: list[ProducerState] = array(ProducerState)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    active_producers: list[ProducerState] = schema.array(ProducerState)
 
 
-class TopicResponse(Struct):
+class TopicResponse(schema.Struct):
     """The producers of one topic."""
 
-    name: str = string()
-    partitions: list[PartitionResponse] = array(PartitionResponse)
+    name: str = schema.string()
+    partitions: list[PartitionResponse] = schema.array(PartitionResponse)
 
 
-class DescribeProducersResponse(Response):
+class DescribeProducersResponse(schema.Response, api_key=ApiKey.DESCRIBE_PRODUCERS):
     """The producers that the partitions remember."""
 
-    api_key = ApiKey.DESCRIBE_PRODUCERS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    topics: list[TopicResponse] = array(TopicResponse)
+    throttle_time_ms: int = schema.int32()
+    topics: list[TopicResponse] = schema.array(TopicResponse)

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    int16,
-    int32,
-    int64,
-    string,
-    uint16,
-    uuid,
-)
 
 
-class DescribeQuorumRequestPartitionData(Struct):
+class DescribeQuorumRequestPartitionData(schema.Struct):
     """A partition asked about."""
 
-    partition_index: int = int32()
+    partition_index: int = schema.int32()
 
 
-class DescribeQuorumRequestTopicData(Struct):
+class DescribeQuorumRequestTopicData(schema.Struct):
     """The partitions asked about of one topic."""
 
-    topic_name: str = string()
-    partitions: list[DescribeQuorumRequestPartitionData] = array(DescribeQuorumRequestPartitionData)
+    topic_name: str = schema.string()
+    partitions: list[DescribeQuorumRequestPartitionData] = schema.array(
+        DescribeQuorumRequestPartitionData
+    )
 
 
-class DescribeQuorumRequest(Request):
+class DescribeQuorumRequest(schema.Request, api_key=ApiKey.DESCRIBE_QUORUM):
     """Ask for the state of the KRaft quorum (KIP-595).
 
     Versions:
@@ -38,64 +29,60 @@ class DescribeQuorumRequest(Request):
         2: same layout; the answer tells directories and nodes (KIP-853)
     """
 
-    api_key = ApiKey.DESCRIBE_QUORUM
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
+    topics: list[DescribeQuorumRequestTopicData] = schema.array(DescribeQuorumRequestTopicData)
 
 
-class ReplicaState(Struct):
+class ReplicaState(schema.Struct):
     """A replica's progress."""
 
-    replica_id: int = int32()
-    replica_directory_id: bytes = uuid(since=2)
-    log_end_offset: int = int64()
+    replica_id: int = schema.int32()
+    replica_directory_id: bytes = schema.uuid(since=2)
+    log_end_offset: int = schema.int64()
     """-1 when unknown."""
-    last_fetch_timestamp: int = int64(since=1, default=-1, ignorable=True)
+    last_fetch_timestamp: int = schema.int64(since=1, default=-1, ignorable=True)
     """In milliseconds; -1 when unknown."""
-    last_caught_up_timestamp: int = int64(since=1, default=-1, ignorable=True)
+    last_caught_up_timestamp: int = schema.int64(since=1, default=-1, ignorable=True)
     """In milliseconds; -1 when unknown."""
 
 
-class DescribeQuorumResponsePartitionData(Struct):
+class DescribeQuorumResponsePartitionData(schema.Struct):
     """The quorum of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-    high_watermark: int = int64()
-    current_voters: list[ReplicaState] = array(ReplicaState)
-    observers: list[ReplicaState] = array(ReplicaState)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(since=2, nullable_since=2, ignorable=True)
+    leader_id: int = schema.int32()
+    leader_epoch: int = schema.int32()
+    high_watermark: int = schema.int64()
+    current_voters: list[ReplicaState] = schema.array(ReplicaState)
+    observers: list[ReplicaState] = schema.array(ReplicaState)
 
 
-class DescribeQuorumResponseTopicData(Struct):
+class DescribeQuorumResponseTopicData(schema.Struct):
     """The quorums of one topic."""
 
-    topic_name: str = string()
-    partitions: list[DescribeQuorumResponsePartitionData] = array(
+    topic_name: str = schema.string()
+    partitions: list[DescribeQuorumResponsePartitionData] = schema.array(
         DescribeQuorumResponsePartitionData
     )
 
 
-class Listener(Struct):
+class Listener(schema.Struct):
     """Where a node is reached."""
 
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
+    name: str = schema.string()
+    host: str = schema.string()
+    port: int = schema.uint16()
 
 
-class Node(Struct):
+class Node(schema.Struct):
     """A node of the quorum."""
 
-    node_id: int = int32()
-    listeners: list[Listener] = array(Listener)
+    node_id: int = schema.int32()
+    listeners: list[Listener] = schema.array(Listener)
 
 
-class DescribeQuorumResponse(Response):
+class DescribeQuorumResponse(schema.Response, api_key=ApiKey.DESCRIBE_QUORUM):
     """The quorum's leader, voters and observers.
 
     Versions:
@@ -103,11 +90,7 @@ class DescribeQuorumResponse(Response):
         2: messages, directories and nodes (KIP-853)
     """
 
-    api_key = ApiKey.DESCRIBE_QUORUM
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    error_code: int = int16()
-    error_message: str | None = string(since=2, nullable_since=2, ignorable=True)
-    topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
-    nodes: list[Node] = array(Node, since=2)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(since=2, nullable_since=2, ignorable=True)
+    topics: list[DescribeQuorumResponseTopicData] = schema.array(DescribeQuorumResponseTopicData)
+    nodes: list[Node] = schema.array(Node, since=2)

@@ -2,89 +2,83 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
-class DescribeShareGroupOffsetsRequestTopic(Struct):
+class DescribeShareGroupOffsetsRequestTopic(schema.Struct):
     """The partitions asked about of one topic."""
 
-    topic_name: str = string()
-    partitions: list[int] = array("int32")
+    topic_name: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class DescribeShareGroupOffsetsRequestGroup(Struct):
+class DescribeShareGroupOffsetsRequestGroup(schema.Struct):
     """A group asked about."""
 
-    group_id: str = string()
-    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
+    group_id: str = schema.string()
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = schema.array(
         DescribeShareGroupOffsetsRequestTopic, nullable_since=0
     )
     """Null: all."""
 
 
-class DescribeShareGroupOffsetsRequest(Request):
+class DescribeShareGroupOffsetsRequest(schema.Request, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS):
     """Ask where share groups begin to read (KIP-932).
 
     Versions:
         1: same layout; the answer tells the lag (KIP-1226)
     """
 
-    api_key = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 1)
-    flexible_since = 0
-
-    groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = schema.array(
         DescribeShareGroupOffsetsRequestGroup
     )
 
 
-class DescribeShareGroupOffsetsResponsePartition(Struct):
+class DescribeShareGroupOffsetsResponsePartition(schema.Struct):
     """Where the group begins in one partition."""
 
-    partition_index: int = int32()
-    start_offset: int = int64()
+    partition_index: int = schema.int32()
+    start_offset: int = schema.int64()
     """-1: not yet known."""
-    leader_epoch: int = int32()
-    lag: int = int64(since=1, default=-1, ignorable=True)
+    leader_epoch: int = schema.int32()
+    lag: int = schema.int64(since=1, default=-1, ignorable=True)
     """-1 when unknown."""
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
 
 
-class DescribeShareGroupOffsetsResponseTopic(Struct):
+class DescribeShareGroupOffsetsResponseTopic(schema.Struct):
     """Where the group begins in one topic."""
 
-    topic_name: str = string()
-    topic_id: bytes = uuid()
-    partitions: list[DescribeShareGroupOffsetsResponsePartition] = array(
+    topic_name: str = schema.string()
+    topic_id: bytes = schema.uuid()
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = schema.array(
         DescribeShareGroupOffsetsResponsePartition
     )
 
 
-class DescribeShareGroupOffsetsResponseGroup(Struct):
+class DescribeShareGroupOffsetsResponseGroup(schema.Struct):
     """Where one group begins."""
 
-    group_id: str = string()
-    topics: list[DescribeShareGroupOffsetsResponseTopic] = array(
+    group_id: str = schema.string()
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = schema.array(
         DescribeShareGroupOffsetsResponseTopic
     )
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
 
 
-class DescribeShareGroupOffsetsResponse(Response):
+class DescribeShareGroupOffsetsResponse(
+    schema.Response, api_key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
+):
     """Where they begin.
 
     Versions:
         1: lag (KIP-1226)
     """
 
-    api_key = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
-    valid_versions = (0, 1)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    groups: list[DescribeShareGroupOffsetsResponseGroup] = array(
+    throttle_time_ms: int = schema.int32()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = schema.array(
         DescribeShareGroupOffsetsResponseGroup
     )

@@ -2,91 +2,74 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    string,
-    struct,
-    uuid,
-)
 
 
-class TopicRequest(Struct):
+class TopicRequest(schema.Struct):
     """A topic asked about."""
 
-    name: str = string()
+    name: str = schema.string()
 
 
-class Cursor(Struct):
+class Cursor(schema.Struct):
     """The partition at which a page begins."""
 
-    topic_name: str = string()
-    partition_index: int = int32()
+    topic_name: str = schema.string()
+    partition_index: int = schema.int32()
 
 
-class DescribeTopicPartitionsRequest(Request):
+class DescribeTopicPartitionsRequest(schema.Request, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS):
     """Ask for topics page by page, with their eligible leader replicas (KIP-966)."""
 
-    api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[TopicRequest] = schema.array(TopicRequest)
     """Empty: all topics."""
-    response_partition_limit: int = int32(default=2000)
+    response_partition_limit: int = schema.int32(default=2000)
     """The broker may have a lower limit."""
-    cursor: Cursor | None = struct(Cursor, nullable_since=0, default=None)
+    cursor: Cursor | None = schema.struct(Cursor, nullable_since=0, default=None)
     """Null: from the beginning."""
 
 
-class DescribeTopicPartitionsResponsePartition(Struct):
+class DescribeTopicPartitionsResponsePartition(schema.Struct):
     """A partition and its replicas."""
 
-    error_code: int = int16()
-    partition_index: int = int32()
-    leader_id: int = int32()
+    error_code: int = schema.int16()
+    partition_index: int = schema.int32()
+    leader_id: int = schema.int32()
     """-1 while there is no leader."""
-    leader_epoch: int = int32(default=-1, ignorable=True)
-    replica_nodes: list[int] = array("int32")
-    isr_nodes: list[int] = array("int32")
+    leader_epoch: int = schema.int32(default=-1, ignorable=True)
+    replica_nodes: list[int] = schema.array("int32")
+    isr_nodes: list[int] = schema.array("int32")
     """Replicas that are in sync with the leader."""
-    eligible_leader_replicas: list[int] | None = array("int32", nullable_since=0, default=None)
+    eligible_leader_replicas: list[int] | None = schema.array(
+        "int32", nullable_since=0, default=None
+    )
     """Out of sync, yet safe to elect."""
-    last_known_elr: list[int] | None = array("int32", nullable_since=0, default=None)
+    last_known_elr: list[int] | None = schema.array("int32", nullable_since=0, default=None)
     """The last of those known."""
-    offline_replicas: list[int] = array("int32", ignorable=True)
+    offline_replicas: list[int] = schema.array("int32", ignorable=True)
 
 
-class DescribeTopicPartitionsResponseTopic(Struct):
+class DescribeTopicPartitionsResponseTopic(schema.Struct):
     """A topic, or why it cannot be described."""
 
-    error_code: int = int16()
-    name: str | None = string(nullable_since=0)
-    topic_id: bytes = uuid(ignorable=True)
-    is_internal: bool = boolean(ignorable=True)
-    partitions: list[DescribeTopicPartitionsResponsePartition] = array(
+    error_code: int = schema.int16()
+    name: str | None = schema.string(nullable_since=0)
+    topic_id: bytes = schema.uuid(ignorable=True)
+    is_internal: bool = schema.boolean(ignorable=True)
+    partitions: list[DescribeTopicPartitionsResponsePartition] = schema.array(
         DescribeTopicPartitionsResponsePartition, may_be_encoded=True
     )
-    topic_authorized_operations: int = int32(default=-0x8000_0000)
+    topic_authorized_operations: int = schema.int32(default=-0x8000_0000)
     """Bits of operations."""
 
 
-class DescribeTopicPartitionsResponse(Response):
+class DescribeTopicPartitionsResponse(schema.Response, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS):
     """A page of topics and partitions."""
 
-    api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32(ignorable=True)
-    topics: list[DescribeTopicPartitionsResponseTopic] = array(
+    throttle_time_ms: int = schema.int32(ignorable=True)
+    topics: list[DescribeTopicPartitionsResponseTopic] = schema.array(
         DescribeTopicPartitionsResponseTopic, may_be_encoded=True
     )
-    next_cursor: Cursor | None = struct(Cursor, nullable_since=0, default=None)
+    next_cursor: Cursor | None = schema.struct(Cursor, nullable_since=0, default=None)
     """Null: this was the last page."""

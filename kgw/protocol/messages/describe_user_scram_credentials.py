@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
-class UserName(Struct):
+class UserName(schema.Struct):
     """A user asked about."""
 
-    name: str = string()
+    name: str = schema.string()
 
 
-class DescribeUserScramCredentialsRequest(Request):
+class DescribeUserScramCredentialsRequest(
+    schema.Request, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+):
     """Ask which SCRAM credentials users have (KIP-554)."""
 
-    api_key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    users: list[UserName] | None = array(UserName, nullable_since=0)
+    users: list[UserName] | None = schema.array(UserName, nullable_since=0)
     """Null or empty: all."""
 
 
-class CredentialInfo(Struct):
+class CredentialInfo(schema.Struct):
     """A credential."""
 
-    mechanism: int = int8()
+    mechanism: int = schema.int8()
     """1: SCRAM-SHA-256; 2: SCRAM-SHA-512."""
-    iterations: int = int32()
+    iterations: int = schema.int32()
 
 
-class DescribeUserScramCredentialsResult(Struct):
+class DescribeUserScramCredentialsResult(schema.Struct):
     """One user's credentials, or why they cannot be told."""
 
-    user: str = string()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    credential_infos: list[CredentialInfo] = array(CredentialInfo)
+    user: str = schema.string()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    credential_infos: list[CredentialInfo] = schema.array(CredentialInfo)
 
 
-class DescribeUserScramCredentialsResponse(Response):
+class DescribeUserScramCredentialsResponse(
+    schema.Response, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+):
     """The credentials, without anything secret."""
 
-    api_key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    results: list[DescribeUserScramCredentialsResult] = schema.array(
+        DescribeUserScramCredentialsResult
+    )

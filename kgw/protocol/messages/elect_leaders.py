@@ -2,61 +2,53 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
-class TopicPartitions(Struct):
+class TopicPartitions(schema.Struct):
     """The partitions of one topic."""
 
-    topic: str = string()
-    partitions: list[int] = array("int32")
+    topic: str = schema.string()
+    partitions: list[int] = schema.array("int32")
 
 
-class ElectLeadersRequest(Request):
+class ElectLeadersRequest(schema.Request, api_key=ApiKey.ELECT_LEADERS):
     """Elect leaders: the preferred replicas, or any where there is none.
 
     Versions:
         1: unclean elections (KIP-460)
     """
 
-    api_key = ApiKey.ELECT_LEADERS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    election_type: int = int8(since=1)
+    election_type: int = schema.int8(since=1)
     """0: preferred; 1: unclean."""
-    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
+    topic_partitions: list[TopicPartitions] | None = schema.array(TopicPartitions, nullable_since=0)
     """Null: all."""
-    timeout_ms: int = int32(default=60000)
+    timeout_ms: int = schema.int32(default=60000)
 
 
-class PartitionResult(Struct):
+class PartitionResult(schema.Struct):
     """What became of one partition."""
 
-    partition_id: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
+    partition_id: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
 
 
-class ReplicaElectionResult(Struct):
+class ReplicaElectionResult(schema.Struct):
     """What became of one topic's partitions."""
 
-    topic: str = string()
-    partition_result: list[PartitionResult] = array(PartitionResult)
+    topic: str = schema.string()
+    partition_result: list[PartitionResult] = schema.array(PartitionResult)
 
 
-class ElectLeadersResponse(Response):
+class ElectLeadersResponse(schema.Response, api_key=ApiKey.ELECT_LEADERS):
     """What became of each partition.
 
     Versions:
         1: an error for the whole answer (KIP-460)
     """
 
-    api_key = ApiKey.ELECT_LEADERS
-    valid_versions = (0, 2)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16(since=1)
-    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16(since=1)
+    replica_election_results: list[ReplicaElectionResult] = schema.array(ReplicaElectionResult)

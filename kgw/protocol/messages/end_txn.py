@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, boolean, int16, int32, int64, string
 
 
-class EndTxnRequest(Request):
+class EndTxnRequest(schema.Request, api_key=ApiKey.END_TXN):
     """Commit or abort a transaction.
 
     Versions:
@@ -16,18 +16,14 @@ class EndTxnRequest(Request):
         5: same layout; each transaction raises the epoch (KIP-890)
     """
 
-    api_key = ApiKey.END_TXN
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    transactional_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    committed: bool = boolean()
+    transactional_id: str = schema.string()
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int16()
+    committed: bool = schema.boolean()
     """False: abort."""
 
 
-class EndTxnResponse(Response):
+class EndTxnResponse(schema.Response, api_key=ApiKey.END_TXN):
     """Whether the transaction is ending.
 
     Versions:
@@ -37,13 +33,9 @@ class EndTxnResponse(Response):
         5: producer id and epoch for the next transaction (KIP-890)
     """
 
-    api_key = ApiKey.END_TXN
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    producer_id: int = int64(since=5, default=-1, ignorable=True)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    producer_id: int = schema.int64(since=5, default=-1, ignorable=True)
     """-1 on error."""
-    producer_epoch: int = int16(since=5, default=-1, ignorable=True)
+    producer_epoch: int = schema.int16(since=5, default=-1, ignorable=True)
     """-1 on error."""

@@ -4,68 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    int8,
-    int16,
-    int32,
-    int64,
-    record_data,
-    string,
-    struct,
-    uuid,
-)
 
 if TYPE_CHECKING:
     from kgw.protocol.primitives import RecordData
 
 
-class ReplicaState(Struct):
+class ReplicaState(schema.Struct):
     """Who is asking; a consumer leaves the defaults."""
 
-    replica_id: int = int32(default=-1)
-    replica_epoch: int = int64(default=-1)
+    replica_id: int = schema.int32(default=-1)
+    replica_epoch: int = schema.int64(default=-1)
 
 
-class FetchPartition(Struct):
+class FetchPartition(schema.Struct):
     """Where and how much to read of one partition."""
 
-    partition: int = int32()
-    current_leader_epoch: int = int32(since=9, default=-1, ignorable=True)
+    partition: int = schema.int32()
+    current_leader_epoch: int = schema.int32(since=9, default=-1, ignorable=True)
     """The epoch that the client knows; -1 skips the check."""
-    fetch_offset: int = int64()
-    last_fetched_epoch: int = int32(since=12, default=-1)
+    fetch_offset: int = schema.int64()
+    last_fetched_epoch: int = schema.int32(since=12, default=-1)
     """Epoch of the record before `fetch_offset`; -1 skips the check."""
-    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
+    log_start_offset: int = schema.int64(since=5, default=-1, ignorable=True)
     """A follower's own; -1 from a consumer."""
-    partition_max_bytes: int = int32()
-    replica_directory_id: bytes = uuid(since=17, tag=0, ignorable=True)
+    partition_max_bytes: int = schema.int32()
+    replica_directory_id: bytes = schema.uuid(since=17, tag=0, ignorable=True)
     """Of a KRaft voter."""
-    high_watermark: int = int64(since=18, tag=1, default=0x7FFF_FFFF_FFFF_FFFF, ignorable=True)
+    high_watermark: int = schema.int64(
+        since=18, tag=1, default=0x7FFF_FFFF_FFFF_FFFF, ignorable=True
+    )
     """Known to a KRaft replica; the default says that it is not."""
 
 
-class FetchTopic(Struct):
+class FetchTopic(schema.Struct):
     """The partitions to read of one topic."""
 
-    topic: str = string(until=12, ignorable=True)
-    topic_id: bytes = uuid(since=13, ignorable=True)
-    partitions: list[FetchPartition] = array(FetchPartition)
+    topic: str = schema.string(until=12, ignorable=True)
+    topic_id: bytes = schema.uuid(since=13, ignorable=True)
+    partitions: list[FetchPartition] = schema.array(FetchPartition)
 
 
-class ForgottenTopic(Struct):
+class ForgottenTopic(schema.Struct):
     """Partitions that leave the session."""
 
-    topic: str = string(until=12, ignorable=True)
-    topic_id: bytes = uuid(since=13, ignorable=True)
-    partitions: list[int] = array("int32")
+    topic: str = schema.string(until=12, ignorable=True)
+    topic_id: bytes = schema.uuid(since=13, ignorable=True)
+    partitions: list[int] = schema.array("int32")
 
 
-class FetchRequest(Request):
+class FetchRequest(schema.Request, api_key=ApiKey.FETCH):
     """Read record batches from partitions, and wait until there are enough.
 
     Versions:
@@ -88,106 +77,102 @@ class FetchRequest(Request):
         18: high watermark of a KRaft replica (KIP-1166)
     """
 
-    api_key = ApiKey.FETCH
-    valid_versions = (0, 18)
-    flexible_since = 12
-
-    cluster_id: str | None = string(
+    cluster_id: str | None = schema.string(
         since=12, nullable_since=12, tag=0, default=None, ignorable=True
     )
     """Checked by KRaft replicas alone."""
-    replica_id: int = int32(until=14, default=-1)
+    replica_id: int = schema.int32(until=14, default=-1)
     """-1 for a consumer; anything else claims to be a follower."""
-    replica_state: ReplicaState = struct(ReplicaState, since=15, tag=1)
-    max_wait_ms: int = int32()
+    replica_state: ReplicaState = schema.struct(ReplicaState, since=15, tag=1)
+    max_wait_ms: int = schema.int32()
     """How long the broker may wait for `min_bytes`."""
-    min_bytes: int = int32()
-    max_bytes: int = int32(since=3, default=0x7FFF_FFFF, ignorable=True)
+    min_bytes: int = schema.int32()
+    max_bytes: int = schema.int32(since=3, default=0x7FFF_FFFF, ignorable=True)
     """Limit of the whole response; the first batch is returned even if larger."""
-    isolation_level: int = int8(since=4, ignorable=True)
+    isolation_level: int = schema.int8(since=4, ignorable=True)
     """0: everything below the high watermark; 1: no records of open or aborted transactions."""
-    session_id: int = int32(since=7, ignorable=True)
+    session_id: int = schema.int32(since=7, ignorable=True)
     """0 without a session."""
-    session_epoch: int = int32(since=7, default=-1, ignorable=True)
+    session_epoch: int = schema.int32(since=7, default=-1, ignorable=True)
     """-1: one full request without a session; 0: make a session; above: go on with it."""
-    topics: list[FetchTopic] = array(FetchTopic)
+    topics: list[FetchTopic] = schema.array(FetchTopic)
     """In a session only what has been added or changed."""
-    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
-    rack_id: str = string(since=11, ignorable=True)
+    forgotten_topics_data: list[ForgottenTopic] = schema.array(ForgottenTopic, since=7)
+    rack_id: str = schema.string(since=11, ignorable=True)
     """The consumer's rack; empty if it has none."""
 
 
-class EpochEndOffset(Struct):
+class EpochEndOffset(schema.Struct):
     """The last epoch that both logs share, and where it ends."""
 
-    epoch: int = int32(default=-1)
-    end_offset: int = int64(default=-1)
+    epoch: int = schema.int32(default=-1)
+    end_offset: int = schema.int64(default=-1)
 
 
-class LeaderIdAndEpoch(Struct):
+class LeaderIdAndEpoch(schema.Struct):
     """Who leads the partition, as far as this broker knows."""
 
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
+    leader_id: int = schema.int32(default=-1)
+    leader_epoch: int = schema.int32(default=-1)
 
 
-class SnapshotId(Struct):
+class SnapshotId(schema.Struct):
     """The KRaft snapshot that a replica has to fetch instead."""
 
-    end_offset: int = int64(default=-1)
-    epoch: int = int32(default=-1)
+    end_offset: int = schema.int64(default=-1)
+    epoch: int = schema.int32(default=-1)
 
 
-class AbortedTransaction(Struct):
+class AbortedTransaction(schema.Struct):
     """A transaction whose records a read-committed consumer must skip."""
 
-    producer_id: int = int64()
-    first_offset: int = int64()
+    producer_id: int = schema.int64()
+    first_offset: int = schema.int64()
     """Of its first record."""
 
 
-class PartitionData(Struct):
+class PartitionData(schema.Struct):
     """What was read of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    high_watermark: int = int64()
-    last_stable_offset: int = int64(since=4, default=-1, ignorable=True)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    high_watermark: int = schema.int64()
+    last_stable_offset: int = schema.int64(since=4, default=-1, ignorable=True)
     """Records from here on may belong to open transactions; -1 when unknown."""
-    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = struct(EpochEndOffset, since=12, tag=0)
+    log_start_offset: int = schema.int64(since=5, default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = schema.struct(EpochEndOffset, since=12, tag=0)
     """Set when `last_fetched_epoch` is not what this log has."""
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, since=12, tag=1)
+    current_leader: LeaderIdAndEpoch = schema.struct(LeaderIdAndEpoch, since=12, tag=1)
     """Set when this broker does not lead the partition."""
-    snapshot_id: SnapshotId = struct(SnapshotId, since=12, tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = array(
+    snapshot_id: SnapshotId = schema.struct(SnapshotId, since=12, tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = schema.array(
         AbortedTransaction, since=4, nullable_since=4, ignorable=True
     )
     """Null for a read-uncommitted request."""
-    preferred_read_replica: int = int32(since=11, default=-1)
+    preferred_read_replica: int = schema.int32(since=11, default=-1)
     """-1: go on reading here."""
-    records: RecordData | None = record_data(nullable_since=0)
+    records: RecordData | None = schema.record_data(nullable_since=0)
     """Whole batches; the first may begin before the fetch offset, the last may be cut."""
 
 
-class FetchableTopicResponse(Struct):
+class FetchableTopicResponse(schema.Struct):
     """What was read of one topic."""
 
-    topic: str = string(until=12, ignorable=True)
-    topic_id: bytes = uuid(since=13, ignorable=True)
-    partitions: list[PartitionData] = array(PartitionData, may_be_encoded=True)
+    topic: str = schema.string(until=12, ignorable=True)
+    topic_id: bytes = schema.uuid(since=13, ignorable=True)
+    partitions: list[PartitionData] = schema.array(PartitionData, may_be_encoded=True)
 
 
-class NodeEndpoint(Struct):
+class NodeEndpoint(schema.Struct):
     """Where a broker named as leader can be reached."""
 
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=16, default=None)
+    node_id: int = schema.int32()
+    host: str = schema.string()
+    port: int = schema.int32()
+    rack: str | None = schema.string(nullable_since=16, default=None)
 
 
-class FetchResponse(Response):
+class FetchResponse(schema.Response, api_key=ApiKey.FETCH):
     """Record batches as they are stored, partition by partition.
 
     Versions:
@@ -205,14 +190,12 @@ class FetchResponse(Response):
         16: where the leaders named in it can be reached (KIP-951)
     """
 
-    api_key = ApiKey.FETCH
-    valid_versions = (0, 18)
-    flexible_since = 12
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16(since=7, ignorable=True)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16(since=7, ignorable=True)
     """Of the session; errors of partitions are with the partitions."""
-    session_id: int = int32(since=7)
+    session_id: int = schema.int32(since=7)
     """0 if the broker keeps no session."""
-    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse, may_be_encoded=True)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0)
+    responses: list[FetchableTopicResponse] = schema.array(
+        FetchableTopicResponse, may_be_encoded=True
+    )
+    node_endpoints: list[NodeEndpoint] = schema.array(NodeEndpoint, since=16, tag=0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
 
 
-class FindCoordinatorRequest(Request):
+class FindCoordinatorRequest(schema.Request, api_key=ApiKey.FIND_COORDINATOR):
     """Ask which broker coordinates a group, a transactional id or a share partition.
 
     Versions:
@@ -17,28 +17,24 @@ class FindCoordinatorRequest(Request):
         6: same layout; share partitions, as "group:topic id:partition" (KIP-932)
     """
 
-    api_key = ApiKey.FIND_COORDINATOR
-    valid_versions = (0, 6)
-    flexible_since = 3
-
-    key: str = string(until=3)
-    key_type: int = int8(since=1)
+    key: str = schema.string(until=3)
+    key_type: int = schema.int8(since=1)
     """0: group; 1: transactional id; 2: share partition."""
-    coordinator_keys: list[str] = array("string", since=4)
+    coordinator_keys: list[str] = schema.array("string", since=4)
 
 
-class Coordinator(Struct):
+class Coordinator(schema.Struct):
     """One key's coordinator, or why there is none."""
 
-    key: str = string()
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=4, ignorable=True)
+    key: str = schema.string()
+    node_id: int = schema.int32()
+    host: str = schema.string()
+    port: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=4, ignorable=True)
 
 
-class FindCoordinatorResponse(Response):
+class FindCoordinatorResponse(schema.Response, api_key=ApiKey.FIND_COORDINATOR):
     """The coordinators that were found.
 
     Versions:
@@ -47,14 +43,10 @@ class FindCoordinatorResponse(Response):
         4: several keys at once (KIP-699)
     """
 
-    api_key = ApiKey.FIND_COORDINATOR
-    valid_versions = (0, 6)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16(until=3)
-    error_message: str | None = string(since=1, until=3, nullable_since=1, ignorable=True)
-    node_id: int = int32(until=3)
-    host: str = string(until=3)
-    port: int = int32(until=3)
-    coordinators: list[Coordinator] = array(Coordinator, since=4)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16(until=3)
+    error_message: str | None = schema.string(since=1, until=3, nullable_since=1, ignorable=True)
+    node_id: int = schema.int32(until=3)
+    host: str = schema.string(until=3)
+    port: int = schema.int32(until=3)
+    coordinators: list[Coordinator] = schema.array(Coordinator, since=4)

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, array, boolean, int16, int32, uuid
 
 
-class GetTelemetrySubscriptionsRequest(Request):
+class GetTelemetrySubscriptionsRequest(schema.Request, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS):
     """Ask which client metrics the broker wants (KIP-714)."""
 
-    api_key = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    client_instance_id: bytes = uuid()
+    client_instance_id: bytes = schema.uuid()
     """Zero on the first request; the broker then gives one."""
 
 
-class GetTelemetrySubscriptionsResponse(Response):
+class GetTelemetrySubscriptionsResponse(
+    schema.Response, api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
+):
     """Which metrics to push, how often and how."""
 
-    api_key = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    client_instance_id: bytes = uuid()
-    subscription_id: int = int32()
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    client_instance_id: bytes = schema.uuid()
+    subscription_id: int = schema.int32()
     """To be returned with each push."""
-    accepted_compression_types: list[int] = array("int8")
+    accepted_compression_types: list[int] = schema.array("int8")
     """Kafka's numbers of the codecs, best first."""
-    push_interval_ms: int = int32()
-    telemetry_max_bytes: int = int32()
-    delta_temporality: bool = boolean()
+    push_interval_ms: int = schema.int32()
+    telemetry_max_bytes: int = schema.int32()
+    delta_temporality: bool = schema.boolean()
     """Counters tell what was added since the last push, not totals."""
-    requested_metrics: list[str] = array("string")
+    requested_metrics: list[str] = schema.array("string")
     """Prefixes of names; one empty string: all; none: nothing."""

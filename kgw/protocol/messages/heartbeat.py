@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, int16, int32, string
 
 
-class HeartbeatRequest(Request):
+class HeartbeatRequest(schema.Request, api_key=ApiKey.HEARTBEAT):
     """Stay in a classic group, and hear of rebalances.
 
     Versions:
@@ -14,18 +14,14 @@ class HeartbeatRequest(Request):
         3: static membership (KIP-345)
     """
 
-    api_key = ApiKey.HEARTBEAT
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    group_id: str = string()
-    generation_id: int = int32()
-    member_id: str = string()
-    group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
+    group_id: str = schema.string()
+    generation_id: int = schema.int32()
+    member_id: str = schema.string()
+    group_instance_id: str | None = schema.string(since=3, nullable_since=3, default=None)
     """Null unless the member is static."""
 
 
-class HeartbeatResponse(Response):
+class HeartbeatResponse(schema.Response, api_key=ApiKey.HEARTBEAT):
     """Whether the member is still in the generation; REBALANCE_IN_PROGRESS asks it to join again.
 
     Versions:
@@ -33,9 +29,5 @@ class HeartbeatResponse(Response):
         2: same layout; sent before throttling, not after
     """
 
-    api_key = ApiKey.HEARTBEAT
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16()
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16()

@@ -2,67 +2,49 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-)
 
 
-class AlterableConfig(Struct):
+class AlterableConfig(schema.Struct):
     """One change."""
 
-    name: str = string()
-    config_operation: int = int8()
+    name: str = schema.string()
+    config_operation: int = schema.int8()
     """0: set; 1: delete; 2: append to a list; 3: take from a list."""
-    value: str | None = string(nullable_since=0)
+    value: str | None = schema.string(nullable_since=0)
     """Null to delete."""
 
 
-class AlterConfigsResource(Struct):
+class AlterConfigsResource(schema.Struct):
     """A resource and the changes to it."""
 
-    resource_type: int = int8()
+    resource_type: int = schema.int8()
     """As in DescribeConfigs."""
-    resource_name: str = string()
-    configs: list[AlterableConfig] = array(AlterableConfig)
+    resource_name: str = schema.string()
+    configs: list[AlterableConfig] = schema.array(AlterableConfig)
 
 
-class IncrementalAlterConfigsRequest(Request):
+class IncrementalAlterConfigsRequest(schema.Request, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS):
     """Change single configuration entries of a resource (KIP-339)."""
 
-    api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
-    validate_only: bool = boolean()
+    resources: list[AlterConfigsResource] = schema.array(AlterConfigsResource)
+    validate_only: bool = schema.boolean()
     """Check everything, change nothing."""
 
 
-class AlterConfigsResourceResponse(Struct):
+class AlterConfigsResourceResponse(schema.Struct):
     """A changed resource, or why it is not."""
 
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    resource_type: int = int8()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    resource_type: int = schema.int8()
     """As asked."""
-    resource_name: str = string()
+    resource_name: str = schema.string()
 
 
-class IncrementalAlterConfigsResponse(Response):
+class IncrementalAlterConfigsResponse(schema.Response, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS):
     """What became of each resource."""
 
-    api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    valid_versions = (0, 1)
-    flexible_since = 1
-
-    throttle_time_ms: int = int32()
-    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+    throttle_time_ms: int = schema.int32()
+    responses: list[AlterConfigsResourceResponse] = schema.array(AlterConfigsResourceResponse)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, boolean, int16, int32, int64, string
 
 
-class InitProducerIdRequest(Request):
+class InitProducerIdRequest(schema.Request, api_key=ApiKey.INIT_PRODUCER_ID):
     """Ask for a producer id; for a transactional producer also end what its predecessor left.
 
     Versions:
@@ -17,25 +17,21 @@ class InitProducerIdRequest(Request):
         6: two-phase commit; not yet stable in Kafka (KIP-939)
     """
 
-    api_key = ApiKey.INIT_PRODUCER_ID
-    valid_versions = (0, 6)
-    flexible_since = 2
-
-    transactional_id: str | None = string(nullable_since=0)
+    transactional_id: str | None = schema.string(nullable_since=0)
     """Null for a producer that is idempotent alone."""
-    transaction_timeout_ms: int = int32()
+    transaction_timeout_ms: int = schema.int32()
     """After which the coordinator aborts an open transaction."""
-    producer_id: int = int64(since=3, default=-1)
+    producer_id: int = schema.int64(since=3, default=-1)
     """-1: none yet."""
-    producer_epoch: int = int16(since=3, default=-1)
+    producer_epoch: int = schema.int16(since=3, default=-1)
     """-1: none yet."""
-    enable2_pc: bool = boolean(since=6)
+    enable2_pc: bool = schema.boolean(since=6)
     """Transactions wait for an outside decision and never time out."""
-    keep_prepared_txn: bool = boolean(since=6)
+    keep_prepared_txn: bool = schema.boolean(since=6)
     """Do not abort a transaction that is prepared."""
 
 
-class InitProducerIdResponse(Response):
+class InitProducerIdResponse(schema.Response, api_key=ApiKey.INIT_PRODUCER_ID):
     """A producer id and epoch.
 
     Versions:
@@ -43,15 +39,11 @@ class InitProducerIdResponse(Response):
         6: the transaction that was kept (KIP-939)
     """
 
-    api_key = ApiKey.INIT_PRODUCER_ID
-    valid_versions = (0, 6)
-    flexible_since = 2
-
-    throttle_time_ms: int = int32(ignorable=True)
-    error_code: int = int16()
-    producer_id: int = int64(default=-1)
-    producer_epoch: int = int16()
-    ongoing_txn_producer_id: int = int64(since=6, default=-1)
+    throttle_time_ms: int = schema.int32(ignorable=True)
+    error_code: int = schema.int16()
+    producer_id: int = schema.int64(default=-1)
+    producer_epoch: int = schema.int16()
+    ongoing_txn_producer_id: int = schema.int64(since=6, default=-1)
     """-1: none."""
-    ongoing_txn_producer_epoch: int = int16(since=6, default=-1)
+    ongoing_txn_producer_epoch: int = schema.int16(since=6, default=-1)
     """-1: none."""

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    byte_string,
-    int16,
-    int32,
-    string,
-)
 
 
-class JoinGroupRequestProtocol(Struct):
+class JoinGroupRequestProtocol(schema.Struct):
     """An assignor that the member supports, best first."""
 
-    name: str = string()
-    metadata: bytes = byte_string()
+    name: str = schema.string()
+    metadata: bytes = schema.byte_string()
     """For consumers a `ConsumerProtocolSubscription`; the broker need not understand it."""
 
 
-class JoinGroupRequest(Request):
+class JoinGroupRequest(schema.Request, api_key=ApiKey.JOIN_GROUP):
     """Enter a classic group, or take part in its next rebalance.
 
     Versions:
@@ -37,35 +27,33 @@ class JoinGroupRequest(Request):
         9: same layout; the leader may be told to keep the assignment (KIP-814)
     """
 
-    api_key = ApiKey.JOIN_GROUP
-    valid_versions = (0, 9)
-    flexible_since = 6
-
-    group_id: str = string()
-    session_timeout_ms: int = int32()
+    group_id: str = schema.string()
+    session_timeout_ms: int = schema.int32()
     """The member is dead after so long without a heartbeat."""
-    rebalance_timeout_ms: int = int32(since=1, default=-1, ignorable=True)
+    rebalance_timeout_ms: int = schema.int32(since=1, default=-1, ignorable=True)
     """How long a rebalance waits for this member; -1 before version 1: as the session."""
-    member_id: str = string()
+    member_id: str = schema.string()
     """Empty for a new member."""
-    group_instance_id: str | None = string(since=5, nullable_since=5, default=None)
+    group_instance_id: str | None = schema.string(since=5, nullable_since=5, default=None)
     """Null unless the member is static."""
-    protocol_type: str = string()
+    protocol_type: str = schema.string()
     """"consumer", "connect" or what else the members agree on."""
-    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
-    reason: str | None = string(since=8, nullable_since=8, default=None, ignorable=True)
+    protocols: list[JoinGroupRequestProtocol] = schema.array(JoinGroupRequestProtocol)
+    reason: str | None = schema.string(since=8, nullable_since=8, default=None, ignorable=True)
     """For the log."""
 
 
-class JoinGroupResponseMember(Struct):
+class JoinGroupResponseMember(schema.Struct):
     """A member, told to the leader alone."""
 
-    member_id: str = string()
-    group_instance_id: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    metadata: bytes = byte_string()
+    member_id: str = schema.string()
+    group_instance_id: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
+    metadata: bytes = schema.byte_string()
 
 
-class JoinGroupResponse(Response):
+class JoinGroupResponse(schema.Response, api_key=ApiKey.JOIN_GROUP):
     """The generation that has formed; to its leader also all members.
 
     Versions:
@@ -77,20 +65,18 @@ class JoinGroupResponse(Response):
         9: the leader may be told to keep the assignment (KIP-814)
     """
 
-    api_key = ApiKey.JOIN_GROUP
-    valid_versions = (0, 9)
-    flexible_since = 6
-
-    throttle_time_ms: int = int32(since=2, ignorable=True)
-    error_code: int = int16()
-    generation_id: int = int32(default=-1)
-    protocol_type: str | None = string(since=7, nullable_since=7, default=None, ignorable=True)
-    protocol_name: str | None = string(nullable_since=7)
+    throttle_time_ms: int = schema.int32(since=2, ignorable=True)
+    error_code: int = schema.int16()
+    generation_id: int = schema.int32(default=-1)
+    protocol_type: str | None = schema.string(
+        since=7, nullable_since=7, default=None, ignorable=True
+    )
+    protocol_name: str | None = schema.string(nullable_since=7)
     """The assignor that all members support."""
-    leader: str = string()
+    leader: str = schema.string()
     """Member id of who assigns."""
-    skip_assignment: bool = boolean(since=9)
+    skip_assignment: bool = schema.boolean(since=9)
     """A static leader came back: the assignment stands."""
-    member_id: str = string()
-    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+    member_id: str = schema.string()
+    members: list[JoinGroupResponseMember] = schema.array(JoinGroupResponseMember)
     """Empty unless this member is the leader."""

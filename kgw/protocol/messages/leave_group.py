@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string
 
 
-class MemberIdentity(Struct):
+class MemberIdentity(schema.Struct):
     """A member that leaves."""
 
-    member_id: str = string()
+    member_id: str = schema.string()
     """Empty to remove a static member by its instance id."""
-    group_instance_id: str | None = string(nullable_since=3, default=None)
+    group_instance_id: str | None = schema.string(nullable_since=3, default=None)
     """Null unless the member is static."""
-    reason: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    reason: str | None = schema.string(since=5, nullable_since=5, default=None, ignorable=True)
     """For the log."""
 
 
-class LeaveGroupRequest(Request):
+class LeaveGroupRequest(schema.Request, api_key=ApiKey.LEAVE_GROUP):
     """Leave a classic group, or have members removed from it.
 
     Versions:
@@ -26,24 +26,20 @@ class LeaveGroupRequest(Request):
         5: reason (KIP-800)
     """
 
-    api_key = ApiKey.LEAVE_GROUP
-    valid_versions = (0, 5)
-    flexible_since = 4
-
-    group_id: str = string()
-    member_id: str = string(until=2)
-    members: list[MemberIdentity] = array(MemberIdentity, since=3)
+    group_id: str = schema.string()
+    member_id: str = schema.string(until=2)
+    members: list[MemberIdentity] = schema.array(MemberIdentity, since=3)
 
 
-class MemberResponse(Struct):
+class MemberResponse(schema.Struct):
     """A member that left, or why it did not."""
 
-    member_id: str = string()
-    group_instance_id: str | None = string(nullable_since=3)
-    error_code: int = int16()
+    member_id: str = schema.string()
+    group_instance_id: str | None = schema.string(nullable_since=3)
+    error_code: int = schema.int16()
 
 
-class LeaveGroupResponse(Response):
+class LeaveGroupResponse(schema.Response, api_key=ApiKey.LEAVE_GROUP):
     """What became of each member.
 
     Versions:
@@ -52,10 +48,6 @@ class LeaveGroupResponse(Response):
         3: an answer for each member (KIP-345)
     """
 
-    api_key = ApiKey.LEAVE_GROUP
-    valid_versions = (0, 5)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16()
-    members: list[MemberResponse] = array(MemberResponse, since=3)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16()
+    members: list[MemberResponse] = schema.array(MemberResponse, since=3)

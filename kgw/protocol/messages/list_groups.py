@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string
 
 
-class ListGroupsRequest(Request):
+class ListGroupsRequest(schema.Request, api_key=ApiKey.LIST_GROUPS):
     """List the groups that this broker coordinates.
 
     Versions:
@@ -15,27 +15,23 @@ class ListGroupsRequest(Request):
         5: filter by type (KIP-848)
     """
 
-    api_key = ApiKey.LIST_GROUPS
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    states_filter: list[str] = array("string", since=4)
+    states_filter: list[str] = schema.array("string", since=4)
     """Empty: all."""
-    types_filter: list[str] = array("string", since=5)
+    types_filter: list[str] = schema.array("string", since=5)
     """Empty: all."""
 
 
-class ListedGroup(Struct):
+class ListedGroup(schema.Struct):
     """A group."""
 
-    group_id: str = string()
-    protocol_type: str = string()
-    group_state: str = string(since=4, ignorable=True)
-    group_type: str = string(since=5, ignorable=True)
+    group_id: str = schema.string()
+    protocol_type: str = schema.string()
+    group_state: str = schema.string(since=4, ignorable=True)
+    group_type: str = schema.string(since=5, ignorable=True)
     """classic, consumer, share or streams."""
 
 
-class ListGroupsResponse(Response):
+class ListGroupsResponse(schema.Response, api_key=ApiKey.LIST_GROUPS):
     """The groups.
 
     Versions:
@@ -45,10 +41,6 @@ class ListGroupsResponse(Response):
         5: type (KIP-848)
     """
 
-    api_key = ApiKey.LIST_GROUPS
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16()
-    groups: list[ListedGroup] = array(ListedGroup, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16()
+    groups: list[ListedGroup] = schema.array(ListedGroup, may_be_encoded=True)

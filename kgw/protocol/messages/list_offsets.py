@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int8, int16, int32, int64, string
 
 
-class ListOffsetsPartition(Struct):
+class ListOffsetsPartition(schema.Struct):
     """What to find in one partition."""
 
-    partition_index: int = int32()
-    current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
+    partition_index: int = schema.int32()
+    current_leader_epoch: int = schema.int32(since=4, default=-1, ignorable=True)
     """The epoch that the client knows; -1 skips the check."""
-    timestamp: int = int64()
+    timestamp: int = schema.int64()
     """Milliseconds; -1 asks for the latest offset, -2 for the earliest."""
-    max_num_offsets: int = int32(until=0, default=1)
+    max_num_offsets: int = schema.int32(until=0, default=1)
     """How many segment ends version 0 lists."""
 
 
-class ListOffsetsTopic(Struct):
+class ListOffsetsTopic(schema.Struct):
     """The partitions asked about of one topic."""
 
-    name: str = string()
-    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
+    name: str = schema.string()
+    partitions: list[ListOffsetsPartition] = schema.array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Request):
+class ListOffsetsRequest(schema.Request, api_key=ApiKey.LIST_OFFSETS):
     """Find an offset by time, or one of the ends of the log.
 
     Versions:
@@ -40,42 +40,38 @@ class ListOffsetsRequest(Request):
         11: timestamp -6: the first offset not yet uploaded (KIP-1023)
     """
 
-    api_key = ApiKey.LIST_OFFSETS
-    valid_versions = (0, 11)
-    flexible_since = 6
-
-    replica_id: int = int32()
+    replica_id: int = schema.int32()
     """-1 for a consumer, -2 for a debugging one."""
-    isolation_level: int = int8(since=2)
+    isolation_level: int = schema.int8(since=2)
     """1: the latest offset is the last stable one."""
-    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
-    timeout_ms: int = int32(since=10, ignorable=True)
+    topics: list[ListOffsetsTopic] = schema.array(ListOffsetsTopic)
+    timeout_ms: int = schema.int32(since=10, ignorable=True)
 
 
-class ListOffsetsPartitionResponse(Struct):
+class ListOffsetsPartitionResponse(schema.Struct):
     """What was found in one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    old_style_offsets: list[int] = array("int64", until=0)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    old_style_offsets: list[int] = schema.array("int64", until=0)
     """Version 0: segment ends, newest first."""
-    timestamp: int = int64(since=1, default=-1)
+    timestamp: int = schema.int64(since=1, default=-1)
     """Of the record found; -1 if none, or not asked by time."""
-    offset: int = int64(since=1, default=-1)
+    offset: int = schema.int64(since=1, default=-1)
     """-1 if no record is late enough."""
-    leader_epoch: int = int32(since=4, default=-1)
+    leader_epoch: int = schema.int32(since=4, default=-1)
 
 
-class ListOffsetsTopicResponse(Struct):
+class ListOffsetsTopicResponse(schema.Struct):
     """What was found in one topic."""
 
-    name: str = string()
-    partitions: list[ListOffsetsPartitionResponse] = array(
+    name: str = schema.string()
+    partitions: list[ListOffsetsPartitionResponse] = schema.array(
         ListOffsetsPartitionResponse, may_be_encoded=True
     )
 
 
-class ListOffsetsResponse(Response):
+class ListOffsetsResponse(schema.Response, api_key=ApiKey.LIST_OFFSETS):
     """The offsets that were found.
 
     Versions:
@@ -85,9 +81,7 @@ class ListOffsetsResponse(Response):
         4: epoch of the record (KIP-320)
     """
 
-    api_key = ApiKey.LIST_OFFSETS
-    valid_versions = (0, 11)
-    flexible_since = 6
-
-    throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32(since=2, ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = schema.array(
+        ListOffsetsTopicResponse, may_be_encoded=True
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class ListTransactionsRequest(Request):
+class ListTransactionsRequest(schema.Request, api_key=ApiKey.LIST_TRANSACTIONS):
     """List the transactions that this broker coordinates (KIP-664).
 
     Versions:
@@ -14,29 +14,25 @@ class ListTransactionsRequest(Request):
         2: filter by a pattern of ids (KIP-1152)
     """
 
-    api_key = ApiKey.LIST_TRANSACTIONS
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    state_filters: list[str] = array("string")
+    state_filters: list[str] = schema.array("string")
     """Empty: all."""
-    producer_id_filters: list[int] = array("int64")
+    producer_id_filters: list[int] = schema.array("int64")
     """Empty: all."""
-    duration_filter: int = int64(since=1, default=-1)
+    duration_filter: int = schema.int64(since=1, default=-1)
     """In milliseconds, those open for longer; negative: all."""
-    transactional_id_pattern: str | None = string(since=2, nullable_since=2, default=None)
+    transactional_id_pattern: str | None = schema.string(since=2, nullable_since=2, default=None)
     """A regular expression; null or empty: all."""
 
 
-class TransactionState(Struct):
+class TransactionState(schema.Struct):
     """A transaction."""
 
-    transactional_id: str = string()
-    producer_id: int = int64()
-    transaction_state: str = string()
+    transactional_id: str = schema.string()
+    producer_id: int = schema.int64()
+    transaction_state: str = schema.string()
 
 
-class ListTransactionsResponse(Response):
+class ListTransactionsResponse(schema.Response, api_key=ApiKey.LIST_TRANSACTIONS):
     """The transactions.
 
     Versions:
@@ -44,12 +40,8 @@ class ListTransactionsResponse(Response):
         2: same layout; INVALID_REGULAR_EXPRESSION may come back (KIP-1152)
     """
 
-    api_key = ApiKey.LIST_TRANSACTIONS
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    unknown_state_filters: list[str] = array("string")
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    unknown_state_filters: list[str] = schema.array("string")
     """Filters that name no state."""
-    transaction_states: list[TransactionState] = array(TransactionState)
+    transaction_states: list[TransactionState] = schema.array(TransactionState)

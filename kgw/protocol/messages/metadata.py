@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    string,
-    uuid,
-)
 
 
-class MetadataRequestTopic(Struct):
+class MetadataRequestTopic(schema.Struct):
     """A topic asked about, by name or by id."""
 
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    name: str | None = string(nullable_since=10)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    name: str | None = schema.string(nullable_since=10)
     """Null when the id is given."""
 
 
-class MetadataRequest(Request):
+class MetadataRequest(schema.Request, api_key=ApiKey.METADATA):
     """Ask for brokers, topics and their leaders.
 
     Versions:
@@ -37,55 +27,51 @@ class MetadataRequest(Request):
         13: same layout; the answer has an error of its own (KIP-1102)
     """
 
-    api_key = ApiKey.METADATA
-    valid_versions = (0, 13)
-    flexible_since = 9
-
-    topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
+    topics: list[MetadataRequestTopic] | None = schema.array(MetadataRequestTopic, nullable_since=1)
     """Null: all topics. In version 0 an empty array says that."""
-    allow_auto_topic_creation: bool = boolean(since=4, default=True)
-    include_cluster_authorized_operations: bool = boolean(since=8, until=10)
-    include_topic_authorized_operations: bool = boolean(since=8)
+    allow_auto_topic_creation: bool = schema.boolean(since=4, default=True)
+    include_cluster_authorized_operations: bool = schema.boolean(since=8, until=10)
+    include_topic_authorized_operations: bool = schema.boolean(since=8)
 
 
-class MetadataResponseBroker(Struct):
+class MetadataResponseBroker(schema.Struct):
     """A broker and where it is reached."""
 
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(since=1, nullable_since=1, default=None, ignorable=True)
+    node_id: int = schema.int32()
+    host: str = schema.string()
+    port: int = schema.int32()
+    rack: str | None = schema.string(since=1, nullable_since=1, default=None, ignorable=True)
 
 
-class MetadataResponsePartition(Struct):
+class MetadataResponsePartition(schema.Struct):
     """A partition and its replicas."""
 
-    error_code: int = int16()
-    partition_index: int = int32()
-    leader_id: int = int32()
+    error_code: int = schema.int16()
+    partition_index: int = schema.int32()
+    leader_id: int = schema.int32()
     """-1 while there is no leader."""
-    leader_epoch: int = int32(since=7, default=-1, ignorable=True)
-    replica_nodes: list[int] = array("int32")
-    isr_nodes: list[int] = array("int32")
+    leader_epoch: int = schema.int32(since=7, default=-1, ignorable=True)
+    replica_nodes: list[int] = schema.array("int32")
+    isr_nodes: list[int] = schema.array("int32")
     """Replicas that are in sync with the leader."""
-    offline_replicas: list[int] = array("int32", since=5, ignorable=True)
+    offline_replicas: list[int] = schema.array("int32", since=5, ignorable=True)
 
 
-class MetadataResponseTopic(Struct):
+class MetadataResponseTopic(schema.Struct):
     """A topic, or why it cannot be described."""
 
-    error_code: int = int16()
-    name: str | None = string(nullable_since=12)
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    is_internal: bool = boolean(since=1, ignorable=True)
-    partitions: list[MetadataResponsePartition] = array(
+    error_code: int = schema.int16()
+    name: str | None = schema.string(nullable_since=12)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    is_internal: bool = schema.boolean(since=1, ignorable=True)
+    partitions: list[MetadataResponsePartition] = schema.array(
         MetadataResponsePartition, may_be_encoded=True
     )
-    topic_authorized_operations: int = int32(since=8, default=-0x8000_0000)
+    topic_authorized_operations: int = schema.int32(since=8, default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
 
 
-class MetadataResponse(Response):
+class MetadataResponse(schema.Response, api_key=ApiKey.METADATA):
     """Brokers, topics, partitions and leaders.
 
     Versions:
@@ -102,17 +88,13 @@ class MetadataResponse(Response):
         13: an error for the whole answer (KIP-1102)
     """
 
-    api_key = ApiKey.METADATA
-    valid_versions = (0, 13)
-    flexible_since = 9
-
-    throttle_time_ms: int = int32(since=3, ignorable=True)
-    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
-    cluster_id: str | None = string(since=2, nullable_since=2, default=None, ignorable=True)
-    controller_id: int = int32(since=1, default=-1, ignorable=True)
+    throttle_time_ms: int = schema.int32(since=3, ignorable=True)
+    brokers: list[MetadataResponseBroker] = schema.array(MetadataResponseBroker)
+    cluster_id: str | None = schema.string(since=2, nullable_since=2, default=None, ignorable=True)
+    controller_id: int = schema.int32(since=1, default=-1, ignorable=True)
     """-1 when unknown."""
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, may_be_encoded=True)
-    cluster_authorized_operations: int = int32(since=8, until=10, default=-0x8000_0000)
+    topics: list[MetadataResponseTopic] = schema.array(MetadataResponseTopic, may_be_encoded=True)
+    cluster_authorized_operations: int = schema.int32(since=8, until=10, default=-0x8000_0000)
     """Bits of operations; the default says that they were not asked for."""
-    error_code: int = int16(since=13, ignorable=True)
+    error_code: int = schema.int16(since=13, ignorable=True)
     """REBOOTSTRAP_REQUIRED sends the client back to its first addresses."""

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class OffsetCommitRequestPartition(Struct):
+class OffsetCommitRequestPartition(schema.Struct):
     """The offset of one partition."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
+    partition_index: int = schema.int32()
+    committed_offset: int = schema.int64()
     """Of the next record to read."""
-    committed_leader_epoch: int = int32(since=6, default=-1, ignorable=True)
+    committed_leader_epoch: int = schema.int32(since=6, default=-1, ignorable=True)
     """Epoch of the last record read; -1 when unknown."""
-    commit_timestamp: int = int64(since=1, until=1, default=-1)
+    commit_timestamp: int = schema.int64(since=1, until=1, default=-1)
     """-1: now."""
-    committed_metadata: str | None = string(nullable_since=0)
+    committed_metadata: str | None = schema.string(nullable_since=0)
     """Whatever the client wants to keep with it."""
 
 
-class OffsetCommitRequestTopic(Struct):
+class OffsetCommitRequestTopic(schema.Struct):
     """The offsets of one topic."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: Sequence[OffsetCommitRequestPartition] = array(
+    name: str = schema.string(until=9, ignorable=True)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    partitions: Sequence[OffsetCommitRequestPartition] = schema.array(
         OffsetCommitRequestPartition, may_be_packed=True
     )
 
 
-class OffsetCommitRequest(Request):
+class OffsetCommitRequest(schema.Request, api_key=ApiKey.OFFSET_COMMIT):
     """Store how far a group has read.
 
     Versions:
@@ -49,39 +49,35 @@ class OffsetCommitRequest(Request):
         10: topic ids take the place of names (KIP-848)
     """
 
-    api_key = ApiKey.OFFSET_COMMIT
-    valid_versions = (0, 10)
-    flexible_since = 8
-
-    group_id: str = string()
-    generation_id_or_member_epoch: int = int32(since=1, default=-1, ignorable=True)
+    group_id: str = schema.string()
+    generation_id_or_member_epoch: int = schema.int32(since=1, default=-1, ignorable=True)
     """-1 with an empty member id: a commit from outside of the group."""
-    member_id: str = string(since=1, ignorable=True)
-    group_instance_id: str | None = string(since=7, nullable_since=7, default=None)
+    member_id: str = schema.string(since=1, ignorable=True)
+    group_instance_id: str | None = schema.string(since=7, nullable_since=7, default=None)
     """Null unless the member is static."""
-    retention_time_ms: int = int64(since=2, until=4, default=-1, ignorable=True)
+    retention_time_ms: int = schema.int64(since=2, until=4, default=-1, ignorable=True)
     """-1: as the broker is configured."""
-    topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
+    topics: list[OffsetCommitRequestTopic] = schema.array(OffsetCommitRequestTopic)
 
 
-class OffsetCommitResponsePartition(Struct):
+class OffsetCommitResponsePartition(schema.Struct):
     """What became of one partition's offset."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
 
 
-class OffsetCommitResponseTopic(Struct):
+class OffsetCommitResponseTopic(schema.Struct):
     """What became of one topic's offsets."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = array(
+    name: str = schema.string(until=9, ignorable=True)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    partitions: list[OffsetCommitResponsePartition] = schema.array(
         OffsetCommitResponsePartition, may_be_encoded=True
     )
 
 
-class OffsetCommitResponse(Response):
+class OffsetCommitResponse(schema.Response, api_key=ApiKey.OFFSET_COMMIT):
     """What became of each partition's offset.
 
     Versions:
@@ -92,9 +88,7 @@ class OffsetCommitResponse(Response):
         10: topic ids take the place of names (KIP-848)
     """
 
-    api_key = ApiKey.OFFSET_COMMIT
-    valid_versions = (0, 10)
-    flexible_since = 8
-
-    throttle_time_ms: int = int32(since=3, ignorable=True)
-    topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, may_be_encoded=True)
+    throttle_time_ms: int = schema.int32(since=3, ignorable=True)
+    topics: list[OffsetCommitResponseTopic] = schema.array(
+        OffsetCommitResponseTopic, may_be_encoded=True
+    )

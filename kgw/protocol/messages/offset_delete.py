@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, string
 
 
-class OffsetDeleteRequestPartition(Struct):
+class OffsetDeleteRequestPartition(schema.Struct):
     """A partition whose offset to delete."""
 
-    partition_index: int = int32()
+    partition_index: int = schema.int32()
 
 
-class OffsetDeleteRequestTopic(Struct):
+class OffsetDeleteRequestTopic(schema.Struct):
     """The partitions of one topic."""
 
-    name: str = string()
-    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+    name: str = schema.string()
+    partitions: list[OffsetDeleteRequestPartition] = schema.array(OffsetDeleteRequestPartition)
 
 
-class OffsetDeleteRequest(Request):
+class OffsetDeleteRequest(schema.Request, api_key=ApiKey.OFFSET_DELETE):
     """Delete committed offsets of a group (KIP-496)."""
 
-    api_key = ApiKey.OFFSET_DELETE
-    valid_versions = (0, 0)
-    flexible_since = None
-
-    group_id: str = string()
-    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+    group_id: str = schema.string()
+    topics: list[OffsetDeleteRequestTopic] = schema.array(OffsetDeleteRequestTopic)
 
 
-class OffsetDeleteResponsePartition(Struct):
+class OffsetDeleteResponsePartition(schema.Struct):
     """What became of one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
 
 
-class OffsetDeleteResponseTopic(Struct):
+class OffsetDeleteResponseTopic(schema.Struct):
     """What became of one topic's partitions."""
 
-    name: str = string()
-    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+    name: str = schema.string()
+    partitions: list[OffsetDeleteResponsePartition] = schema.array(OffsetDeleteResponsePartition)
 
 
-class OffsetDeleteResponse(Response):
+class OffsetDeleteResponse(schema.Response, api_key=ApiKey.OFFSET_DELETE):
     """What became of each partition's offset."""
 
-    api_key = ApiKey.OFFSET_DELETE
-    valid_versions = (0, 0)
-    flexible_since = None
-
-    error_code: int = int16()
+    error_code: int = schema.int16()
     """Of the group; GROUP_SUBSCRIBED_TO_TOPIC is with the partitions."""
-    throttle_time_ms: int = int32(ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
+    throttle_time_ms: int = schema.int32(ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = schema.array(OffsetDeleteResponseTopic)

@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    int64,
-    string,
-    uuid,
-)
 
 
-class OffsetFetchRequestTopic(Struct):
+class OffsetFetchRequestTopic(schema.Struct):
     """The partitions asked about of one topic."""
 
-    name: str = string()
-    partition_indexes: list[int] = array("int32")
+    name: str = schema.string()
+    partition_indexes: list[int] = schema.array("int32")
 
 
-class OffsetFetchRequestTopics(Struct):
+class OffsetFetchRequestTopics(schema.Struct):
     """The partitions asked about of one topic."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    partition_indexes: list[int] = array("int32")
+    name: str = schema.string(until=9, ignorable=True)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    partition_indexes: list[int] = schema.array("int32")
 
 
-class OffsetFetchRequestGroup(Struct):
+class OffsetFetchRequestGroup(schema.Struct):
     """A group asked about."""
 
-    group_id: str = string()
-    member_id: str | None = string(since=9, nullable_since=9, default=None, ignorable=True)
+    group_id: str = schema.string()
+    member_id: str | None = schema.string(since=9, nullable_since=9, default=None, ignorable=True)
     """Null from outside of the group."""
-    member_epoch: int = int32(since=9, default=-1, ignorable=True)
+    member_epoch: int = schema.int32(since=9, default=-1, ignorable=True)
     """-1 from outside of the group."""
-    topics: list[OffsetFetchRequestTopics] | None = array(
+    topics: list[OffsetFetchRequestTopics] | None = schema.array(
         OffsetFetchRequestTopics, nullable_since=8
     )
     """Null: all of the group's."""
 
 
-class OffsetFetchRequest(Request):
+class OffsetFetchRequest(schema.Request, api_key=ApiKey.OFFSET_FETCH):
     """Ask how far groups have read.
 
     Versions:
@@ -59,72 +48,70 @@ class OffsetFetchRequest(Request):
         10: topic ids take the place of names (KIP-848)
     """
 
-    api_key = ApiKey.OFFSET_FETCH
-    valid_versions = (0, 10)
-    flexible_since = 6
-
-    group_id: str = string(until=7)
-    topics: list[OffsetFetchRequestTopic] | None = array(
+    group_id: str = schema.string(until=7)
+    topics: list[OffsetFetchRequestTopic] | None = schema.array(
         OffsetFetchRequestTopic, until=7, nullable_since=2
     )
     """Null: all of the group's."""
-    groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8)
-    require_stable: bool = boolean(since=7)
+    groups: list[OffsetFetchRequestGroup] = schema.array(OffsetFetchRequestGroup, since=8)
+    require_stable: bool = schema.boolean(since=7)
     """UNSTABLE_OFFSET_COMMIT for partitions with pending transactional commits."""
 
 
-class OffsetFetchResponsePartition(Struct):
+class OffsetFetchResponsePartition(schema.Struct):
     """The offset of one partition."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
+    partition_index: int = schema.int32()
+    committed_offset: int = schema.int64()
     """-1: none is stored."""
-    committed_leader_epoch: int = int32(since=5, default=-1, ignorable=True)
+    committed_leader_epoch: int = schema.int32(since=5, default=-1, ignorable=True)
     """-1 when unknown."""
-    metadata: str | None = string(nullable_since=0)
-    error_code: int = int16()
+    metadata: str | None = schema.string(nullable_since=0)
+    error_code: int = schema.int16()
 
 
-class OffsetFetchResponseTopic(Struct):
+class OffsetFetchResponseTopic(schema.Struct):
     """The offsets of one topic."""
 
-    name: str = string()
-    partitions: list[OffsetFetchResponsePartition] = array(
+    name: str = schema.string()
+    partitions: list[OffsetFetchResponsePartition] = schema.array(
         OffsetFetchResponsePartition, may_be_encoded=True
     )
 
 
-class OffsetFetchResponsePartitions(Struct):
+class OffsetFetchResponsePartitions(schema.Struct):
     """The offset of one partition."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
+    partition_index: int = schema.int32()
+    committed_offset: int = schema.int64()
     """-1: none is stored."""
-    committed_leader_epoch: int = int32(default=-1, ignorable=True)
+    committed_leader_epoch: int = schema.int32(default=-1, ignorable=True)
     """-1 when unknown."""
-    metadata: str | None = string(nullable_since=8)
-    error_code: int = int16()
+    metadata: str | None = schema.string(nullable_since=8)
+    error_code: int = schema.int16()
 
 
-class OffsetFetchResponseTopics(Struct):
+class OffsetFetchResponseTopics(schema.Struct):
     """The offsets of one topic."""
 
-    name: str = string(until=9, ignorable=True)
-    topic_id: bytes = uuid(since=10, ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(
+    name: str = schema.string(until=9, ignorable=True)
+    topic_id: bytes = schema.uuid(since=10, ignorable=True)
+    partitions: list[OffsetFetchResponsePartitions] = schema.array(
         OffsetFetchResponsePartitions, may_be_encoded=True
     )
 
 
-class OffsetFetchResponseGroup(Struct):
+class OffsetFetchResponseGroup(schema.Struct):
     """The offsets of one group."""
 
-    group_id: str = string()
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, may_be_encoded=True)
-    error_code: int = int16()
+    group_id: str = schema.string()
+    topics: list[OffsetFetchResponseTopics] = schema.array(
+        OffsetFetchResponseTopics, may_be_encoded=True
+    )
+    error_code: int = schema.int16()
 
 
-class OffsetFetchResponse(Response):
+class OffsetFetchResponse(schema.Response, api_key=ApiKey.OFFSET_FETCH):
     """The offsets that groups have committed.
 
     Versions:
@@ -138,15 +125,11 @@ class OffsetFetchResponse(Response):
         10: topic ids take the place of names (KIP-848)
     """
 
-    api_key = ApiKey.OFFSET_FETCH
-    valid_versions = (0, 10)
-    flexible_since = 6
-
-    throttle_time_ms: int = int32(since=3, ignorable=True)
-    topics: list[OffsetFetchResponseTopic] = array(
+    throttle_time_ms: int = schema.int32(since=3, ignorable=True)
+    topics: list[OffsetFetchResponseTopic] = schema.array(
         OffsetFetchResponseTopic, until=7, may_be_encoded=True
     )
-    error_code: int = int16(since=2, until=7, ignorable=True)
-    groups: list[OffsetFetchResponseGroup] = array(
+    error_code: int = schema.int16(since=2, until=7, ignorable=True)
+    groups: list[OffsetFetchResponseGroup] = schema.array(
         OffsetFetchResponseGroup, since=8, may_be_encoded=True
     )

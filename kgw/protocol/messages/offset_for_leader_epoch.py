@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class OffsetForLeaderPartition(Struct):
+class OffsetForLeaderPartition(schema.Struct):
     """The epoch asked about in one partition."""
 
-    partition: int = int32()
-    current_leader_epoch: int = int32(since=2, default=-1, ignorable=True)
+    partition: int = schema.int32()
+    current_leader_epoch: int = schema.int32(since=2, default=-1, ignorable=True)
     """The epoch that the client knows; -1 skips the check."""
-    leader_epoch: int = int32()
+    leader_epoch: int = schema.int32()
     """The epoch whose end is asked for."""
 
 
-class OffsetForLeaderTopic(Struct):
+class OffsetForLeaderTopic(schema.Struct):
     """The partitions asked about of one topic."""
 
-    topic: str = string()
-    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
+    topic: str = schema.string()
+    partitions: list[OffsetForLeaderPartition] = schema.array(OffsetForLeaderPartition)
 
 
-class OffsetForLeaderEpochRequest(Request):
+class OffsetForLeaderEpochRequest(schema.Request, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH):
     """Ask where a leader epoch ends, to find out whether logs have diverged.
 
     Versions:
@@ -32,34 +32,30 @@ class OffsetForLeaderEpochRequest(Request):
         3: replica id; the default is a debugging consumer's
     """
 
-    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    replica_id: int = int32(since=3, default=-2, ignorable=True)
+    replica_id: int = schema.int32(since=3, default=-2, ignorable=True)
     """-1 for a consumer, -2 for one that may see past the high watermark."""
-    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
+    topics: list[OffsetForLeaderTopic] = schema.array(OffsetForLeaderTopic)
 
 
-class EpochEndOffset(Struct):
+class EpochEndOffset(schema.Struct):
     """What was found in one partition."""
 
-    error_code: int = int16()
-    partition: int = int32()
-    leader_epoch: int = int32(since=1, default=-1, ignorable=True)
+    error_code: int = schema.int16()
+    partition: int = schema.int32()
+    leader_epoch: int = schema.int32(since=1, default=-1, ignorable=True)
     """The largest epoch not above the one asked for; -1 if there is none."""
-    end_offset: int = int64(default=-1)
+    end_offset: int = schema.int64(default=-1)
     """The first offset after it; -1 if there is none."""
 
 
-class OffsetForLeaderTopicResult(Struct):
+class OffsetForLeaderTopicResult(schema.Struct):
     """What was found in one topic."""
 
-    topic: str = string()
-    partitions: list[EpochEndOffset] = array(EpochEndOffset, may_be_encoded=True)
+    topic: str = schema.string()
+    partitions: list[EpochEndOffset] = schema.array(EpochEndOffset, may_be_encoded=True)
 
 
-class OffsetForLeaderEpochResponse(Response):
+class OffsetForLeaderEpochResponse(schema.Response, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH):
     """Where the epochs end.
 
     Versions:
@@ -67,11 +63,7 @@ class OffsetForLeaderEpochResponse(Response):
         2: throttle time (KIP-320)
     """
 
-    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
-    valid_versions = (0, 4)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32(since=2, ignorable=True)
-    topics: list[OffsetForLeaderTopicResult] = array(
+    throttle_time_ms: int = schema.int32(since=2, ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = schema.array(
         OffsetForLeaderTopicResult, may_be_encoded=True
     )

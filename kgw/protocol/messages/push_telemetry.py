@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, boolean, byte_string, int8, int16, int32, uuid
 
 
-class PushTelemetryRequest(Request):
+class PushTelemetryRequest(schema.Request, api_key=ApiKey.PUSH_TELEMETRY):
     """Push client metrics (KIP-714)."""
 
-    api_key = ApiKey.PUSH_TELEMETRY
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    client_instance_id: bytes = uuid()
-    subscription_id: int = int32()
-    terminating: bool = boolean()
+    client_instance_id: bytes = schema.uuid()
+    subscription_id: int = schema.int32()
+    terminating: bool = schema.boolean()
     """The client is closing: this is the last push."""
-    compression_type: int = int8()
-    metrics: bytes = byte_string()
+    compression_type: int = schema.int8()
+    metrics: bytes = schema.byte_string()
     """OpenTelemetry's MetricsData in protobuf, perhaps compressed."""
 
 
-class PushTelemetryResponse(Response):
+class PushTelemetryResponse(schema.Response, api_key=ApiKey.PUSH_TELEMETRY):
     """Whether they were taken."""
 
-    api_key = ApiKey.PUSH_TELEMETRY
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, array, int16, string
 
 
-class SaslHandshakeRequest(Request):
+class SaslHandshakeRequest(schema.Request, api_key=ApiKey.SASL_HANDSHAKE):
     """Choose a SASL mechanism.
 
     Versions:
         1: same layout; tokens then travel in SaslAuthenticate, not bare (KIP-152)
     """
 
-    api_key = ApiKey.SASL_HANDSHAKE
-    valid_versions = (0, 1)
-    flexible_since = None
-
-    mechanism: str = string()
+    mechanism: str = schema.string()
 
 
-class SaslHandshakeResponse(Response):
+class SaslHandshakeResponse(schema.Response, api_key=ApiKey.SASL_HANDSHAKE):
     """Whether the mechanism is enabled.
 
     Versions:
         1: same layout
     """
 
-    api_key = ApiKey.SASL_HANDSHAKE
-    valid_versions = (0, 1)
-    flexible_since = None
-
-    error_code: int = int16()
-    mechanisms: list[str] = array("string")
+    error_code: int = schema.int16()
+    mechanisms: list[str] = schema.array("string")
     """Those that are."""

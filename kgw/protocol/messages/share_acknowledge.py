@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int16,
-    int32,
-    int64,
-    string,
-    struct,
-    uuid,
-)
 
 
-class AcknowledgementBatch(Struct):
+class AcknowledgementBatch(schema.Struct):
     """Acknowledgements of consecutive offsets."""
 
-    first_offset: int = int64()
-    last_offset: int = int64()
-    acknowledge_types: list[int] = array("int8")
+    first_offset: int = schema.int64()
+    last_offset: int = schema.int64()
+    acknowledge_types: list[int] = schema.array("int8")
     """For the whole range, or one for each offset. 0: gap; 1: accept; 2: release; 3: reject; 4:
     renew.
     """
 
 
-class AcknowledgePartition(Struct):
+class AcknowledgePartition(schema.Struct):
     """The acknowledgements of one partition."""
 
-    partition_index: int = int32()
-    acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
+    partition_index: int = schema.int32()
+    acknowledgement_batches: list[AcknowledgementBatch] = schema.array(AcknowledgementBatch)
 
 
-class AcknowledgeTopic(Struct):
+class AcknowledgeTopic(schema.Struct):
     """The acknowledgements of one topic."""
 
-    topic_id: bytes = uuid()
-    partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
+    topic_id: bytes = schema.uuid()
+    partitions: list[AcknowledgePartition] = schema.array(AcknowledgePartition)
 
 
-class ShareAcknowledgeRequest(Request):
+class ShareAcknowledgeRequest(schema.Request, api_key=ApiKey.SHARE_ACKNOWLEDGE):
     """Acknowledge records of a share group without fetching more (KIP-932).
 
     Versions:
@@ -51,52 +39,48 @@ class ShareAcknowledgeRequest(Request):
         2: renewal of locks (KIP-1222)
     """
 
-    api_key = ApiKey.SHARE_ACKNOWLEDGE
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    group_id: str | None = string(nullable_since=0, default=None)
-    member_id: str | None = string(nullable_since=0)
-    share_session_epoch: int = int32()
+    group_id: str | None = schema.string(nullable_since=0, default=None)
+    member_id: str | None = schema.string(nullable_since=0)
+    share_session_epoch: int = schema.int32()
     """-1: end the session; above 0: go on with it."""
-    is_renew_ack: bool = boolean(since=2)
+    is_renew_ack: bool = schema.boolean(since=2)
     """Some acknowledgements only renew the lock."""
-    topics: list[AcknowledgeTopic] = array(AcknowledgeTopic)
+    topics: list[AcknowledgeTopic] = schema.array(AcknowledgeTopic)
 
 
-class LeaderIdAndEpoch(Struct):
+class LeaderIdAndEpoch(schema.Struct):
     """Who leads the partition, as far as this broker knows."""
 
-    leader_id: int = int32()
-    leader_epoch: int = int32()
+    leader_id: int = schema.int32()
+    leader_epoch: int = schema.int32()
 
 
-class PartitionData(Struct):
+class PartitionData(schema.Struct):
     """What became of one partition's."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    current_leader: LeaderIdAndEpoch = schema.struct(LeaderIdAndEpoch)
 
 
-class ShareAcknowledgeTopicResponse(Struct):
+class ShareAcknowledgeTopicResponse(schema.Struct):
     """What became of one topic's."""
 
-    topic_id: bytes = uuid()
-    partitions: list[PartitionData] = array(PartitionData)
+    topic_id: bytes = schema.uuid()
+    partitions: list[PartitionData] = schema.array(PartitionData)
 
 
-class NodeEndpoint(Struct):
+class NodeEndpoint(schema.Struct):
     """Where a broker named as leader can be reached."""
 
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
+    node_id: int = schema.int32()
+    host: str = schema.string()
+    port: int = schema.int32()
+    rack: str | None = schema.string(nullable_since=0, default=None)
 
 
-class ShareAcknowledgeResponse(Response):
+class ShareAcknowledgeResponse(schema.Response, api_key=ApiKey.SHARE_ACKNOWLEDGE):
     """What became of the acknowledgements.
 
     Versions:
@@ -104,13 +88,9 @@ class ShareAcknowledgeResponse(Response):
         2: how long the locks last (KIP-1222)
     """
 
-    api_key = ApiKey.SHARE_ACKNOWLEDGE
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-    acquisition_lock_timeout_ms: int = int32(since=2, ignorable=True)
-    responses: list[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0, default=None)
+    acquisition_lock_timeout_ms: int = schema.int32(since=2, ignorable=True)
+    responses: list[ShareAcknowledgeTopicResponse] = schema.array(ShareAcknowledgeTopicResponse)
+    node_endpoints: list[NodeEndpoint] = schema.array(NodeEndpoint)

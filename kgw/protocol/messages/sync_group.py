@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, byte_string, int16, int32, string
 
 
-class SyncGroupRequestAssignment(Struct):
+class SyncGroupRequestAssignment(schema.Struct):
     """What the leader gives to one member."""
 
-    member_id: str = string()
-    assignment: bytes = byte_string()
+    member_id: str = schema.string()
+    assignment: bytes = schema.byte_string()
     """For consumers a `ConsumerProtocolAssignment`; the broker need not understand it."""
 
 
-class SyncGroupRequest(Request):
+class SyncGroupRequest(schema.Request, api_key=ApiKey.SYNC_GROUP):
     """Wait for the assignment of a generation; its leader brings it.
 
     Versions:
@@ -23,24 +23,24 @@ class SyncGroupRequest(Request):
         5: protocol type and name, to be checked (KIP-559)
     """
 
-    api_key = ApiKey.SYNC_GROUP
-    valid_versions = (0, 5)
-    flexible_since = 4
-
-    group_id: str = string()
-    generation_id: int = int32()
-    member_id: str = string()
-    group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
+    group_id: str = schema.string()
+    generation_id: int = schema.int32()
+    member_id: str = schema.string()
+    group_instance_id: str | None = schema.string(since=3, nullable_since=3, default=None)
     """Null unless the member is static."""
-    protocol_type: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    protocol_type: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
     """Null: not checked."""
-    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
+    protocol_name: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
     """Null: not checked."""
-    assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
+    assignments: list[SyncGroupRequestAssignment] = schema.array(SyncGroupRequestAssignment)
     """Empty unless this member is the leader."""
 
 
-class SyncGroupResponse(Response):
+class SyncGroupResponse(schema.Response, api_key=ApiKey.SYNC_GROUP):
     """What the leader has given to this member.
 
     Versions:
@@ -49,13 +49,13 @@ class SyncGroupResponse(Response):
         5: protocol type and name (KIP-559)
     """
 
-    api_key = ApiKey.SYNC_GROUP
-    valid_versions = (0, 5)
-    flexible_since = 4
-
-    throttle_time_ms: int = int32(since=1, ignorable=True)
-    error_code: int = int16()
-    protocol_type: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    protocol_name: str | None = string(since=5, nullable_since=5, default=None, ignorable=True)
-    assignment: bytes = byte_string()
+    throttle_time_ms: int = schema.int32(since=1, ignorable=True)
+    error_code: int = schema.int16()
+    protocol_type: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
+    protocol_name: str | None = schema.string(
+        since=5, nullable_since=5, default=None, ignorable=True
+    )
+    assignment: bytes = schema.byte_string()
     """As in the leader's request."""

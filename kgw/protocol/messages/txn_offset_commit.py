@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class TxnOffsetCommitRequestPartition(Struct):
+class TxnOffsetCommitRequestPartition(schema.Struct):
     """The offset of one partition."""
 
-    partition_index: int = int32()
-    committed_offset: int = int64()
+    partition_index: int = schema.int32()
+    committed_offset: int = schema.int64()
     """Of the next record to read."""
-    committed_leader_epoch: int = int32(since=2, default=-1, ignorable=True)
+    committed_leader_epoch: int = schema.int32(since=2, default=-1, ignorable=True)
     """-1 when unknown."""
-    committed_metadata: str | None = string(nullable_since=0)
+    committed_metadata: str | None = schema.string(nullable_since=0)
 
 
-class TxnOffsetCommitRequestTopic(Struct):
+class TxnOffsetCommitRequestTopic(schema.Struct):
     """The offsets of one topic."""
 
-    name: str = string()
-    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+    name: str = schema.string()
+    partitions: list[TxnOffsetCommitRequestPartition] = schema.array(
+        TxnOffsetCommitRequestPartition
+    )
 
 
-class TxnOffsetCommitRequest(Request):
+class TxnOffsetCommitRequest(schema.Request, api_key=ApiKey.TXN_OFFSET_COMMIT):
     """Store a group's offsets as part of a transaction.
 
     Versions:
@@ -35,37 +37,35 @@ class TxnOffsetCommitRequest(Request):
         5: same layout; committing adds the group to the transaction (KIP-890)
     """
 
-    api_key = ApiKey.TXN_OFFSET_COMMIT
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    transactional_id: str = string()
-    group_id: str = string()
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    generation_id: int = int32(since=3, default=-1)
+    transactional_id: str = schema.string()
+    group_id: str = schema.string()
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int16()
+    generation_id: int = schema.int32(since=3, default=-1)
     """-1: not checked."""
-    member_id: str = string(since=3)
-    group_instance_id: str | None = string(since=3, nullable_since=3, default=None)
+    member_id: str = schema.string(since=3)
+    group_instance_id: str | None = schema.string(since=3, nullable_since=3, default=None)
     """Null unless the member is static."""
-    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+    topics: list[TxnOffsetCommitRequestTopic] = schema.array(TxnOffsetCommitRequestTopic)
 
 
-class TxnOffsetCommitResponsePartition(Struct):
+class TxnOffsetCommitResponsePartition(schema.Struct):
     """What became of one partition's offset."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
 
 
-class TxnOffsetCommitResponseTopic(Struct):
+class TxnOffsetCommitResponseTopic(schema.Struct):
     """What became of one topic's offsets."""
 
-    name: str = string()
-    partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+    name: str = schema.string()
+    partitions: list[TxnOffsetCommitResponsePartition] = schema.array(
+        TxnOffsetCommitResponsePartition
+    )
 
 
-class TxnOffsetCommitResponse(Response):
+class TxnOffsetCommitResponse(schema.Response, api_key=ApiKey.TXN_OFFSET_COMMIT):
     """What became of each partition's offset.
 
     Versions:
@@ -75,9 +75,5 @@ class TxnOffsetCommitResponse(Response):
         5: same layout
     """
 
-    api_key = ApiKey.TXN_OFFSET_COMMIT
-    valid_versions = (0, 5)
-    flexible_since = 3
-
-    throttle_time_ms: int = int32()
-    topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
+    throttle_time_ms: int = schema.int32()
+    topics: list[TxnOffsetCommitResponseTopic] = schema.array(TxnOffsetCommitResponseTopic)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import Request, Response, int16, int32, string
 
 
-class UnregisterBrokerRequest(Request):
+class UnregisterBrokerRequest(schema.Request, api_key=ApiKey.UNREGISTER_BROKER):
     """Forget a broker that will not come back (KIP-631)."""
 
-    api_key = ApiKey.UNREGISTER_BROKER
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    broker_id: int = int32()
+    broker_id: int = schema.int32()
 
 
-class UnregisterBrokerResponse(Response):
+class UnregisterBrokerResponse(schema.Response, api_key=ApiKey.UNREGISTER_BROKER):
     """Whether it is forgotten."""
 
-    api_key = ApiKey.UNREGISTER_BROKER
-    valid_versions = (0, 0)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-)
 
 
-class FeatureUpdateKey(Struct):
+class FeatureUpdateKey(schema.Struct):
     """A feature and its new level."""
 
-    feature: str = string()
-    max_version_level: int = int16()
+    feature: str = schema.string()
+    max_version_level: int = schema.int16()
     """Below 1: delete the feature."""
-    allow_downgrade: bool = boolean(until=0)
-    upgrade_type: int = int8(since=1, default=1)
+    allow_downgrade: bool = schema.boolean(until=0)
+    upgrade_type: int = schema.int8(since=1, default=1)
     """1: upgrade; 2: safe downgrade; 3: unsafe downgrade."""
 
 
-class UpdateFeaturesRequest(Request):
+class UpdateFeaturesRequest(schema.Request, api_key=ApiKey.UPDATE_FEATURES):
     """Change the level of features of the cluster (KIP-584).
 
     Versions:
@@ -35,25 +25,21 @@ class UpdateFeaturesRequest(Request):
         2: same layout; the answer has one error for all (KIP-1022)
     """
 
-    api_key = ApiKey.UPDATE_FEATURES
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    timeout_ms: int = int32(default=60000)
-    feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
-    validate_only: bool = boolean(since=1)
+    timeout_ms: int = schema.int32(default=60000)
+    feature_updates: list[FeatureUpdateKey] = schema.array(FeatureUpdateKey)
+    validate_only: bool = schema.boolean(since=1)
     """Check everything, change nothing."""
 
 
-class UpdatableFeatureResult(Struct):
+class UpdatableFeatureResult(schema.Struct):
     """A changed feature, or why it is not."""
 
-    feature: str = string()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
+    feature: str = schema.string()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
 
 
-class UpdateFeaturesResponse(Response):
+class UpdateFeaturesResponse(schema.Response, api_key=ApiKey.UPDATE_FEATURES):
     """What became of the features.
 
     Versions:
@@ -61,11 +47,9 @@ class UpdateFeaturesResponse(Response):
         2: no results for single features: all change or none (KIP-1022)
     """
 
-    api_key = ApiKey.UPDATE_FEATURES
-    valid_versions = (0, 2)
-    flexible_since = 0
-
-    throttle_time_ms: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-    results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, until=1, ignorable=True)
+    throttle_time_ms: int = schema.int32()
+    error_code: int = schema.int16()
+    error_message: str | None = schema.string(nullable_since=0)
+    results: list[UpdatableFeatureResult] = schema.array(
+        UpdatableFeatureResult, until=1, ignorable=True
+    )

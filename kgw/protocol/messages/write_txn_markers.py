@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+from kgw.protocol import schema
 from kgw.protocol.api_keys import ApiKey
-from kgw.protocol.schema import (
-    Request,
-    Response,
-    Struct,
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-)
 
 
-class WritableTxnMarkerTopic(Struct):
+class WritableTxnMarkerTopic(schema.Struct):
     """The partitions of one topic."""
 
-    name: str = string()
-    partition_indexes: list[int] = array("int32")
+    name: str = schema.string()
+    partition_indexes: list[int] = schema.array("int32")
 
 
-class WritableTxnMarker(Struct):
+class WritableTxnMarker(schema.Struct):
     """A marker and where it goes."""
 
-    producer_id: int = int64()
-    producer_epoch: int = int16()
-    transaction_result: bool = boolean()
+    producer_id: int = schema.int64()
+    producer_epoch: int = schema.int16()
+    transaction_result: bool = schema.boolean()
     """True: commit."""
-    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
-    coordinator_epoch: int = int32()
-    transaction_version: int = int8(since=2, ignorable=True)
+    topics: list[WritableTxnMarkerTopic] = schema.array(WritableTxnMarkerTopic)
+    coordinator_epoch: int = schema.int32()
+    transaction_version: int = schema.int8(since=2, ignorable=True)
     """0 and 1: as before KIP-890; 2: markers have raised the epoch."""
 
 
-class WriteTxnMarkersRequest(Request):
+class WriteTxnMarkersRequest(schema.Request, api_key=ApiKey.WRITE_TXN_MARKERS):
     """Write commit or abort markers into partitions; from the coordinator or an administrator.
 
     Versions:
@@ -45,35 +34,33 @@ class WriteTxnMarkersRequest(Request):
         2: transaction version (KIP-1228)
     """
 
-    api_key = ApiKey.WRITE_TXN_MARKERS
-    valid_versions = (0, 2)
-    flexible_since = 1
-
-    markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+    markers: list[WritableTxnMarker] = schema.array(WritableTxnMarker)
 
 
-class WritableTxnMarkerPartitionResult(Struct):
+class WritableTxnMarkerPartitionResult(schema.Struct):
     """What became of it in one partition."""
 
-    partition_index: int = int32()
-    error_code: int = int16()
+    partition_index: int = schema.int32()
+    error_code: int = schema.int16()
 
 
-class WritableTxnMarkerTopicResult(Struct):
+class WritableTxnMarkerTopicResult(schema.Struct):
     """What became of it in one topic."""
 
-    name: str = string()
-    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
+    name: str = schema.string()
+    partitions: list[WritableTxnMarkerPartitionResult] = schema.array(
+        WritableTxnMarkerPartitionResult
+    )
 
 
-class WritableTxnMarkerResult(Struct):
+class WritableTxnMarkerResult(schema.Struct):
     """What became of one producer's marker."""
 
-    producer_id: int = int64()
-    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
+    producer_id: int = schema.int64()
+    topics: list[WritableTxnMarkerTopicResult] = schema.array(WritableTxnMarkerTopicResult)
 
 
-class WriteTxnMarkersResponse(Response):
+class WriteTxnMarkersResponse(schema.Response, api_key=ApiKey.WRITE_TXN_MARKERS):
     """What became of each marker.
 
     Versions:
@@ -81,8 +68,4 @@ class WriteTxnMarkersResponse(Response):
         2: same layout
     """
 
-    api_key = ApiKey.WRITE_TXN_MARKERS
-    valid_versions = (0, 2)
-    flexible_since = 1
-
-    markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
+    markers: list[WritableTxnMarkerResult] = schema.array(WritableTxnMarkerResult)
