@@ -43,7 +43,7 @@ from kgw.records.reader import read_records
 from kgw.testing.batches import make_batch
 from kgw.testing.gateway import InProcessGateway
 from kgw.testing.process import GatewayProcess
-from tests.backend.embedded.compact.test_cleaning import FAR, compact, records
+from tests.backend.embedded.compact.test_compaction import FAR, compact, records
 from tests.backend.embedded.driver import Driver
 from tests.handlers.support import START_MS, create_topic, produce
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,19 +62,6 @@ def test_finds_what_a_full_reading_finds(
     assert expected == [one.place for one in found]
 
 
-@given(records=st.lists(RECORDS, min_size=1, max_size=8), data=st.data())
-def test_nothing_but_a_refusal_comes_of_garbage(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
-    data: st.DataObject,
-) -> None:
-    """Cut or changed anywhere, a payload is walked or refused with a code of the protocol."""
-    content = build(records)
-    position = data.draw(st.integers(61, len(content) - 1))
-    content[position] = data.draw(st.integers(0, 255))
-    with suppress(KafkaError):
-        find_unfit(read_batch(content), needs_keys=True, time_range=(0, 1 << 41))
-
-
 @given(
     records=st.lists(RECORDS, min_size=1, max_size=8),
     count_off=st.sampled_from([0, 0, 0, 0, 1, -1]),
@@ -123,15 +109,6 @@ def test_every_lie_is_refused(name: str, compression: Compression) -> None:
     assert ErrorCode.INVALID_RECORD is walked.value.code
     with pytest.raises(KafkaError):
         list(read_records(lying))
-
-
-def test_lies_about_the_count_are_refused() -> None:
-    """Fewer records than bytes, or more."""
-    for count in (1, 3):
-        content = build([(b"k", b"v", 0, [])] * 2)
-        content[57:61] = count.to_bytes(4, "big")
-        with pytest.raises(KafkaError):
-            find_unfit(read_batch(content), needs_keys=True, time_range=None)
 
 
 def test_names_end_somewhere() -> None:

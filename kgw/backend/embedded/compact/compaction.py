@@ -1,4 +1,4 @@
-"""Cleaning the sealed segments of one log: plain code over the file-system seam, for any process.
+"""Compacting the sealed segments of one log: plain code over the file-system seam, for any process.
 
 It reads segments that nothing changes any more, verifies what it reads, and writes those that come
 out different into the partition's `compaction` directory, durable and complete; putting them in
@@ -19,11 +19,11 @@ from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.pool import FilePool
 from kgw.backend.embedded.log.index_files import write_indexes
 from kgw.backend.embedded.log.segment import Segment
-from kgw.backend.embedded.log.swap import CleanedSegment, begin_directory
+from kgw.backend.embedded.log.swap import CompactedSegment, begin_directory
 from kgw.backend.embedded.read.reading import verify
 from kgw.errors import CorruptionError
 from kgw.records.batch import read_batch
-from kgw.records.cleaning import CleaningRules, NewestOffsets, Tally, clean_batches
+from kgw.records.compaction import CompactionRules, NewestOffsets, Tally, compact_batches
 from kgw.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class SourceSegment(NamedTuple):
     size_bytes: int
 
 
-class CleaningOrder(NamedTuple):
-    """All that cleaning needs to know."""
+class CompactionOrder(NamedTuple):
+    """All that compaction needs to know."""
 
     path: str
     """The partition's directory."""
@@ -91,8 +91,8 @@ class _Output:
         self.is_changed = is_changed
 
 
-def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CleaningOrder:
-    """Say what is to be cleaned: the sealed segments that begin below the job's bound.
+def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CompactionOrder:
+    """Say what is to be compacted: the sealed segments that begin below the job's bound.
 
     Between two groups of appends only.
     """
@@ -103,7 +103,7 @@ def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) ->
         if segment.base_offset < job.upper_bound
     )
     end_offset = min(job.upper_bound, sources[-1].end_offset) if sources else 0
-    return CleaningOrder(
+    return CompactionOrder(
         log.path,
         sources,
         max(log.compacted_end, log.offsets.log_start_offset),
@@ -113,10 +113,10 @@ def plan_cleaning(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) ->
     )
 
 
-class Cleaning:
+class Compaction:
     """One run."""
 
-    def __init__(self, fs: FileSystem, order: CleaningOrder, pace: Pace | None = None) -> None:
+    def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
         """Prepare a run."""
         self._fs = fs
         self._order = order
@@ -133,8 +133,8 @@ class Cleaning:
         self._segments_after = 0
         self._end_offset = order.job.upper_bound
 
-    def run(self) -> Generator[CleanedSegment, None, None]:
-        """Clean, yielding each new segment once it is complete; they may be put in place at once.
+    def run(self) -> Generator[CompactedSegment, None, None]:
+        """Compact, yielding each new segment once it is complete; they may be put in place at once.
 
         Raises CorruptionError, SideFileDamagedError, OSError, SyncFailedError.
         """
@@ -143,7 +143,7 @@ class Cleaning:
             if not self._job.is_dry_run:
                 self._target_path = begin_directory(self._fs, self._order.path)
             job = self._job
-            rules = CleaningRules(
+            rules = CompactionRules(
                 newest.by_hash,
                 self._end_offset,
                 job.now_ms,
@@ -154,13 +154,13 @@ class Cleaning:
             for source in self._order.sources:
                 if source.base_offset >= self._end_offset:
                     break
-                cleaned = self._clean(source, rules)
-                if output is not None and self._may_join(output, cleaned):
-                    self._join(output, cleaned)
+                compacted = self._compact(source, rules)
+                if output is not None and self._may_join(output, compacted):
+                    self._join(output, compacted)
                     continue
                 if output is not None:
                     yield from self._finish(output)
-                output = cleaned
+                output = compacted
             if output is not None:
                 yield from self._finish(output)
         except RecordError as error:
@@ -202,7 +202,7 @@ class Cleaning:
                     return newest
         return newest
 
-    def _clean(self, source: SourceSegment, rules: CleaningRules) -> _Output:
+    def _compact(self, source: SourceSegment, rules: CompactionRules) -> _Output:
         original = self._open(source)
         output: Segment | None = None
         is_changed = False
@@ -210,7 +210,7 @@ class Cleaning:
         next_offset = source.base_offset
         pending: list[RecordBatch] = []
         pending_bytes = 0
-        for batch, is_same in clean_batches(
+        for batch, is_same in compact_batches(
             self._batches(original), rules, self._tally, self._job.limits
         ):
             batch_bytes = len(batch.buffer)
@@ -265,7 +265,7 @@ class Cleaning:
         before.end_offset = output.end_offset
         before.size_bytes += output.size_bytes
 
-    def _finish(self, output: _Output) -> Generator[CleanedSegment, None, None]:
+    def _finish(self, output: _Output) -> Generator[CompactedSegment, None, None]:
         """Make an output durable and complete, unless it is what it was."""
         self._segments_after += 1
         if self._job.is_dry_run or not output.is_changed:
@@ -274,7 +274,7 @@ class Cleaning:
         segment.sync()
         segment.sync_side()
         write_indexes(self._fs, segment, self._order.settings.index_interval_bytes, is_final=True)
-        yield CleanedSegment(
+        yield CompactedSegment(
             segment.base_offset,
             tuple(output.replaced),
             segment.size_bytes,

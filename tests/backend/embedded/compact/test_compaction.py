@@ -1,4 +1,4 @@
-"""Compaction on a simulated disk: cleaning, joining, swapping, and what a crash leaves of it."""
+"""Compaction on a simulated disk: rewriting, joining, swapping, and what a crash leaves of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgw.backend.base import CompactionJob, CompactionReport, LogSettings
-from kgw.backend.embedded.compact.cleaning import Cleaning, Pace, plan_cleaning
+from kgw.backend.embedded.compact.compaction import Compaction, Pace, plan_compaction
 from kgw.backend.embedded.layout import encode_small
 from kgw.backend.embedded.log.journal import Journal
 from kgw.backend.embedded.log.segment import SideFileDamagedError
-from kgw.backend.embedded.log.swap import CleanedSegment, swap_segment
+from kgw.backend.embedded.log.swap import CompactedSegment, swap_segment
 from kgw.backend.embedded.offline.check import check_directory
 from kgw.backend.embedded.read import lookups, reading
 from kgw.errors import CorruptionError, StorageError
@@ -54,13 +54,13 @@ def compact(driver: Driver, **changes: Any) -> CompactionReport:
     """Compact everything but the active segment, as the shell does."""
     log, store = driver.log(), driver.store
     job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)._replace(**changes)
-    cleaning = Cleaning(driver.fs, plan_cleaning(log, job, 0))
+    compaction = Compaction(driver.fs, plan_compaction(log, job, 0))
     driver.checkpoint()
-    for cleaned in cleaning.run():
-        store.remove_files(swap_segment(store, log, cleaned))
+    for compacted in compaction.run():
+        store.remove_files(swap_segment(store, log, compacted))
     if not job.is_dry_run:
-        store.finish_compaction(log, cleaning.report.compacted_end)
-    return cleaning.report
+        store.finish_compaction(log, compaction.report.compacted_end)
+    return compaction.report
 
 
 def records(log: SegmentedLog) -> dict[int, tuple[bytes | None, bytes | None]]:
@@ -260,9 +260,9 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     fill(driver, 60, 7)
     before = files(driver)
     log = driver.log()
-    order = plan_cleaning(log, CompactionJob(FAR, 0, 0), min_free_bytes=1 << 60)
+    order = plan_compaction(log, CompactionJob(FAR, 0, 0), min_free_bytes=1 << 60)
     with pytest.raises(OSError, match="free"):
-        list(Cleaning(driver.fs, order).run())
+        list(Compaction(driver.fs, order).run())
     assert before == files(driver)
 
 
@@ -273,9 +273,9 @@ def test_segments_that_were_dropped_meanwhile_stay_dropped() -> None:
     append(driver, (b"other", b"v" * 900))
     fill(driver, 60, 14)
     log, store = driver.log(), driver.store
-    cleaning = Cleaning(driver.fs, plan_cleaning(log, CompactionJob(70, 0, 0), 0))
+    compaction = Compaction(driver.fs, plan_compaction(log, CompactionJob(70, 0, 0), 0))
     driver.checkpoint()
-    first, second = cleaning.run()
+    first, second = compaction.run()
     store.drop_before(log, second.base_offset)
     bases = [one.base_offset for one in log.segments]
     assert [] == swap_segment(store, log, first)
@@ -288,12 +288,12 @@ def test_a_run_ends_where_some_of_the_segments_were_dropped() -> None:
     driver = Driver(settings=SETTINGS._replace(delete_delay_ms=1))
     fill(driver, 60, 7)
     log, store = driver.log(), driver.store
-    cleaning = Cleaning(driver.fs, plan_cleaning(log, CompactionJob(FAR, 0, 0), 0))
-    cleaned = next(cleaning.run())
+    compaction = Compaction(driver.fs, plan_compaction(log, CompactionJob(FAR, 0, 0), 0))
+    compacted = next(compaction.run())
     store.drop_before(log, log.segments[3].base_offset)
     bases = [one.base_offset for one in log.segments]
     with pytest.raises(StorageError, match="dropped"):
-        swap_segment(store, log, cleaned)
+        swap_segment(store, log, compacted)
     assert bases == [one.base_offset for one in log.segments]
 
 
@@ -303,9 +303,9 @@ def test_the_segment_that_is_appended_to_is_never_exchanged() -> None:
     fill(driver, 20, 4)
     log = driver.log()
     before, active = records(log), log.segments[-1]
-    cleaned = CleanedSegment(active.base_offset, (active.base_offset,), 0, 0, 0)
+    compacted = CompactedSegment(active.base_offset, (active.base_offset,), 0, 0, 0)
     with pytest.raises(StorageError):
-        swap_segment(driver.store, log, cleaned)
+        swap_segment(driver.store, log, compacted)
     assert active is log.segments[-1]
     assert before == records(log)
     assert driver.store.writes.is_writable
@@ -330,7 +330,7 @@ def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
             synced_at.append(len(moved))
 
     job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=1_000)
-    cleaning = Cleaning(driver.fs, plan_cleaning(driver.log(), job, 0), Counted())
+    compaction = Compaction(driver.fs, plan_compaction(driver.log(), job, 0), Counted())
     synced = 0
 
     def observe(call: str, path: str) -> None:
@@ -338,11 +338,11 @@ def test_a_run_paces_what_it_moves_and_syncs_on_its_way() -> None:
         synced += call == "fdatasync" and path.endswith(".log")
 
     driver.fs.on_operation = observe
-    (cleaned,) = cleaning.run()
+    (compacted,) = compaction.run()
     driver.fs.on_operation = None
     assert len(synced_at) + 1 == synced
-    assert cleaning.report.bytes_read + cleaned.size_bytes == sum(moved)
-    assert cleaned.size_bytes // (4 << 20) <= len(synced_at)
+    assert compaction.report.bytes_read + compacted.size_bytes == sum(moved)
+    assert compacted.size_bytes // (4 << 20) <= len(synced_at)
 
 
 def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
@@ -357,9 +357,9 @@ def test_what_was_deleted_stays_so_where_a_run_was_stopped() -> None:
         fill(driver, 3, 1)
         log, store = driver.log(), driver.store
         job = CompactionJob(FAR, now_ms=1_000, delete_retention_ms=500)
-        cleaning = Cleaning(driver.fs, plan_cleaning(log, job, 0))
+        compaction = Compaction(driver.fs, plan_compaction(log, job, 0))
         driver.checkpoint()
-        steps = cleaning.run()
+        steps = compaction.run()
         for _ in range(done):
             store.remove_files(swap_segment(store, log, next(steps)))
         is_last = next(steps, None) is None
@@ -394,16 +394,16 @@ def test_a_frame_of_the_journal_never_reaches_a_compacted_segment() -> None:
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_an_exchange_is_finished_or_taken_back(mode: CrashMode) -> None:
     """Wherever it stops; and what an interrupted recovery leaves is finished by the next."""
-    clean = Driver(settings=SETTINGS)
-    fill(clean, 60, 7)
-    before = records(clean.log())
-    compact(clean)
-    after = records(clean.log())
+    source = Driver(settings=SETTINGS)
+    fill(source, 60, 7)
+    source.checkpoint()
+    before = records(source.log())
+    whole = Driver(settings=SETTINGS, fs=source.fs.clone())
+    compact(whole)
+    after = records(whole.log())
     stops = 0
     while True:
-        driver = Driver(settings=SETTINGS)
-        fill(driver, 60, 7)
-        driver.checkpoint()
+        driver = Driver(settings=SETTINGS, fs=source.fs.clone())
         if not is_stopped(driver, stops, partial(compact, driver)):
             break
         driver.lose_power(mode, seed=stops)
