@@ -17,13 +17,12 @@ from kgw.backend.embedded.log.swap import read_notes
 from kgw.backend.embedded.offline.derived_check import (
     DerivedCheck,
     IndexCheck,
-    OffsetIndexCheck,
-    TimeIndexCheck,
+    Problem,
+    RecordCheck,
 )
-from kgw.backend.embedded.offline.problems import Problem
-from kgw.backend.embedded.offline.record_check import RecordCheck
 from kgw.backend.embedded.recover.scan import SegmentScanner
 from kgw.errors import DataDirectoryError
+from kgw.offsets.manager import MAX_OFFSET
 from kgw.types import NO_TIMESTAMP_MS, format_uuid
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class PartitionCheck:
         checkpoint: Checkpoint | None,
         *,
         is_clean: bool,
-        reads_records: bool = False,
+        reads_records: bool,
     ) -> None:
         self._fs = fs
         self._path = path
@@ -187,21 +186,21 @@ class PartitionCheck:
             side_file = self._open(side_path, files) if self._fs.exists(side_path) else None
             indexes: list[IndexCheck] = []
             if self._is_clean:
-                for kind in (OffsetIndexCheck, TimeIndexCheck):
-                    path = stem + kind.suffix
+                for suffix in (layout.OFFSET_INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX):
+                    path = stem + suffix
                     if self._fs.exists(path):
-                        indexes.append(kind(path, self._open(path, files), base_offset))
+                        indexes.append(IndexCheck(path, self._open(path, files), base_offset))
             records = None
             if self._reads_records:
                 records = RecordCheck(log_path, log_file, self._key.partition)
-            derived = DerivedCheck(side_path, side_file, indexes, records, may_lag=may_lag)
+            derived = DerivedCheck(side_path, None if may_lag else side_file, indexes, records)
             epochs = self._state.epochs if self._state is not None else ()
             scanner = SegmentScanner(
                 log_file, side_file, 0, epochs, 0, derived, piece_entries=_PIECE_ENTRIES
             )
             # Seen as sealed, so that the scan goes on behind damage.
             found = scanner.scan(
-                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or _far(log_file)
+                0, base_offset, NO_TIMESTAMP_MS, segment_end=following or MAX_OFFSET
             )
             derived.finish(scanner.entries, found.next_offset)
             problems = [*self._judge_damage(log_path, found, following)]
@@ -255,11 +254,6 @@ class PartitionCheck:
                 self._path,
                 f"ends at {end_offset}, above its clean checkpoint at {checkpoint.next_offset}",
             )
-
-
-def _far(file: File) -> int:
-    """Return an offset that no batch of a file can reach."""
-    return (1 << 62) + file.size()
 
 
 async def check_data_dir(data_dir: str, *, reads_records: bool = False) -> list[Problem]:
