@@ -120,9 +120,7 @@ class PartitionCheck:
     def run(self) -> Iterator[Problem]:
         """Yield what is wrong."""
         yield from self._check_small_files()
-        names = self._fs.listdir(self._path)
-        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-        known = {stem for stem in stems if stem is not None}
+        known = set(layout.segment_bases(self._fs.listdir(self._path)))
         try:
             known = self._take_exchanges(known)
         except OSError as error:

@@ -134,8 +134,7 @@ def segment_paths(data_dir: str, fs: FileSystem | None = None) -> list[str]:
         if layout.parse_directory_name(directory) is None:
             continue
         paths += [
-            f"{root}/{directory}/{name}"
-            for name in fs.listdir(f"{root}/{directory}")
-            if layout.parse_stem(name, layout.LOG_SUFFIX) is not None
+            f"{root}/{directory}/{layout.segment_stem(base_offset)}{layout.LOG_SUFFIX}"
+            for base_offset in layout.segment_bases(fs.listdir(f"{root}/{directory}"))
         ]
     return paths

@@ -70,8 +70,7 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
 def _last_segment(fs: FileSystem, path: str) -> int:
     """Return the base offset of a partition's last segment, -1 when there is none."""
     names = fs.listdir(path) if fs.is_directory(path) else []
-    stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in names)
-    return max((stem for stem in stems if stem is not None), default=-1)
+    return max(layout.segment_bases(names), default=-1)
 
 
 def _sync_and_close(files: dict[str, File]) -> None:
@@ -92,6 +91,5 @@ def _is_below_log_start(directory: DataDirectory, path: str, base_offset: int) -
     """Whether a segment that is not there was removed on purpose."""
     state = read_log_state(directory.fs, path).state
     if state is None:
-        stems = (layout.parse_stem(name, layout.LOG_SUFFIX) for name in directory.fs.listdir(path))
-        return any(stem is not None and stem > base_offset for stem in stems)
+        return max(layout.segment_bases(directory.fs.listdir(path)), default=-1) > base_offset
     return base_offset < state.log_start_offset

@@ -59,8 +59,7 @@ class SegmentScan(NamedTuple):
     """Entries in the side file now, from its beginning."""
     damaged: list[DamagedRange]
     is_torn: bool
-    """Whether bytes behind `end_position` are the rest of an unfinished write."""
-    batch_count: int
+    """Whether bytes behind `end_position` are the end of an unfinished write."""
 
 
 class _Window:
@@ -192,7 +191,6 @@ class SegmentScanner:
         """
         damaged: list[DamagedRange] = []
         size_bytes = self._window.size_bytes
-        batch_count = 0
         is_torn = False
         while position < size_bytes:
             if len(self.entries) >= self._piece_bytes:
@@ -201,11 +199,9 @@ class SegmentScanner:
                 position, next_offset, largest_timestamp_ms
             )
             if count:
-                batch_count += count
                 continue
             batch = self._batch_at(position, next_offset)
             if batch is not None:
-                batch_count += 1
                 largest_timestamp_ms = max(largest_timestamp_ms, batch.max_timestamp_ms)
                 self._keep(batch, largest_timestamp_ms)
                 position += batch.size_bytes
@@ -231,7 +227,6 @@ class SegmentScanner:
             entry_count=self._taken_count + len(self.entries) // ENTRY_BYTES,
             damaged=damaged,
             is_torn=is_torn,
-            batch_count=batch_count,
         )
 
     def _hand_over(self, end_position: int) -> None:
@@ -384,17 +379,11 @@ class SegmentScanner:
         an epoch and the format number, which stand side by side in every header.
         """
         after = position + 1
-        while True:
-            hint = self._hints.advance(after)
-            if hint is None:
-                break
-            if hint.base_offset > next_offset and self._is_batch(hint.position, hint.base_offset):
+        while hint := self._hints.advance(after):
+            if hint.base_offset > next_offset and self._batch_at(hint.position, hint.base_offset):
                 return hint.position, hint.base_offset
             after = hint.position + 1
         return self._search(position + 1, next_offset)
-
-    def _is_batch(self, position: int, base_offset: int) -> bool:
-        return self._batch_at(position, base_offset) is not None
 
     def _search(self, position: int, next_offset: int) -> tuple[int, int] | None:
         known = {one.leader_epoch for one in (*self._epochs, *self.found_epochs)} or {0}
@@ -414,7 +403,7 @@ class SegmentScanner:
             for candidate in sorted(candidates):
                 at = position + candidate
                 base_offset = int.from_bytes(self._window.view(at, 8), "big", signed=True)
-                if base_offset > next_offset and self._is_batch(at, base_offset):
+                if base_offset > next_offset and self._batch_at(at, base_offset):
                     return at, base_offset
             if len(data) < _WINDOW_BYTES:
                 return None
