@@ -86,23 +86,21 @@ def test_batches_that_fill_their_request_together_are_not_copied() -> None:
     assert [[batch] for batch in batches] == [tail.batches for tail in tails]
 
 
-def test_a_request_is_counted_until_its_last_batch_is_forgotten() -> None:
+def test_a_request_is_counted_until_its_last_batch_is_evicted() -> None:
     """A small batch keeps the large one beside it in memory, and other batches make room for it."""
     cache, large, small = HotCache(10_000), CachedTail(), CachedTail()
     stored = [bytes(make_batch([b"v" * size]).buffer) for size in (3000, 1)]
-    kept = 0
     for offset in range(20):
         request = memoryview(bytearray(b"".join(stored)))
         batches = [read_batch(request), read_batch(request, len(stored[0]))]
         for batch in batches:
             batch.assign(offset, 0)
         cache.add(list(zip((large, small), batches, strict=True)))
-        cache.forget_below(large, offset + 1)
+        large.forget_below(offset + 1)
         kept = sum(batch is not None for batch in small.batches)
         assert kept * len(request) <= cache.size_bytes <= 10_000
     assert kept == 2
-    cache.forget_below(small, 20)
-    assert 0 == cache.size_bytes
+    assert None is _offsets(large, 19)
 
 
 def test_a_part_of_a_request_is_copied() -> None:
