@@ -117,7 +117,6 @@ class Compaction:
     """One run."""
 
     def __init__(self, fs: FileSystem, order: CompactionOrder, pace: Pace | None = None) -> None:
-        """Prepare a run."""
         self._fs = fs
         self._order = order
         self._job = order.job
@@ -125,6 +124,8 @@ class Compaction:
         self._pool = FilePool(fs, _OPEN_FILES)
         self._tally = Tally()
         self._target_path = ""
+        self._pending: list[RecordBatch] = []
+        self._pending_bytes = 0
         self._unsynced_bytes = 0
         self._bytes_read = 0
         self._bytes_before = 0
@@ -208,28 +209,21 @@ class Compaction:
         is_changed = False
         size_bytes = 0
         next_offset = source.base_offset
-        pending: list[RecordBatch] = []
-        pending_bytes = 0
         for batch, is_same in compact_batches(
             self._batches(original), rules, self._tally, self._job.limits
         ):
-            batch_bytes = len(batch.buffer)
             if not is_same and not is_changed:
                 is_changed = True
                 if not self._job.is_dry_run:
                     # All before it is as it was.
                     output = self._create(source.base_offset)
                     self._copy(original, output, batch.base_offset)
-            size_bytes += batch_bytes
+            size_bytes += len(batch.buffer)
             next_offset = batch.next_offset
             if output is not None:
-                pending.append(batch)
-                pending_bytes += batch_bytes
-                if pending_bytes >= _WINDOW_BYTES:
-                    self._write(output, pending)
-                    pending, pending_bytes = [], 0
-        if output is not None and pending:
-            self._write(output, pending)
+                self._append(output, batch)
+        if output is not None:
+            self._write(output)
         self._segments_before += 1
         self._bytes_before += source.size_bytes
         self._bytes_after += size_bytes
@@ -324,21 +318,24 @@ class Compaction:
 
     def _copy(self, source: Segment, target: Segment, upper_bound: int | None = None) -> None:
         """Copy the batches that begin below `upper_bound`, all of them without one."""
-        pending: list[RecordBatch] = []
-        pending_bytes = 0
         for batch in self._batches(source):
             if upper_bound is not None and batch.base_offset >= upper_bound:
                 break
-            pending.append(batch)
-            pending_bytes += len(batch.buffer)
-            if pending_bytes >= _WINDOW_BYTES:
-                self._write(target, pending)
-                pending, pending_bytes = [], 0
-        if pending:
-            self._write(target, pending)
+            self._append(target, batch)
+        self._write(target)
 
-    def _write(self, target: Segment, batches: list[RecordBatch]) -> None:
-        size_bytes = sum(len(batch.buffer) for batch in batches)
+    def _append(self, target: Segment, batch: RecordBatch) -> None:
+        self._pending.append(batch)
+        self._pending_bytes += len(batch.buffer)
+        if self._pending_bytes >= _WINDOW_BYTES:
+            self._write(target)
+
+    def _write(self, target: Segment) -> None:
+        """Write what has been appended since the last write."""
+        batches, size_bytes = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if not batches:
+            return
         free_bytes = self._fs.free_bytes(self._order.path)
         if free_bytes < self._order.min_free_bytes + size_bytes:
             raise OSError(errno.ENOSPC, f"only {free_bytes} bytes are free", target.log_path)
