@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kgw.backend.embedded import layout
 from kgw.backend.embedded.files.durability import sync_directory, sync_file
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from kgw.backend.embedded.log.data_directory import DataDirectory
     from kgw.backend.embedded.log.journal import Redo
     from kgw.types import PartitionKey
-
-_REPLAY_FILES: Final = 128
-"""Segments that are held open at a time: a journal may know thousands."""
 
 
 def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[PartitionKey, int]:
@@ -51,7 +48,8 @@ def replay_journal(directory: DataDirectory, redos: Iterable[Redo]) -> dict[Part
                     if _is_below_log_start(directory, path, redo.segment_base_offset):
                         continue
                     directory.report(f"{segment.log_path} was gone; restored from the journal")
-                if len(files) >= _REPLAY_FILES:
+                if len(files) >= directory.options.open_files:
+                    # A journal may know thousands.
                     _sync_and_close(files)
                 file = files[segment.log_path] = fs.open(segment.log_path, create=True)
                 paths.add(path)
