@@ -14,38 +14,13 @@ from kgw.records.compaction import NewestOffsets
 from kgw.records.errors import RecordError
 from kgw.records.limits import DecompressionLimits
 from kgw.records.reader import RecordTime, first_record_at, read_records
-from kgw.records.record import Record, append_varint, read_varint
+from kgw.records.record import append_varint, read_varint
 from kgw.records.unfit import find_unfit
 from tests.records import lies, strategies
+from tests.records.strategies import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-Drawn = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
-
-
-def build(records: Sequence[Drawn], **options: object) -> bytearray:
-    """Return a batch of these records."""
-    builder = BatchBuilder(**options)  # type: ignore[arg-type]
-    for key, value, timestamp_ms, headers in records:
-        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-    return builder.build()
-
-
-@pytest.mark.slow
-@given(records=strategies.records, codec=strategies.codecs, base_offset=st.integers(0, 1 << 50))
-def test_reads_what_was_built(records: list[Drawn], codec: Compression, base_offset: int) -> None:
-    """Every record comes back with its offset and time, whatever the codec."""
-    batch = read_batch(build(records, compression=codec, base_offset=base_offset))
-
-    expected = [
-        Record(base_offset + index, timestamp_ms, key, value, headers)
-        for index, (key, value, timestamp_ms, headers) in enumerate(records)
-    ]
-    assert expected == list(read_records(batch))
-    assert batch.crc_matches()
-    assert codec is batch.compression
-    assert max(record[2] for record in records) == batch.max_timestamp_ms
+    from collections.abc import Callable
 
 
 def test_a_record_without_a_time_keeps_none() -> None:

@@ -8,49 +8,33 @@ from hypothesis import strategies as st
 
 from kgw.errors import ErrorCode, KafkaError
 from kgw.records.batch import Compression, read_batch
-from kgw.records.builder import BatchBuilder
 from kgw.records.reader import read_records
 from kgw.records.unfit import MAX_NAMED, find_unfit
+from tests.records import strategies
 from tests.records.lies import LIES, batch
+from tests.records.strategies import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kgw.records.batch import RecordBatch
-
-RECORDS = st.tuples(
-    st.none() | st.binary(max_size=200),
-    st.none() | st.binary(max_size=200),
-    st.integers(-1, 1 << 41),
-    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
-)
-
-
-def build(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
-    compression: Compression = Compression.NONE,
-) -> bytearray:
-    """Return a batch of (key, value, timestamp, headers)."""
-    builder = BatchBuilder(compression=compression)
-    for key, value, timestamp_ms, headers in records:
-        builder.add(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-    return builder.build()
+    from tests.records.strategies import Drawn
 
 
 @given(
-    records=st.lists(RECORDS, min_size=1, max_size=30),
+    records=strategies.records,
     compression=st.sampled_from(Compression),
     needs_keys=st.booleans(),
     bounds=st.tuples(st.integers(0, 1 << 41), st.integers(0, 1 << 41)),
 )
 def test_finds_what_a_full_reading_finds(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    records: list[Drawn],
     compression: Compression,
     needs_keys: bool,
     bounds: tuple[int, int],
 ) -> None:
     """The walk sees the same keys and times as the reader of whole records."""
-    batch = read_batch(build(records, compression))
+    batch = read_batch(build(records, compression=compression))
     times = (min(bounds), max(bounds))
     expected = [
         place
@@ -63,12 +47,12 @@ def test_finds_what_a_full_reading_finds(
 
 
 @given(
-    records=st.lists(RECORDS, min_size=1, max_size=8),
+    records=strategies.records,
     count_off=st.sampled_from([0, 0, 0, 0, 1, -1]),
     data=st.data(),
 )
 def test_what_passes_can_be_read_and_what_can_be_read_passes(
-    records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]],
+    records: list[Drawn],
     count_off: int,
     data: st.DataObject,
 ) -> None:
