@@ -68,9 +68,9 @@ class Compression(IntEnum):
 class RecordBatch:
     """One batch: its header's fields, and the bytes they were read from.
 
-    `buffer` spans exactly this batch, or its header alone where only that was read
-    (`is_header_only`). Nothing is checked beyond what `read_batch` says; see
-    `kgw.partitions.validation` for what a client may send.
+    `buffer` spans exactly this batch, or its header alone where only that was read. Nothing is
+    checked beyond what `read_batch` says; see `kgw.partitions.validation` for what a client may
+    send.
     """
 
     __slots__ = (
@@ -140,11 +140,6 @@ class RecordBatch:
     def size_bytes(self) -> int:
         """The whole batch with its header, as the header says."""
         return self.batch_length + PREFIX_BYTES
-
-    @property
-    def is_header_only(self) -> bool:
-        """Whether the records were left out when this was read."""
-        return len(self.buffer) < self.batch_length + PREFIX_BYTES
 
     @property
     def records(self) -> memoryview:

@@ -41,7 +41,6 @@ PLAIN = {
     "is_control": False,
     "is_transactional": False,
     "uses_log_append_time": False,
-    "is_header_only": False,
     "compression": Compression.NONE,
 }
 
@@ -182,7 +181,6 @@ def test_a_header_is_read_without_its_records() -> None:
 
     batch = read_header(raw[:HEADER_BYTES])
 
-    assert batch.is_header_only
     assert len(raw) == batch.size_bytes
     assert HEADER_BYTES == len(batch.buffer)
 

@@ -333,3 +333,9 @@ def test_a_full_map_of_keys_ends_the_run() -> None:
     newest = NewestOffsets(3 * KEY_BYTES)
     assert [None, None, None, 3] == [newest.add(batch, 0, 8) for batch in log[:4]]
     assert 3 == len(newest)
+
+
+def test_what_was_compacted_is_not_read_for_keys_again() -> None:
+    """Records below the start are only compared with those above it."""
+    log = [build(n, [Stored(b"%d" % (n % 4), b"x")]) for n in range(8)]
+    assert [0, 1, 4, 5, 6, 7] == offsets(compact(log, start_offset=6))

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from itertools import islice
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,29 +80,18 @@ def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> Non
         "00000000000000000000.checksums",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
+        "../../clean.json",
     ],
 )
 def test_the_check_finds_a_flipped_bit_in_any_file(name: str) -> None:
-    """Whichever file of a partition it is in."""
-    driver = _driver_with_data()
-    driver.stop()
-    driver.store.close()
-    driver.store.mark_clean()
-    driver.flip(driver.path(name), 5)
-    assert [] != driver.problems()
-
-
-@pytest.mark.damages_storage("a bit is flipped")
-def test_the_check_finds_a_flipped_bit_in_the_marker_of_an_orderly_stop() -> None:
-    """It says that nothing need be recovered, and is not believed then."""
+    """Whichever file of a partition it is in, or in the marker of an orderly stop."""
     driver = _driver_with_data()
     driver.stop()
     driver.store.close()
     driver.store.mark_clean()
     assert [] == driver.problems()
-    driver.flip(f"{ROOT}/clean.json", 5)
-    (problem,) = driver.problems()
-    assert "clean.json" in problem
+    driver.flip(normpath(driver.path(name)), 5)
+    assert any(name.rpartition("/")[2] in problem for problem in driver.problems())
 
 
 def test_the_check_finds_a_log_that_ends_below_its_checkpoint() -> None:
@@ -278,15 +267,3 @@ def test_a_dump_leaves_no_file_open(most: int | None, monkeypatch: pytest.Monkey
     for file in opened:
         with pytest.raises(OSError, match="closed"):
             file.size()
-
-
-def test_a_small_file_can_be_read_by_people() -> None:
-    """The first line is JSON."""
-    driver = _driver_with_data()
-    line = bytes(driver.fs.content(driver.path("partition.json"))).splitlines()[0]
-    assert {
-        "format": 1,
-        "topic": TOPIC,
-        "topic_id": format_uuid(KEY.topic_id),
-        "partition": 0,
-    } == json.loads(line)
