@@ -70,18 +70,15 @@ def decode_line(line: bytes) -> CompactedSegment | CompactionReport:
     """
     try:
         ((kind, value),) = json.loads(line).items()
-        return _decode(kind, value)
+        match kind:
+            case "compacted":
+                base_offset, replaced, *numbers = value
+                return CompactedSegment(base_offset, tuple(replaced), *numbers)
+            case "report":
+                return CompactionReport(*value)
     except (AttributeError, TypeError) as error:
         raise ValueError(str(error)) from error
-
-
-def _decode(kind: str, value: Any) -> CompactedSegment | CompactionReport:
     match kind:
-        case "compacted":
-            base_offset, replaced, *rest = value
-            return CompactedSegment(base_offset, tuple(replaced), *rest)
-        case "report":
-            return CompactionReport(*value)
         case "side_file":
             raise SideFileError(value)
         case "corruption":

@@ -28,7 +28,7 @@ from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 if TYPE_CHECKING:
     from kgw.backend.base import LogSettings
     from kgw.backend.embedded.log.data_directory import DataDirectory
-    from kgw.backend.embedded.recover.scan import SegmentScan, SegmentScanner
+    from kgw.backend.embedded.recover.scan import SegmentScan
     from kgw.offsets.recovery import Checkpoint, RecoveryPlan, ScanStart
     from kgw.offsets.registry import PartitionOffsetRegistry
     from kgw.types import PartitionKey, TopicName
@@ -235,7 +235,6 @@ class LogRecovery:
         )
         damaged: list[DamagedRange] = []
         epochs: list[EpochStart] = []
-        leader_epoch = NO_LEADER_EPOCH
         end_offset = plan.scan.next_offset
         ends_in_damage = False
         for number, segment in enumerate(self._segments):
@@ -248,10 +247,9 @@ class LogRecovery:
                 segment.side_is_dirty = True
                 end_offset = following.base_offset
                 continue
-            found, scanner = self._scan_segment(segment, plan.scan, following)
+            found = self._scan_segment(segment, plan.scan, following)
             damaged += found.damaged
-            epochs += scanner.found_epochs
-            leader_epoch = max(leader_epoch, found.leader_epoch)
+            epochs += found.epochs
             end_offset = found.next_offset
             ends_in_damage = bool(found.damaged) and (
                 found.damaged[-1].end_offset == found.next_offset
@@ -263,6 +261,7 @@ class LogRecovery:
         if end_offset < self._proven_end:
             damaged.append(DamagedRange(end_offset, self._proven_end))
         self._scanned = _Scanned(end_offset, ends_in_damage, damaged, epochs)
+        leader_epoch = max((one.leader_epoch for one in epochs), default=NO_LEADER_EPOCH)
         return ScanResult(max(end_offset, self._proven_end), leader_epoch)
 
     def _is_gap(self, start_offset: int, end_offset: int) -> bool:
@@ -297,7 +296,7 @@ class LogRecovery:
 
     def _scan_segment(
         self, segment: Segment, scan: ScanStart, following: Segment | None
-    ) -> tuple[SegmentScan, SegmentScanner]:
+    ) -> SegmentScan:
         position, next_offset = 0, segment.base_offset
         if segment.base_offset == scan.segment_base_offset:
             position, next_offset = scan.position, scan.next_offset

@@ -38,7 +38,7 @@ def scan_and_repair(
     largest_timestamp_ms: int = NO_TIMESTAMP_MS,
     rewrite_from: int | None = None,
     vouch_below: int = MAX_OFFSET,
-) -> tuple[SegmentScan, SegmentScanner]:
+) -> SegmentScan:
     """Read a segment from a batch boundary on; cut a torn tail; bring the side file into line.
 
     It begins at `position`, where `next_offset` is expected and `side_index` entries are behind it,
@@ -83,7 +83,7 @@ def scan_and_repair(
         segment.side = (found.entry_count, b"")
     segment.index_builder = None
     segment.side_is_dirty = True
-    return found, scanner
+    return found
 
 
 class _SideMending:

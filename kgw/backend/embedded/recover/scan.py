@@ -25,7 +25,7 @@ from kgw.records.crc import KEEP_GIL, crc32c
 from kgw.types import NO_LEADER_EPOCH, NO_TIMESTAMP_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kgw.backend.embedded.files.fs import File
 
@@ -52,8 +52,8 @@ class SegmentScan(NamedTuple):
     end_position: int
     """The end of the last thing that is kept: a whole batch, or damage that is not cut."""
     next_offset: int
-    leader_epoch: int
-    """The highest one met, NO_LEADER_EPOCH when there was no batch."""
+    epochs: list[EpochStart]
+    """Those met, each with its first batch."""
     largest_timestamp_ms: int
     entry_count: int
     """Entries in the side file now, from its beginning."""
@@ -103,36 +103,28 @@ class _Window:
 class _Hints:
     """The entries of an old side file, in step with a scan of its segment."""
 
-    __slots__ = ("_entries", "_file", "_next_index")
+    __slots__ = ("_entries", "_next")
 
     def __init__(self, file: File | None, index: int) -> None:
-        self._file = file
-        self._next_index = index
-        self._entries: list[SideEntry] = []
+        self._entries = _intact_entries(file, index)
+        self._next = next(self._entries, None)
 
     def advance(self, position: int) -> SideEntry | None:
-        """Return the first intact entry at or above `position`."""
-        while True:
-            entries = self._entries
-            while entries and entries[-1].position < position:
-                entries.pop()
-            if entries:
-                return entries[-1]
-            if not self._fill():
-                return None
+        """Return the first intact entry at or above `position`, which never goes back."""
+        while self._next is not None and self._next.position < position:
+            self._next = next(self._entries, None)
+        return self._next
 
-    def _fill(self) -> bool:
-        if self._file is None:
-            return False
-        data = self._file.pread(_SIDE_WINDOW_ENTRIES * ENTRY_BYTES, self._next_index * ENTRY_BYTES)
-        count = len(data) // ENTRY_BYTES
-        if count == 0:
-            return False
-        self._next_index += count
-        found = (decode_entry(data, number * ENTRY_BYTES) for number in range(count))
-        self._entries = [entry for entry in found if entry is not None]
-        self._entries.reverse()
-        return True
+
+def _intact_entries(file: File | None, index: int) -> Iterator[SideEntry]:
+    if file is None:
+        return
+    while data := file.pread(_SIDE_WINDOW_ENTRIES * ENTRY_BYTES, index * ENTRY_BYTES):
+        index += _SIDE_WINDOW_ENTRIES
+        for at in range(0, len(data), ENTRY_BYTES):
+            entry = decode_entry(data, at)
+            if entry is not None:
+                yield entry
 
 
 class EntryTaker(Protocol):
@@ -147,7 +139,7 @@ class SegmentScanner:
 
     The side entries as they should be go to the taker piece by piece: a segment may have sixteen
     million of them. The last ones stay in `entries`, since only then it is known where
-    the segment ends. The epochs met are in `found_epochs`.
+    the segment ends.
     """
 
     def __init__(
@@ -179,7 +171,7 @@ class SegmentScanner:
         self._vouch_below = vouch_below
         self._last_epoch = NO_LEADER_EPOCH
         self.entries = bytearray()
-        self.found_epochs: list[EpochStart] = []
+        self._found_epochs: list[EpochStart] = []
 
     def scan(
         self, position: int, next_offset: int, largest_timestamp_ms: int, *, segment_end: int | None
@@ -222,7 +214,7 @@ class SegmentScanner:
         return SegmentScan(
             end_position=position,
             next_offset=next_offset,
-            leader_epoch=self._last_epoch,
+            epochs=self._found_epochs,
             largest_timestamp_ms=largest_timestamp_ms,
             entry_count=self._taken_count + len(self.entries) // ENTRY_BYTES,
             damaged=damaged,
@@ -237,7 +229,7 @@ class SegmentScanner:
     def _keep(self, batch: FoundBatch, largest_timestamp_ms: int) -> None:
         if batch.leader_epoch > self._last_epoch:
             self._last_epoch = batch.leader_epoch
-            self.found_epochs.append(EpochStart(batch.leader_epoch, batch.base_offset))
+            self._found_epochs.append(EpochStart(batch.leader_epoch, batch.base_offset))
         self.entries += encode_entry(
             SideEntry(
                 batch.base_offset,
@@ -386,7 +378,7 @@ class SegmentScanner:
         return self._search(position + 1, next_offset)
 
     def _search(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        known = {one.leader_epoch for one in (*self._epochs, *self.found_epochs)} or {0}
+        known = {one.leader_epoch for one in (*self._epochs, *self._found_epochs)} or {0}
         patterns = [
             epoch.to_bytes(4, "big", signed=True) + bytes([MAGIC])
             for epoch in known
