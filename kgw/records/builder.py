@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -57,17 +58,20 @@ class BatchBuilder:
         """Begin an empty batch."""
         self._compression = compression
         self._compression_level = compression_level
-        self._base_offset = base_offset
-        self._leader_epoch = leader_epoch
         self._log_append_time_ms = log_append_time_ms
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._base_sequence = base_sequence
-        self._attributes = (
-            compression
-            | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0)
-            | (TRANSACTIONAL_FLAG if is_transactional else 0)
-            | (CONTROL_FLAG if is_control else 0)
+        self._encode = partial(
+            encode_batch,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            attributes=(
+                compression
+                | (LOG_APPEND_TIME_FLAG if log_append_time_ms is not None else 0)
+                | (TRANSACTIONAL_FLAG if is_transactional else 0)
+                | (CONTROL_FLAG if is_control else 0)
+            ),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
         )
         self._records = bytearray()
         self._record_count = 0
@@ -108,21 +112,12 @@ class BatchBuilder:
         if not self._record_count:
             raise ValueError("a batch has at least one record")
         payload = compress(self._compression, self._records, self._compression_level)
-        return encode_batch(
+        append_time_ms = self._log_append_time_ms
+        return self._encode(
             payload,
-            base_offset=self._base_offset,
-            leader_epoch=self._leader_epoch,
-            attributes=self._attributes,
             last_offset_delta=self._record_count - 1,
             base_timestamp_ms=self._base_timestamp_ms,
-            max_timestamp_ms=(
-                self._max_timestamp_ms
-                if self._log_append_time_ms is None
-                else self._log_append_time_ms
-            ),
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=self._base_sequence,
+            max_timestamp_ms=self._max_timestamp_ms if append_time_ms is None else append_time_ms,
             record_count=self._record_count,
         )
 

@@ -31,6 +31,15 @@ def test_a_record_without_a_time_keeps_none() -> None:
     assert [-1] == [record.timestamp_ms for record in read_records(read_batch(builder.build()))]
 
 
+def test_times_wrap_at_64_bits() -> None:
+    """As they do in every client, whatever a header claims."""
+    raw = build([(None, b"a", 0, []), (None, b"b", 10, [])])
+    raw[27:35] = (2**63 - 1).to_bytes(8, "big")
+
+    times_ms = [record.timestamp_ms for record in read_records(read_batch(raw))]
+    assert [2**63 - 1, -(2**63) + 9] == times_ms
+
+
 def test_header_keys_that_are_not_utf8_survive() -> None:
     """Odd bytes in a header's key are read and written back as they were."""
     batch = read_batch(lies.batch(b"\x16\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x02v", 1))

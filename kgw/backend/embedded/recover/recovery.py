@@ -430,10 +430,7 @@ def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
                 return None
             if entry.end_position == position:
                 return middle + 1, entry.largest_timestamp_ms
-            if entry.end_position < position:
-                low = middle + 1
-            else:
-                high = middle
+            low, high = (middle + 1, high) if entry.end_position < position else (low, middle)
     finally:
         segment.pool.release(pooled)
     return None

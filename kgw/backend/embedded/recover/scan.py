@@ -8,6 +8,7 @@ may no longer know.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kgw.backend.embedded.layout import DamagedRange, EpochStart
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES: Final = 4 << 20
 _SIDE_WINDOW_ENTRIES: Final = 2048
+_EPOCH_AND_MAGIC: Final = re.compile(rb"(?=\x00...\x02)", re.DOTALL)
 
 
 class FoundBatch(NamedTuple):
@@ -161,6 +163,7 @@ class SegmentScanner:
         `proven_end` were durable once. Entries say that batches are durable, but none at or above
         `vouch_below`: unless the caller syncs what was read before it writes them.
         """
+        self._file = file
         self._window = _Window(file, file.size())
         self._hints = _Hints(side_file, side_index)
         self._taker = taker
@@ -365,39 +368,32 @@ class SegmentScanner:
         return NO_LEADER_EPOCH
 
     def _resume(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        """Return place and base offset of the next whole batch behind damage.
+        """Return position and base offset of the next whole batch behind damage.
 
-        The side file knows where batches begin. Where it is gone too, the bytes are searched for
-        an epoch and the format number, which stand side by side in every header.
+        The side file knows where batches begin. Where it is gone too, the bytes are searched.
         """
         after = position + 1
         while hint := self._hints.advance(after):
             if hint.base_offset > next_offset and self._batch_at(hint.position, hint.base_offset):
                 return hint.position, hint.base_offset
             after = hint.position + 1
-        return self._search(position + 1, next_offset)
-
-    def _search(self, position: int, next_offset: int) -> tuple[int, int] | None:
-        known = {one.leader_epoch for one in (*self._epochs, *self._found_epochs)} or {0}
-        patterns = [
-            epoch.to_bytes(4, "big", signed=True) + bytes([MAGIC])
-            for epoch in known
-            if epoch >= self._last_epoch
-        ]
-        while position < self._window.size_bytes:
-            data = bytes(self._window.view(position, _WINDOW_BYTES))
-            candidates: list[int] = []
-            for pattern in patterns:
-                found = data.find(pattern, PREFIX_BYTES)
-                while found >= 0:
-                    candidates.append(found - PREFIX_BYTES)
-                    found = data.find(pattern, found + 1)
-            for candidate in sorted(candidates):
-                at = position + candidate
-                base_offset = int.from_bytes(self._window.view(at, 8), "big", signed=True)
-                if base_offset > next_offset and self._batch_at(at, base_offset):
-                    return at, base_offset
-            if len(data) < _WINDOW_BYTES:
-                return None
-            position += _WINDOW_BYTES - HEADER_BYTES
+        for found in find_batches(self._file, position + 1):
+            base_offset = int.from_bytes(self._window.view(found, 8), "big", signed=True)
+            if base_offset > next_offset and self._batch_at(found, base_offset):
+                return found, base_offset
         return None
+
+
+def find_batches(file: File, position: int) -> Iterator[int]:
+    """Yield where batches may begin at or behind `position`, by the bytes alone.
+
+    By the format number, behind an epoch below 2^24.
+    """
+    size_bytes = file.size()
+    while position < size_bytes:
+        data = file.pread(min(_WINDOW_BYTES, size_bytes - position), position)
+        for found in _EPOCH_AND_MAGIC.finditer(data, PREFIX_BYTES):
+            yield position + found.start() - PREFIX_BYTES
+        if len(data) < _WINDOW_BYTES:
+            return
+        position += _WINDOW_BYTES - HEADER_BYTES
