@@ -13,6 +13,7 @@ records' timestamps are relative to it from then on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -93,15 +94,13 @@ class CompactionRules(NamedTuple):
     """Base offsets of batches whose headers stay although no record does."""
 
 
+@dataclass
 class Tally:
     """What a run has done so far."""
 
-    __slots__ = ("records_after", "records_before", "tombstones_removed")
-
-    def __init__(self) -> None:
-        self.records_before = 0
-        self.records_after = 0
-        self.tombstones_removed = 0
+    records_before: int = 0
+    records_after: int = 0
+    tombstones_removed: int = 0
 
 
 def compact_batches(

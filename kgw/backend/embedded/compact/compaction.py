@@ -11,6 +11,7 @@ Neighbours are joined while they are small, so that their number does not only g
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -74,21 +75,17 @@ class Pace:
         """What was written has been synced."""
 
 
+@dataclass
 class _Output:
     """What one or more sources become."""
 
-    __slots__ = ("end_offset", "is_changed", "replaced", "segment", "size_bytes")
-
-    def __init__(
-        self, segment: Segment, end_offset: int, size_bytes: int, *, is_changed: bool
-    ) -> None:
-        self.replaced = [segment.base_offset]
-        self.end_offset = end_offset
-        """The offset after its last batch, below the next segment's where there is a hole."""
-        self.segment = segment
-        """The source itself unless it is changed; in a dry run always."""
-        self.size_bytes = size_bytes
-        self.is_changed = is_changed
+    segment: Segment
+    """The source itself unless it is changed; in a dry run always."""
+    replaced: list[int]
+    end_offset: int
+    """The offset after its last batch, below the next segment's where there is a hole."""
+    size_bytes: int
+    is_changed: bool
 
 
 def plan_compaction(log: SegmentedLog, job: CompactionJob, min_free_bytes: int) -> CompactionOrder:
@@ -227,7 +224,9 @@ class Compaction:
         self._segments_before += 1
         self._bytes_before += source.size_bytes
         self._bytes_after += size_bytes
-        return _Output(output or original, next_offset, size_bytes, is_changed=is_changed)
+        return _Output(
+            output or original, [source.base_offset], next_offset, size_bytes, is_changed
+        )
 
     def _may_join(self, before: _Output, output: _Output) -> bool:
         """Whether a segment may go into the same file as what comes before it.

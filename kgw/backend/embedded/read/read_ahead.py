@@ -7,6 +7,7 @@ at once. Whoever asks for bytes of it gets them from memory, and compares them a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -26,18 +27,16 @@ _FORGOTTEN_S: Final = 0.1
 10 MB of a partition a second gains nothing from it."""
 
 
+@dataclass(eq=False)
 class _Range:
     """Bytes of a segment that are on their way, or there."""
 
-    __slots__ = ("begun_s", "end", "future", "segment", "start", "was_used")
-
-    def __init__(self, segment: Segment, start: int, end: int, begun_s: float) -> None:
-        self.segment = segment
-        self.start = start
-        self.end = end
-        self.begun_s = begun_s
-        self.was_used = False
-        self.future: Future[memoryview | None]
+    segment: Segment
+    start: int
+    end: int
+    begun_s: float
+    future: Future[memoryview | None]
+    was_used: bool = False
 
     def holds(self, segment: Segment, start: int, end: int) -> bool:
         return self.segment is segment and self.start <= start and end <= self.end
@@ -53,18 +52,6 @@ class ReadAhead:
     A range that was used stays until its room is wanted: others may read the same right behind.
     Its memory is its own, so that readers of what is in memory never wait for room in it.
     """
-
-    __slots__ = (
-        "_buffers",
-        "_files",
-        "_limit",
-        "_lock",
-        "_now_s",
-        "_range_bytes",
-        "_ranges",
-        "_source",
-        "_submit",
-    )
 
     def __init__(
         self,
@@ -144,12 +131,12 @@ class ReadAhead:
             now_s = self._now_s()
             if not self._make_room(now_s):
                 return
-            new = _Range(segment, start, min(start + self._range_bytes, size_bytes), now_s)
+            end = min(start + self._range_bytes, size_bytes)
             try:
-                new.future = self._submit(partial(self._read, segment, start, new.end - start))
+                future = self._submit(partial(self._read, segment, start, end - start))
             except RuntimeError:
                 return  # the backend is being closed
-            self._ranges.append(new)
+            self._ranges.append(_Range(segment, start, end, now_s, future))
 
     def _make_room(self, now_s: float) -> bool:
         """Let go of the oldest ranges that may go; whether there is memory for another one."""
