@@ -11,7 +11,6 @@ max timestamp i64, producer id i64, producer epoch i16, base sequence i32, recor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -66,30 +65,54 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RecordBatch:
     """One batch: its header's fields, and the bytes they were read from.
 
     `buffer` spans exactly this batch, or its header alone where only that was read. Nothing is
     checked beyond what `read_batch` says; see `kgw.partitions.validation` for what a client may
-    send.
+    send. `base_timestamp_ms` means nothing on its own when the delete horizon flag is set: it is
+    the horizon then.
     """
 
-    buffer: memoryview
-    base_offset: int
-    batch_length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp_ms: int
-    """Meaningless on its own when the delete horizon flag is set: it is the horizon then."""
-    max_timestamp_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp_ms",
+        "batch_length",
+        "buffer",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        header: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int],
+    ) -> None:
+        """Take a view over exactly one batch and its unpacked header."""
+        self.buffer = buffer
+        (
+            self.base_offset,
+            self.batch_length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = header
 
     def __repr__(self) -> str:
         return (
@@ -202,7 +225,7 @@ def read_batch(buffer: Buffer, position: int = 0) -> RecordBatch:
     size_bytes = header[1] + PREFIX_BYTES
     if size_bytes < HEADER_BYTES or size_bytes > available:
         _refuse_length(header[1], available)
-    return RecordBatch(view[position : position + size_bytes], *header)
+    return RecordBatch(view[position : position + size_bytes], header)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
@@ -216,7 +239,7 @@ def read_header(buffer: Buffer, position: int = 0) -> RecordBatch:
     header = HEADER.unpack_from(view, position)
     if header[1] < HEADER_BYTES - PREFIX_BYTES:
         _refuse_length(header[1], len(view) - position)
-    return RecordBatch(view[position : position + HEADER_BYTES], *header)
+    return RecordBatch(view[position : position + HEADER_BYTES], header)
 
 
 def split_batches(buffer: Buffer) -> list[RecordBatch]:

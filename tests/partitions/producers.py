@@ -50,7 +50,7 @@ def batch_of(
         base_sequence,
         count,
     )
-    return RecordBatch(memoryview(HEADER.pack(*header)), *header)
+    return RecordBatch(memoryview(HEADER.pack(*header)), header)
 
 
 class Driver:

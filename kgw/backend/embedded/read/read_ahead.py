@@ -7,7 +7,6 @@ at once. Whoever asks for bytes of it gets them from memory, and compares them a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -27,16 +26,25 @@ _FORGOTTEN_S: Final = 0.1
 10 MB of a partition a second gains nothing from it."""
 
 
-@dataclass(eq=False)
 class _Range:
     """Bytes of a segment that are on their way, or there."""
 
-    segment: Segment
-    start: int
-    end: int
-    begun_s: float
-    future: Future[memoryview | None]
-    was_used: bool = False
+    __slots__ = ("begun_s", "end", "future", "segment", "start", "was_used")
+
+    def __init__(
+        self,
+        segment: Segment,
+        start: int,
+        end: int,
+        begun_s: float,
+        future: Future[memoryview | None],
+    ) -> None:
+        self.segment = segment
+        self.start = start
+        self.end = end
+        self.begun_s = begun_s
+        self.was_used = False
+        self.future = future
 
     def holds(self, segment: Segment, start: int, end: int) -> bool:
         return self.segment is segment and self.start <= start and end <= self.end
@@ -52,6 +60,18 @@ class ReadAhead:
     A range that was used stays until its room is wanted: others may read the same right behind.
     Its memory is its own, so that readers of what is in memory never wait for room in it.
     """
+
+    __slots__ = (
+        "_buffers",
+        "_files",
+        "_limit",
+        "_lock",
+        "_now_s",
+        "_range_bytes",
+        "_ranges",
+        "_source",
+        "_submit",
+    )
 
     def __init__(
         self,

@@ -11,7 +11,6 @@ perhaps never answered: whole batches are kept, the rest is cut.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kgw.backend.embedded import layout
@@ -51,23 +50,33 @@ class _Scanned(NamedTuple):
     epochs: list[EpochStart]
 
 
-@dataclass
 class LogRecovery:
-    """One partition's way from a directory, which exists, to a log that can be written."""
+    """One partition's way from a directory to a log that can be written."""
 
-    directory: DataDirectory
-    registry: PartitionOffsetRegistry
-    key: PartitionKey
-    topic: TopicName
-    settings: LogSettings
-    checkpoint: Checkpoint | None
-    checkpoint_damaged: bool
-    clean_stop: bool
-    proven_end: int
-    """The end that the journal has proved."""
-
-    def __post_init__(self) -> None:
-        self._path = self.directory.partition_path(self.key)
+    def __init__(
+        self,
+        directory: DataDirectory,
+        registry: PartitionOffsetRegistry,
+        key: PartitionKey,
+        topic: TopicName,
+        settings: LogSettings,
+        checkpoint: Checkpoint | None,
+        *,
+        checkpoint_damaged: bool,
+        clean_stop: bool,
+        proven_end: int,
+    ) -> None:
+        """Recover the directory of a partition, which exists."""
+        self._directory = directory
+        self._registry = registry
+        self._key = key
+        self._topic = topic
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._checkpoint_damaged = checkpoint_damaged
+        self._clean_stop = clean_stop
+        self._path = directory.partition_path(key)
+        self._proven_end = proven_end
         self._segments: list[Segment] = []
         self._state = LogState()
         self._state_is_lost = False
@@ -80,40 +89,40 @@ class LogRecovery:
 
     def run(self) -> SegmentedLog:
         """Recover. Raises OSError, SyncFailedError."""
-        checkpoint, clean_stop = self.checkpoint, self.clean_stop
+        checkpoint, clean_stop = self._checkpoint, self._clean_stop
         self._look()
         if not clean_stop:
             # What a killed process renamed or removed may be known to the kernel alone, and is
             # about to be shown: a log start must not go back at the next power loss.
-            sync_directory(self.directory.fs, self._path)
+            sync_directory(self._directory.fs, self._path)
         if self._state_is_lost:
             # The history of epochs has to be read from the batches: all of them.
             if checkpoint is not None and self._is_own(checkpoint):
                 self._take_floor(checkpoint)
             checkpoint, clean_stop = None, False
         facts = LogFacts(
-            topic_id=self.key.topic_id,
-            partition=self.key.partition,
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
             segments=[SegmentFacts(one.base_offset, one.size_bytes) for one in self._segments],
             clean_stop=clean_stop,
             log_start_offset=self._state.log_start_offset,
             leader_epoch=max(self._state.epochs[-1].leader_epoch, self._least_epoch),
             reserved_end=self._reserved_end,
         )
-        offsets, recovered = self.registry.recover(
-            self.key, checkpoint, facts, self._scan, checkpoint_damaged=self.checkpoint_damaged
+        offsets, recovered = self._registry.recover(
+            self._key, checkpoint, facts, self._scan, checkpoint_damaged=self._checkpoint_damaged
         )
         for anomaly in recovered.anomalies:
-            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self.clean_stop:
+            if anomaly.kind is AnomalyKind.CHECKPOINT_MISSING and not self._clean_stop:
                 # Also the fate of every log that was killed before its first checkpoint.
                 continue
-            finding = f"partition {self.key} of {self.topic}: {anomaly.detail}"
+            finding = f"partition {self._key} of {self._topic}: {anomaly.detail}"
             if anomaly.kind is AnomalyKind.GAP_ANNOUNCED:
                 self._gap = Gap(recovered.log_end_offset, recovered.next_offset)
-                self.directory.note(finding)
+                self._directory.note(finding)
             else:
-                self.directory.report(finding)
-        log = SegmentedLog(self.directory, self.key, self.topic, self.settings, offsets)
+                self._directory.report(finding)
+        log = SegmentedLog(self._directory, self._key, self._topic, self._settings, offsets)
         log.segments = tuple(self._segments)
         log.has_clean_checkpoint = checkpoint is not None and checkpoint.clean
         log.reserved_end = self._reserved_end
@@ -131,11 +140,11 @@ class LogRecovery:
         return log
 
     def _is_own(self, checkpoint: Checkpoint) -> bool:
-        return (checkpoint.topic_id, checkpoint.partition) == self.key
+        return (checkpoint.topic_id, checkpoint.partition) == self._key
 
     def _take_floor(self, checkpoint: Checkpoint) -> None:
         """Nothing that the checkpoint knew goes back, although the log's own notes are lost."""
-        self.proven_end = max(self.proven_end, checkpoint.next_offset)
+        self._proven_end = max(self._proven_end, checkpoint.next_offset)
         log_start_offset = max(self._state.log_start_offset, checkpoint.log_start_offset)
         self._state = self._state._replace(log_start_offset=log_start_offset)
         self._least_epoch = checkpoint.leader_epoch
@@ -144,8 +153,8 @@ class LogRecovery:
 
     def _look(self) -> None:
         """Take in the directory without reading a segment."""
-        fs, path = self.directory.fs, self._path
-        finish_swaps(self.directory, path)
+        fs, path = self._directory.fs, self._path
+        finish_swaps(self._directory, path)
         names = fs.listdir(path)
         self._names = frozenset(names)
         for name in names:
@@ -155,14 +164,14 @@ class LogRecovery:
             base_offset = layout.parse_stem(name, layout.LOG_SUFFIX)
             if base_offset is None:
                 continue
-            segment = Segment(path, base_offset, self.directory.pool)
+            segment = Segment(path, base_offset, self._directory.pool)
             segment.size_bytes = fs.file_size(segment.log_path)
             segment.side = None
-            segment.index_count = segment.size_bytes // max(self.settings.index_interval_bytes, 1)
+            segment.index_count = segment.size_bytes // max(self._settings.index_interval_bytes, 1)
             self._segments.append(segment)
         self._check_identity()
         found = read_log_state(fs, path)
-        mend_log_state(fs, path, found, self.directory.report)
+        mend_log_state(fs, path, found, self._directory.report)
         state = found.state
         if state is None:
             self._state_is_lost = True
@@ -178,11 +187,11 @@ class LogRecovery:
             return 0
         path = f"{self._path}/{layout.RESERVATION_NAME}"
         try:
-            return layout.decode_reservation(self.directory.fs.read_bytes(path))
+            return layout.decode_reservation(self._directory.fs.read_bytes(path))
         except layout.SmallFileError as error:
             last = self._segments[-1].base_offset if self._segments else 0
             reserved_end = max(last, self._state.log_start_offset) + _UNKNOWN_RESERVATION
-            self.directory.report(
+            self._directory.report(
                 f"{path}: {error}; after an unclean stop the log goes on at {reserved_end}"
             )
             return reserved_end
@@ -196,24 +205,24 @@ class LogRecovery:
         segments = self._segments
         log_start_offset = self._state.log_start_offset
         while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
-            segments.pop(0).unlink(self.directory.fs)
+            segments.pop(0).unlink(self._directory.fs)
 
     def _check_identity(self) -> None:
         path = f"{self._path}/{layout.PARTITION_NAME}"
-        fs = self.directory.fs
-        wanted = layout.PartitionIdentity(self.topic, self.key)
+        fs = self._directory.fs
+        wanted = layout.PartitionIdentity(self._topic, self._key)
         try:
             found = layout.decode_partition(fs.read_bytes(path))
             if found == wanted:
                 return
-            problem = f"names {found.topic} {found.key}, not {self.topic} {self.key}"
+            problem = f"names {found.topic} {found.key}, not {self._topic} {self._key}"
         except (FileNotFoundError, layout.SmallFileError) as error:
             problem = str(error)
-        self.directory.report(f"{path}: {problem}; rewritten")
+        self._directory.report(f"{path}: {problem}; rewritten")
         try:
             replace_durably(fs, path, layout.encode_partition(wanted))
         except OSError as error:
-            self.directory.report(f"{path}: {error}")
+            self._directory.report(f"{path}: {error}")
 
     # --- scanning ------------------------------------------------------------------------------
 
@@ -221,8 +230,8 @@ class LogRecovery:
         """Read what no checkpoint vouches for, cut a torn tail, and say where the log ends."""
         if plan.scan is None:
             return ScanResult(plan.next_offset)
-        self.proven_end = max(
-            self.proven_end, plan.next_offset, self._segments[-1].base_offset, self._last_mark()
+        self._proven_end = max(
+            self._proven_end, plan.next_offset, self._segments[-1].base_offset, self._last_mark()
         )
         damaged: list[DamagedRange] = []
         epochs: list[EpochStart] = []
@@ -249,11 +258,11 @@ class LogRecovery:
                 if not self._is_gap(end_offset, following.base_offset):
                     damaged.append(DamagedRange(end_offset, following.base_offset))
                 end_offset = following.base_offset
-        if end_offset < self.proven_end:
-            damaged.append(DamagedRange(end_offset, self.proven_end))
+        if end_offset < self._proven_end:
+            damaged.append(DamagedRange(end_offset, self._proven_end))
         self._scanned = _Scanned(end_offset, ends_in_damage, damaged, epochs)
         leader_epoch = max((one.leader_epoch for one in epochs), default=NO_LEADER_EPOCH)
-        return ScanResult(max(end_offset, self.proven_end), leader_epoch)
+        return ScanResult(max(end_offset, self._proven_end), leader_epoch)
 
     def _is_gap(self, start_offset: int, end_offset: int) -> bool:
         """Whether offsets between two segments were left out on purpose."""
@@ -265,7 +274,7 @@ class LogRecovery:
     def _last_mark(self) -> int:
         """Return the newest "durable up to" that an intact side entry of the last segment has."""
         segment = self._segments[-1]
-        fs = self.directory.fs
+        fs = self._directory.fs
         if not fs.exists(segment.side_path):
             return 0
         file = fs.open(segment.side_path)
@@ -297,12 +306,12 @@ class LogRecovery:
         side_index, largest_timestamp_ms = start
         # Nothing above the proven end was answered, so that its bytes may be there only in the
         # page cache, after a sync that failed: they are written again before they are relied on.
-        rewrite_from = self.proven_end if following is None else None
+        rewrite_from = self._proven_end if following is None else None
         return scan_and_repair(
-            self.directory,
+            self._directory,
             segment,
             epochs=() if self._state_is_lost else self._state.epochs,
-            proven_end=self.proven_end,
+            proven_end=self._proven_end,
             position=position,
             next_offset=next_offset,
             side_index=side_index,
@@ -373,8 +382,8 @@ class LogRecovery:
             return
         log.damaged = tuple(sorted({*log.damaged, *fresh}))
         for one in fresh:
-            self.directory.report(
-                f"partition {self.key} of {self.topic}: offsets {one.start_offset} to "
+            self._directory.report(
+                f"partition {self._key} of {self._topic}: offsets {one.start_offset} to "
                 f"{one.end_offset - 1} are damaged"
             )
         log.state_is_stale = True
@@ -385,7 +394,7 @@ class LogRecovery:
         try:
             log.save_state()
         except OSError as error:
-            self.directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
+            self._directory.report(f"{self._path}/{layout.LOG_STATE_NAME}: {error}")
 
     def _drop_snapshots(self, log: SegmentedLog) -> None:
         """Remove the snapshots of records that are not there.
@@ -398,7 +407,7 @@ class LogRecovery:
                 offset > log.offsets.next_offset
                 or any(gap.start_offset < offset < gap.end_offset for gap in log.gaps)
             ):
-                self.directory.fs.unlink(f"{self._path}/{name}")
+                self._directory.fs.unlink(f"{self._path}/{name}")
 
 
 def _side_start(segment: Segment, position: int) -> tuple[int, int] | None:
