@@ -145,8 +145,7 @@ def read_headers(
     """Return a record's headers. Raises RecordError unless they fill it to its end."""
     end = fields.end
     count, position = read_varint(payload, fields.headers_start)
-    # A header has at least a key's and a value's length.
-    is_right = 0 <= count <= MAX_HEADERS and count * 2 <= end - position
+    is_right = 0 <= count <= MAX_HEADERS
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count if is_right else 0):
         length, start = read_varint(payload, position)

@@ -52,22 +52,17 @@ async def _make_directory(path: Path) -> Path:
     return path
 
 
+def _damage_rows(data_dir: Path, kind: str) -> None:
+    """Have all rows of a kind fail their checksums."""
+    with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
+        database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = ?", (kind,))
+
+
 def _driver_with_data() -> Driver:
     driver = Driver(settings=SMALL_SEGMENTS)
     for number in range(30):
         driver.append(b"record %03d" % number, timestamp_ms=1000 + number)
     return driver
-
-
-def test_the_check_finds_nothing_after_an_orderly_stop_and_after_a_kill() -> None:
-    """Both are normal."""
-    driver = _driver_with_data()
-    driver.store.abandon()
-    assert [] == driver.problems()
-    driver.kill()
-    driver.log()
-    driver.stop()
-    assert [] == driver.problems()
 
 
 @pytest.mark.damages_storage("a bit is flipped")
@@ -160,10 +155,7 @@ async def test_a_damaged_row_is_made_anew(tmp_path: Path) -> None:
     """One flipped bit keeps the gateway from starting, and adoption helps."""
     data_dir = await _make_directory(tmp_path / "data")
     await adopt(str(data_dir))
-    database = sqlite3.connect(data_dir / "meta.sqlite")
-    database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = 'topic'")
-    database.commit()
-    database.close()
+    _damage_rows(data_dir, kinds.TOPIC)
     found, _ = await adopt(str(data_dir))
     assert [(TOPIC, (0, 1))] == [(one.topic, one.partitions) for one in found]
     async with opened_state(str(data_dir)) as state:
@@ -181,8 +173,7 @@ async def test_damaged_rows_that_stop_the_gateway_are_removed(tmp_path: Path, ki
     key = format_uuid(KEY.topic_id) if is_of_topic else CLUSTER
     async with opened_state(str(data_dir), may_create=True) as state:
         await state.apply([Change(kind, key, b"{}")])
-    with closing(sqlite3.connect(data_dir / "meta.sqlite")) as database, database:
-        database.execute("UPDATE state_entry SET checksum = checksum + 1 WHERE kind = ?", (kind,))
+    _damage_rows(data_dir, kind)
     backend = EmbeddedBackend(data_dir, OPTIONS)
     broken = Gateway(Config(), backend, SystemClock())
     with pytest.raises(StorageError, match="kgw log adopt"):
